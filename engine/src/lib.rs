@@ -7,10 +7,10 @@
 //!
 //! # Sans-IO
 //!
-//! Nothing here does I/O, sleeps, spawns, reads a clock or draws unseeded randomness. Every layer,
-//! and the whole [`port::Port`], follows one contract: `handle_*(now, input)` changes state, then the
-//! caller drains `poll_transmit`, `poll_event` and `poll_timeout`. [`poll::Poller`] does so for a
-//! port and a device, [`poll::Lockstep`] for two of them on one virtual clock.
+//! Nothing here does I/O, sleeps, spawns threads, reads a clock or draws unseeded randomness. Every
+//! layer, and the whole [`port::Port`], follows one contract: `handle_*(now, input)` changes state,
+//! then the caller drains `poll_transmit`, `poll_event` and `poll_timeout`. [`poll::Poller`] does
+//! so for a port and a device, [`poll::Lockstep`] for two of them on one virtual clock.
 //!
 //! # The flow
 //!

@@ -137,8 +137,8 @@ pub const BAD_FPDU_DROPS_MAX: u32 = 8;
 /// path that corrupts one segment in ten does that to a third of the FPDUs in a whole window.
 pub const BAD_FPDU_DROPS_AHEAD_MAX: u32 = 1024;
 
-/// Bytes in one block of memory for bytes that streams keep as first sent (Read Responses, FPDUs of
-/// which a part was sent alone, flushed requests).
+/// Bytes in one block of memory for bytes that streams keep as first sent: Read Responses, partly
+/// sent FPDUs, flushed requests.
 pub const KEPT_BLOCK_LEN: usize = 16 << 10;
 /// Blocks that the streams of an interface keep for Read Responses: 256 MiB, divided among its
 /// queues; the same number for all streams of an RNIC over sockets. A peer decides how much it

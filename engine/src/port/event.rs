@@ -14,7 +14,8 @@ pub enum PortEvent {
     Incoming {
         /// The new connection.
         connection: ConnectionId,
-        /// The address of the listener, as [`Port::listen_at`](crate::port::Port::listen_at) returned it.
+        /// The address of the listener, as [`Port::listen_at`](crate::port::Port::listen_at)
+        /// returned it.
         listener: SocketAddr,
         /// The local address of the connection.
         local: SocketAddr,

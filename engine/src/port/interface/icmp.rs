@@ -20,7 +20,7 @@ pub(crate) struct IcmpError {
     pub(crate) report: Report,
 }
 
-/// What an ICMP error reports.
+/// Contents of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 if the

@@ -29,7 +29,7 @@ pub(crate) struct Neighbours {
     known: HashMap<IpAddr, Known, TableHash>,
     /// Unanswered queries, and the connections that wait for the answers.
     asked: HashMap<IpAddr, Question, TableHash>,
-    /// The same queries, oldest first; entries of answered queries are stale.
+    /// Unanswered queries, oldest first; entries of answered queries are stale.
     due: VecDeque<(Instant, IpAddr)>,
     /// Connections whose query was answered, or must be repeated.
     woken: Vec<u32>,

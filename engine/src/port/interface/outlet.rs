@@ -1,4 +1,5 @@
-//! Outlet of a port's frames: hands them to the device, and first those that a full device has
+//! Outlet of a port's frames: hands them to the device; frames that a full device has refused go
+//! first.
 //! refused.
 //!
 //! TCP, the host stack and the neighbour queries count a frame as sent when they hand it over. A

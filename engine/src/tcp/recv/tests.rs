@@ -42,7 +42,7 @@ fn a_passive_receiver_goes_on_after_a_gap_of_more_than_two_gigabytes() {
         at += 1 << 30;
     }
     assert_eq!(receiver.rcv_nxt(), StreamOffset(0));
-    // The capture lacks the beginning: committing the gap goes on.
+    // The capture lacks the beginning: committing the gap continues behind it.
     receiver.commit(range(0, 1000)).unwrap();
     assert_eq!(receiver.rcv_nxt(), StreamOffset(2000));
 }
@@ -123,7 +123,7 @@ fn the_shift_lets_the_field_say_the_window() {
 }
 
 proptest! {
-    /// TCP-7323-2: what was offered stays acceptable, whatever rounding the shift brings.
+    /// TCP-7323-2: an advertised window stays acceptable, whatever rounding the shift causes.
     #[test]
     fn the_window_offered_before_is_always_honoured(
         lens in proptest::collection::vec(1_u64..5000, 1..50),
@@ -165,7 +165,7 @@ fn a_window_of_two_steps_opens_by_half() {
     assert_eq!(receiver.window_field(false), 1000);
 }
 
-/// A FIN that contradicts what was received, or lies beyond the window, is none.
+/// A FIN that contradicts what was received, or lies beyond the window, is ignored.
 #[test]
 fn a_fin_in_an_impossible_place_is_ignored() {
     let mut receiver = ReceiveHalf::new(IRS, 1000, 100);
@@ -184,7 +184,7 @@ fn a_fin_in_an_impossible_place_is_ignored() {
     assert!(!receiver.take_fin(), "once");
 }
 
-/// More than was offered is the layer above's choice: the window goes on from there.
+/// The layer above may commit more than was advertised: the window continues from there.
 #[test]
 fn committing_beyond_the_window_moves_it() {
     let mut receiver = ReceiveHalf::new(IRS, 1000, 100);

@@ -52,8 +52,8 @@ fn the_pipe_excludes_what_left_the_network() {
     board.check();
 }
 
-/// RFC 5681 §3.2: a duplicate ACK stands for a segment that left the network; more cannot leave it
-/// than is in it.
+/// RFC 5681 §3.2: a duplicate ACK means that a segment left the network; at most the segments in
+/// the network can leave it.
 #[test]
 fn duplicates_count_for_no_more_than_what_is_in_flight() {
     let mut board = board(3);
@@ -89,7 +89,7 @@ fn a_segment_is_lost_once_and_sent_again_once() {
     board.check();
 }
 
-/// RFC 8985 §6.2: a copy is lost when something sent after it has arrived.
+/// RFC 8985 §6.2: a retransmission is lost if a segment sent after it has arrived.
 #[test]
 fn a_lost_copy_is_found_by_what_was_sent_after_it() {
     let mut board = board(5);
@@ -102,7 +102,8 @@ fn a_lost_copy_is_found_by_what_was_sent_after_it() {
     let mut delivered = Deliveries::default();
     board.sack([at(500)..at(600)], &mut delivered);
     rack.update(time(1_000_010), &delivered, |_| true);
-    // The segment at 400 is lost at once; the copy, sent 10 ns before what arrived, a window later.
+    // The segment at 400 is lost at once; its retransmission, sent 10 ns before the delivered
+    // segment, a window later.
     let found = board.detect_losses(time(1_000_010), &rack, 50);
     assert_eq!((found.lost, found.next_at), (true, Some(time(1_000_050))));
     let next = board.resend(time(1_000_010), EMSS, FAR).map(|resend| resend.data);
@@ -165,7 +166,8 @@ fn a_segment_that_no_longer_fits_is_cut() {
     assert!(all[3].fin && all[3].data.is_empty());
 }
 
-/// Pieces that were not sent arrived with the whole; those that were sent, and cut once more, did not.
+/// Pieces that were not sent by themselves arrived with the whole; pieces that were sent, and cut
+/// once more, did not.
 #[test]
 fn only_pieces_of_the_doubted_length_show_that_it_arrived() {
     let mut cut_once = board(1);
@@ -207,8 +209,8 @@ fn a_sample_comes_from_a_segment_sent_once() {
     assert_eq!((acked.bytes, acked.sample_from, acked.ambiguous), (200, None, true));
 }
 
-/// A peer may report what it likes with every acknowledgment: what is known already costs next to
-/// nothing, in whatever order and pieces it is reported again.
+/// A peer may report anything with every acknowledgment: known blocks cost next to nothing, in
+/// whatever order and pieces they are reported again.
 #[test]
 fn what_was_sacked_before_is_not_walked_again() {
     const SEGMENTS: u64 = 3000;
@@ -227,7 +229,7 @@ fn what_was_sacked_before_is_not_walked_again() {
     }
     assert!(board.steps < 8 * SEGMENTS, "{} steps", board.steps);
     board.check();
-    // Losses and copies in front of the runs leave them whole.
+    // Losses and retransmissions in front of the runs leave them whole.
     board.mark_oversized_lost(EMSS / 2);
     while board.resend(LATER, EMSS / 2, FAR).is_some() {}
     acknowledge(&mut board, at(7 * len + 50));
@@ -236,7 +238,7 @@ fn what_was_sacked_before_is_not_walked_again() {
     board.check();
 }
 
-/// What the scoreboard does, byte by byte.
+/// Operations of the scoreboard, byte by byte.
 #[derive(Clone, Debug)]
 enum Step {
     Push(u32),

@@ -36,7 +36,7 @@ fn a_normal_close_passes_through_time_wait() {
     assert_eq!(script.acked(), Some((11, vec![])));
     assert_eq!(script.connection.poll_event(), Some(TcpEvent::PeerFin));
     assert_eq!(script.connection.poll_event(), Some(TcpEvent::Closed));
-    // The peer's FIN again: acknowledged again, and 2·MSL starts anew.
+    // The peer's FIN is retransmitted: it is acknowledged again, and 2·MSL restarts.
     script.sleep(Duration::from_secs(50));
     script.receive(10, 1, FIN_ACK, 0);
     assert_eq!(script.acked(), Some((11, vec![])));
@@ -75,7 +75,7 @@ fn the_passive_closer_ends_without_time_wait() {
     assert_eq!(script.connection.poll_timeout(), None);
 }
 
-/// RFC 9293 §3.10.7.4: the peer may have left TIME-WAIT while our FIN was being lost.
+/// RFC 9293 §3.10.7.4: the peer may have left TIME-WAIT while our FIN was lost.
 #[test]
 fn a_reset_after_both_ends_have_closed_is_no_failure() {
     let mut last_ack = Script::established(&config());
@@ -183,7 +183,7 @@ fn closing_before_the_handshake_ends_sends_the_fin_after_it() {
     assert_eq!(opening.poll_event(), Some(TcpEvent::Closed));
 }
 
-/// RFC 8985 §7.3: the probe repeats the last segment with all that it was.
+/// RFC 8985 §7.3: the probe repeats the last segment with all its flags.
 #[test]
 fn a_probe_of_a_lost_tail_carries_the_fin() {
     let mut script = Script::established(&config());
@@ -206,8 +206,8 @@ fn in_time_wait(config: &Config) -> Script {
     script
 }
 
-/// RFC 6191 §2: a later timestamp is enough, whatever the initial sequence number; with an equal one, a
-/// later number is.
+/// RFC 6191 §2: a later timestamp is enough, whatever the initial sequence number; with an equal
+/// one, a later number is required.
 #[test]
 fn time_wait_goes_by_timestamps_when_there_are_any() {
     let mut script = in_time_wait(&Config { timestamps: true, ..config() });
@@ -230,7 +230,7 @@ fn time_wait_goes_by_timestamps_when_there_are_any() {
     assert!(!script.connection.may_be_replaced_by(&bare));
 }
 
-/// Nothing but the 2·MSL timer runs in TIME-WAIT.
+/// Only the 2·MSL timer runs in TIME-WAIT.
 #[test]
 fn time_wait_stops_every_other_timer() {
     let script = in_time_wait(&Config {
@@ -240,7 +240,7 @@ fn time_wait_stops_every_other_timer() {
     assert_eq!(script.connection.poll_timeout(), Some(script.now + Duration::from_secs(60)));
 }
 
-/// RFC 9293 §3.10.5: the peer has closed in good order; it gets no RST.
+/// RFC 9293 §3.10.5: the peer has closed in order; it gets no RST.
 #[test]
 fn aborting_in_time_wait_is_silent() {
     let mut script = in_time_wait(&config());
@@ -249,8 +249,8 @@ fn aborting_in_time_wait_is_silent() {
     assert_eq!((script.state(), script.transmit()), (State::Closed, None));
 }
 
-/// RFC 9293 §3.10.7.4, TIME-WAIT: "If the RST bit is set, then enter the CLOSED state". It has to be
-/// exact, as anywhere (RFC 5961 §3), and the user has its answer already.
+/// RFC 9293 §3.10.7.4, TIME-WAIT: "If the RST bit is set, then enter the CLOSED state". It must be
+/// exact, as in any state (RFC 5961 §3), and the application has its event already.
 #[test]
 fn an_exact_reset_ends_time_wait_and_no_other_does() {
     let mut script = in_time_wait(&config());

@@ -9,7 +9,7 @@ use crate::time::{Duration, Instant};
 
 const SETUP: Flags = Flags::ECE.union(Flags::CWR);
 
-/// A connection that both ends use ECN on.
+/// A connection with ECN at both ends.
 fn agreed(config: &Config) -> Script {
     let mut script = Script::established_by(config, Flags::SYN | SETUP);
     assert_eq!(script.send(1000).ecn, Ecn::Capable0);
@@ -23,7 +23,7 @@ fn data(script: &mut Script, at: u32, flags: Flags, ecn: Ecn) {
     script.receive_header(&header, 1000);
 }
 
-/// RFC 3168 §6.1.1: the side that asks, the side that answers, and segments without ECN.
+/// RFC 3168 §6.1.1: the side that offers, the side that answers, and segments without ECN.
 #[test]
 fn ecn_is_agreed_on_only_when_both_syns_say_so() {
     let ask = Config { ecn: EcnUse::Ask, ..config() };
@@ -71,7 +71,7 @@ fn a_syn_that_has_to_go_again_does_not_ask() {
     assert_eq!(opening.poll_transmit(later).unwrap().header.flags, Flags::SYN);
 }
 
-/// RFC 3168 §6.1.3: ECE until CWR comes.
+/// RFC 3168 §6.1.3: ECE until CWR arrives.
 #[test]
 fn a_mark_is_echoed_until_the_peer_has_reduced_its_window() {
     let mut script = agreed(&config());
@@ -94,7 +94,7 @@ fn a_mark_is_echoed_until_the_peer_has_reduced_its_window() {
     assert!(two(&mut script, Flags::CWR, Ecn::Experienced), "a CWR segment marked itself");
 }
 
-/// RFC 3168 §6.1.2: once per window, and the next new data says so.
+/// RFC 3168 §6.1.2: once per window, and the next new data carries CWR.
 #[test]
 fn an_echo_halves_the_window_once_and_is_answered_with_cwr() {
     let mut script = agreed(&Config { congestion: CongestionKind::NewReno, ..config() });
@@ -105,7 +105,7 @@ fn an_echo_halves_the_window_once_and_is_answered_with_cwr() {
     script.sleep(Duration::from_micros(100));
     script.receive(0, 2000, Flags::ACK | Flags::ECE, 0);
     assert_eq!(script.connection.cwnd(), 3500, "half of what was in flight; was {before}");
-    // All that was in flight then: the peer does not know of the reduction.
+    // For all data in flight at that time: the peer does not know of the reduction.
     for acked in [3000, 8000, 9000] {
         script.receive(0, acked, Flags::ACK | Flags::ECE, 0);
         assert_eq!(script.connection.cwnd(), 3500, "{acked}");
@@ -114,7 +114,7 @@ fn an_echo_halves_the_window_once_and_is_answered_with_cwr() {
     assert_eq!(budget, 1000, "CWR is on one segment only");
     assert!(script.send(1000).flags.contains(Flags::CWR));
     assert!(!script.send(1000).flags.contains(Flags::CWR));
-    // What was sent after the reduction is a new window.
+    // Data sent after the reduction is a new window.
     script.receive(0, 10_000, Flags::ACK | Flags::ECE, 0);
     assert!(script.connection.cwnd() < 3500);
 }
@@ -140,7 +140,7 @@ fn without_agreement_marks_and_echoes_mean_nothing() {
     assert_eq!(script.ack().unwrap().flags, Flags::ACK);
 }
 
-/// RFC 8257 §3.2: what came before a change is acknowledged first, with its own mark.
+/// RFC 8257 §3.2: data before a change is acknowledged first, with its own mark.
 #[test]
 fn dctcp_echoes_marks_segment_by_segment() {
     let config = Config { congestion: CongestionKind::Dctcp, ..config() };
@@ -175,7 +175,7 @@ fn the_window_beside_an_earlier_mark_is_scaled() {
     assert_eq!(early.window - late.window, 10);
 }
 
-/// A queue that marks keeps short, and nothing is lost.
+/// A queue that marks stays short, and nothing is lost.
 #[test]
 fn with_marks_a_transfer_fills_the_path_without_loss() {
     for (congestion, round_trip_us, mark_us) in

@@ -1,4 +1,4 @@
-//! How fast a transfer is on a bad path, and how long a lost tail takes.
+//! Speed of a transfer on a bad path, and time to repair a lost tail.
 
 use super::path::{Flow, Network, Path};
 use crate::tcp::{Config, Counters};
@@ -6,7 +6,7 @@ use crate::time::Duration;
 
 const SECONDS: u64 = 10;
 
-/// Goodput in Mbit/s of a transfer that lasts ten seconds, and what was counted.
+/// Returns the goodput in Mbit/s of a transfer that lasts ten seconds, and its counters.
 fn goodput(config: &Config, path: Path) -> (f64, Counters) {
     let mut network = Network::new(path);
     let flow = network.add(config, u64::MAX / 4, Duration::ZERO);
@@ -16,10 +16,10 @@ fn goodput(config: &Config, path: Path) -> (f64, Counters) {
     (bits / 1e6 / f64::from(u32::try_from(SECONDS).unwrap()), *flow.counters())
 }
 
-/// Name, what it does to the path, what goodput it must reach in Mbit/s, and in how many runs.
+/// Name, change of the path, required goodput in Mbit/s, and number of runs.
 type Cell = (&'static str, fn(&mut Path), f64, u32);
 
-/// Cells of the table, with the goodput that each must reach, in Mbit/s.
+/// Cells of the table, with the required goodput in Mbit/s.
 const CELLS: [Cell; 8] = [
     ("no loss", |_| {}, 900.0, 1),
     ("loss 0.1 %", |path| path.loss = 0.001, 25.0, 3),
@@ -62,7 +62,7 @@ fn goodput_over_a_long_path_survives_loss_and_reordering() {
     }
 }
 
-/// Time from a Send's first segment to its acknowledgment, when its last segment is lost, in round
+/// Time from a Send's first segment to its acknowledgment if its last segment is lost, in round
 /// trips.
 fn lost_tail(round_trip: Duration, segments: u64, seed: u64) -> f64 {
     let config = Config::for_mtu(1500, 20);
@@ -87,7 +87,7 @@ fn lost_tail(round_trip: Duration, segments: u64, seed: u64) -> f64 {
     took.as_secs_f64() / round_trip.as_secs_f64()
 }
 
-/// RFC 8985 §7: the tail of a single Send comes within three round trips, not after a timeout.
+/// RFC 8985 §7: the tail of a single Send arrives within three round trips, not after a timeout.
 #[test]
 fn a_lost_tail_is_repaired_within_three_round_trips() {
     for round_trip_us in [50, 200, 1000, 20_000, 100_000] {
@@ -98,7 +98,7 @@ fn a_lost_tail_is_repaired_within_three_round_trips() {
     }
 }
 
-/// Jain's index of what flows delivered in `seconds` after the first `warm_up`.
+/// Jain's index of the bytes that flows delivered in `seconds` after the first `warm_up`.
 fn fairness(config: &Config, path: Path, flows: usize, warm_up: u64, seconds: u64) -> f64 {
     let mut network = Network::new(path);
     for index in 0..flows {
@@ -124,7 +124,7 @@ fn two_flows_share_a_bottleneck_fairly() {
         let path = Path {
             rate: 100_000_000,
             queue: Duration::from_millis(20),
-            // A little randomness: without it two machines in lockstep can stay unfair for ever.
+            // Some randomness: without it two deterministic senders can stay unfair for ever.
             loss: 0.000_01,
             ..Path::wan(seed)
         };

@@ -48,7 +48,7 @@ fn the_three_way_handshake_establishes_and_acknowledges() {
     assert_eq!((header.flags, header.seq, header.ack), (Flags::ACK, ack(0), seq(0)));
 }
 
-/// RFC 7323 §2.2, §3.2, RFC 2018 §2: an option counts only when both SYNs carry it.
+/// RFC 7323 §2.2, §3.2, RFC 2018 §2: an option is used only if both SYNs carry it.
 #[test]
 fn options_the_peer_does_not_offer_are_not_used() {
     let config = Config { timestamps: true, window_bytes: 4 << 20, ..config() };
@@ -229,7 +229,7 @@ fn the_peers_timestamp_is_echoed() {
     assert_eq!(echo, 150);
 }
 
-/// Both SYNs have crossed: SYN-RECEIVED, opened by us.
+/// Returns a connection in SYN-RECEIVED, opened by us: both SYNs have crossed.
 fn crossed() -> (Instant, Tcb) {
     let (now, mut connection) = connecting(&config());
     connection.poll_transmit(now);
@@ -239,7 +239,7 @@ fn crossed() -> (Instant, Tcb) {
     (now, connection)
 }
 
-/// RFC 5961 §4.2: a SYN that is not the peer's own again is challenged, and changes nothing.
+/// RFC 5961 §4.2: a SYN that is no retransmission of the peer's is challenged, and changes nothing.
 #[test]
 fn another_syn_in_syn_received_is_challenged() {
     for flags in [Flags::SYN, Flags::SYN | Flags::ACK] {
@@ -291,7 +291,7 @@ fn the_window_of_a_syn_is_not_scaled() {
     assert_eq!(connection.snd.window_room(), 5000);
 }
 
-/// RFC 5927 §4.1: an ICMP message that quotes a SYN is believed once there was one, and ends the
+/// RFC 5927 §4.1: an ICMP message that quotes a SYN is accepted once a SYN was sent, and ends the
 /// connection only while it is opening (§5.2).
 #[test]
 fn an_icmp_error_ends_only_a_connection_that_is_opening() {

@@ -1,5 +1,5 @@
-//! The fast path in: what takes it, what does not, and what becomes of bytes that are not kept.
-//! `sim.rs` holds what it does against the general path, for each segment of each transfer.
+//! The fast path for arriving data: segments that take it, segments that do not, and bytes that are
+//! not kept. `sim.rs` compares it with the general path, for each segment of each transfer.
 
 use super::script::{Script, ack, config, seq};
 use crate::tcp::{Config, Ecn, EcnUse, Flags, Header, SeqNum, Timestamps};
@@ -31,7 +31,7 @@ fn data_that_is_next_and_brings_nothing_else_takes_the_short_way() {
             assert_eq!(next.range, StreamOffset::ZERO..end);
             script.connection.finish_next(script.now, next, end);
             assert_eq!(script.connection.delivered(), end);
-            // And what follows, with our data in flight.
+            // The same holds for the next segment, with our data in flight.
             script.send(500);
             let header = script.header(u32::try_from(len).unwrap(), 0, flags);
             assert!(is_taken(&mut script, &header, 10), "behind {len} octets");
@@ -79,10 +79,10 @@ fn anything_else_takes_the_long_way() {
                 assert!(!is_taken(&mut script, &header, 10), "{timestamps:?}");
             }
         }
-        // Behind a gap, and where an end of the stream is known.
+        // A gap, and a known end of the stream.
         script.receive(20, 0, Flags::ACK | Flags::FIN, 10);
         assert!(!is_taken(&mut script, &header, 10), "something is beyond it");
-        // Not established any more.
+        // The connection is not established now.
         let mut script = Script::established(&config);
         script.connection.close(StreamOffset::ZERO);
         assert!(script.transmit().is_some());

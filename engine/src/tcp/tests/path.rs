@@ -1,4 +1,4 @@
-//! Flows over one bottleneck, under a virtual clock: how fast TCP is on a bad path. No payload is
+//! Flows over one bottleneck, under a virtual clock: speed of TCP on a bad path. No payload is
 //! moved; everything follows from one seed.
 
 use std::cmp::Ordering;
@@ -11,22 +11,22 @@ use rand_chacha::ChaCha8Rng;
 use crate::tcp::{Config, Counters, Ecn, Header, SeqNum, Tcb};
 use crate::time::{Duration, Instant};
 
-/// What the path does to segments on their way to the receivers.
+/// Effects of the path on segments on their way to the receivers.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub(super) seed: u64,
     /// Bottleneck, in bits per second.
     pub(super) rate: u64,
-    /// What the queue before it holds, as time.
+    /// Capacity of the queue before it, as time.
     pub(super) queue: Duration,
-    /// Without queueing, there and back.
+    /// Without queueing, in both directions.
     pub(super) round_trip: Duration,
-    /// Wait in the queue above which ECN-capable segments are marked.
+    /// Queueing delay above which ECN-capable segments are marked.
     pub(super) mark_above: Option<Duration>,
     pub(super) loss: f64,
     /// Chance that a burst of losses begins, and its length in segments.
     pub(super) burst: (f64, u32),
-    /// Chance that a segment is late, and by how much at most.
+    /// Chance that a segment is late, and its longest delay.
     pub(super) reorder: (f64, Duration),
     /// Chance that an acknowledgment is lost.
     pub(super) ack_loss: f64,
@@ -107,13 +107,13 @@ pub(super) struct Network {
     pub(super) flows: Vec<Flow>,
     events: BinaryHeap<Event>,
     serial: u64,
-    /// When the bottleneck has sent what it holds.
+    /// Time at which the bottleneck has sent its queue.
     busy_until: Instant,
     burst_left: u32,
     /// Segments dropped by the queue, and marked.
     pub(super) overflows: u64,
     pub(super) marks: u64,
-    /// Data segments to drop: by their number on the path.
+    /// Data segments to drop, by their number on the path.
     pub(super) drop_data: Vec<u64>,
     data_segments: u64,
 }
@@ -159,7 +159,7 @@ impl Network {
         self.flows.len() - 1
     }
 
-    /// More to send for a flow.
+    /// Adds bytes to send to a flow.
     pub(super) fn offer(&mut self, flow: usize, octets: u64) {
         self.flows[flow].octets += octets;
         self.pump_sender(flow);
@@ -171,7 +171,7 @@ impl Network {
         self.now = end;
     }
 
-    /// Runs until SND.UNA of `flow` is at `offset`; how long that took.
+    /// Runs until SND.UNA of `flow` is at `offset`; returns the time that this took.
     pub(super) fn run_until_acknowledged(&mut self, flow: usize, offset: u64) -> Duration {
         let start = self.now;
         let end = start + Duration::from_secs(100);

@@ -1,4 +1,4 @@
-//! A peer whose window is shut, or too small for a segment (RFC 9293 §3.8.6.1, §3.8.6.2.1).
+//! A peer whose window is closed, or too small for a segment (RFC 9293 §3.8.6.1, §3.8.6.2.1).
 
 use super::script::{Script, config};
 use crate::tcp::{Config, Flags, Header, State, TcpEvent};
@@ -12,7 +12,8 @@ fn window(script: &mut Script, acked: u32, window: u16) {
     script.receive_header(&header, 0);
 }
 
-/// A connection that wants to send, with a window that is shut until probes are as rare as can be.
+/// A connection that wants to send, with a window that is closed until probes are as rare as
+/// possible.
 fn long_shut(config: &Config) -> Script {
     let mut script = Script::established(config);
     window(&mut script, 0, 0);
@@ -49,7 +50,7 @@ fn a_lost_probe_does_not_end_a_connection_whose_window_is_shut() {
     assert_eq!(script.connection.poll_event(), Some(TcpEvent::TimedOut));
 }
 
-/// The same with data in flight that the window no longer takes: its retransmissions are probes.
+/// Data is in flight that the window does not permit now: its retransmissions are probes.
 #[test]
 fn a_lost_retransmission_does_not_end_a_connection_whose_window_is_shut() {
     let mut script = Script::established(&config());
@@ -82,7 +83,7 @@ fn a_lost_retransmission_does_not_end_a_connection_whose_window_is_shut() {
     assert_eq!(script.connection.poll_event(), Some(TcpEvent::TimedOut));
 }
 
-/// R2 counts from progress: what was left unanswered before it is forgotten.
+/// R2 counts from progress: unanswered probes before it are forgotten.
 #[test]
 fn what_is_acknowledged_begins_the_count_anew() {
     let patience = Duration::from_secs(1);
@@ -99,7 +100,7 @@ fn what_is_acknowledged_begins_the_count_anew() {
     }
 }
 
-/// RFC 9293 §3.8.6.2.1: "in the range 0.1-1.0 seconds", however long the window was shut.
+/// RFC 9293 §3.8.6.2.1: "in the range 0.1-1.0 seconds", no matter how long the window was closed.
 #[test]
 fn a_small_window_is_used_soon_after_a_long_closure() {
     let slow = Config { rto_min: Duration::from_secs(5), ..config() };
@@ -107,7 +108,7 @@ fn a_small_window_is_used_soon_after_a_long_closure() {
         let mut script = long_shut(&config);
         window(&mut script, 0, 500);
         let start = script.now;
-        // Asking again and again postpones nothing, nor does being told again.
+        // Further calls postpone nothing, nor does a repeated window advertisement.
         for _ in 0..5 {
             assert!(!script.connection.send_budget(script.now).forced);
             script.sleep(MS);
@@ -141,7 +142,7 @@ fn a_small_window_that_shuts_again_is_probed_and_used_when_it_is_back() {
     }
 }
 
-/// A window that opens late in a silence is no reason to give up.
+/// A window that opens late in a silence is no reason to abort.
 #[test]
 fn a_small_window_after_a_long_silence_is_used() {
     let mut script = long_shut(&config());

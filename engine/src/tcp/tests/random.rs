@@ -7,7 +7,7 @@ use super::sim::{Plan, Sim};
 use crate::tcp::{Config, CongestionKind, EcnUse, SeqNum};
 use crate::time::Duration;
 
-/// A plan drawn from `seed`.
+/// Returns a plan drawn from `seed`.
 fn plan(seed: u64) -> Plan {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
     let mut config = || {
@@ -22,7 +22,7 @@ fn plan(seed: u64) -> Plan {
             congestion: [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Dctcp]
                 [rng.random_range(0..3)],
             ecn: [EcnUse::Off, EcnUse::Accept, EcnUse::Ask][rng.random_range(0..3)],
-            // Losses may be long: giving up is tested elsewhere.
+            // Losses may be long: aborting is tested elsewhere.
             user_timeout: Duration::from_secs(100_000),
             syn_timeout: Duration::from_secs(100_000),
             time_wait: Duration::from_secs(200_000),
@@ -88,14 +88,15 @@ fn every_transfer_finishes_whatever_is_lost_part_3() {
     run(2000..3000);
 }
 
-/// The same for as many seeds as one has patience for.
+/// Runs the same test for many more seeds.
 #[test]
 #[ignore = "a long run"]
 fn every_transfer_finishes_over_many_seeds() {
     run(3000..60_000);
 }
 
-/// One direction, 2 MB, 100 µs round trip, no rate limit: what recovery costs at `loss`.
+/// Sends 2 MB in one direction, with 100 µs round trip and no rate limit; measures recovery at
+/// `loss`.
 fn bulk(seed: u64, loss: f64, sack: bool) -> (Duration, f64) {
     let config = Config { sack, ..Config::for_mtu(1500, 20) };
     let plan = Plan {

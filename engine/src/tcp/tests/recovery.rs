@@ -33,7 +33,7 @@ fn three_sacked_segments_above_make_a_hole_lost() {
     script.receive_sack(0, &[(1000, 4000)]);
     assert_eq!(script.resent(), vec![(0, 1000)]);
     assert_eq!(script.connection.counters().fast_retransmits, 1);
-    // More SACKs, nothing new lost: nothing is retransmitted.
+    // More SACKs, no new loss: nothing is retransmitted.
     script.receive_sack(0, &[(1000, 8000)]);
     assert_eq!(script.resent(), vec![]);
     script.receive(0, 8000, Flags::ACK, 0);
@@ -62,7 +62,7 @@ fn the_window_is_reduced_once_per_recovery() {
     assert_eq!(script.connection.counters().fast_retransmits, 1);
 }
 
-/// RFC 5044 appendix A.1: what is lost is retransmitted with its first boundaries.
+/// RFC 5044 appendix A.1: lost segments are retransmitted with their first boundaries.
 #[test]
 fn retransmissions_repeat_the_original_boundaries() {
     let mut script = Script::established(&config());
@@ -153,7 +153,7 @@ fn without_sack_the_third_duplicate_ack_retransmits_and_partial_acks_continue() 
     }
     script.receive(0, 0, Flags::ACK, 0);
     assert_eq!(script.resent(), vec![(0, 1000)]);
-    // Segment 3 was lost too: the acknowledgment of the first repair is partial.
+    // Segment 3 was lost, too: the acknowledgment of the first retransmission is partial.
     script.receive(0, 3000, Flags::ACK, 0);
     assert_eq!(script.resent(), vec![(3000, 1000)]);
     script.receive(0, 6000, Flags::ACK, 0);
@@ -188,7 +188,7 @@ fn window_updates_are_no_duplicate_acknowledgments() {
     assert_eq!(script.connection.counters().fast_retransmits, 0);
 }
 
-/// RFC 3042: each of the first two duplicate ACKs lets a new segment out.
+/// RFC 3042: each of the first two duplicate ACKs permits a new segment.
 #[test]
 fn limited_transmit_sends_new_data_on_the_first_duplicate_acks() {
     let mut script = in_flight(&without_sack(), 10);
@@ -199,7 +199,7 @@ fn limited_transmit_sends_new_data_on_the_first_duplicate_acks() {
     assert_eq!(script.connection.send_budget(script.now).bytes, 0);
 }
 
-/// RFC 6582 §4: duplicate ACKs for what was retransmitted after a timeout begin no recovery.
+/// RFC 6582 §4: duplicate ACKs for segments retransmitted after a timeout begin no recovery.
 #[test]
 fn duplicate_acks_after_a_timeout_begin_no_recovery() {
     let mut script = in_flight(&without_sack(), 4);
@@ -235,7 +235,7 @@ fn the_timeout_follows_the_round_trip_and_doubles() {
     assert_eq!(script.connection.consecutive_timeouts(), 3);
 }
 
-/// Karn: the acknowledgment of a segment sent twice measures nothing, and keeps the backoff.
+/// Karn: the acknowledgment of a segment sent twice is no sample, and keeps the backoff.
 #[test]
 fn a_retransmitted_segment_gives_no_sample() {
     let mut script = in_flight(&config(), 1);
@@ -249,7 +249,7 @@ fn a_retransmitted_segment_gives_no_sample() {
     assert!(script.wait_for_rto() > 2 * (10 * MS + srtt));
 }
 
-/// Karn: nor does the acknowledgment of others with it, which waited for the copy.
+/// Karn: nor is the acknowledgment of others with it, which waited for the retransmission.
 #[test]
 fn what_waited_for_a_retransmission_gives_no_sample() {
     let mut script = in_flight(&config(), 3);
@@ -261,7 +261,7 @@ fn what_waited_for_a_retransmission_gives_no_sample() {
     assert_eq!(script.connection.srtt(), srtt);
 }
 
-/// RFC 6298 §3: a sample in each round trip, also while the cumulative point stands still.
+/// RFC 6298 §3: a sample in each round trip, even if the cumulative point does not move.
 #[test]
 fn a_segment_sacked_for_the_first_time_gives_a_sample() {
     let mut script = in_flight(&config(), 2);
@@ -271,8 +271,8 @@ fn a_segment_sacked_for_the_first_time_gives_a_sample() {
     assert!(script.connection.srtt().unwrap() > srtt + MS / 4);
 }
 
-/// What went out before the link failed and is acknowledged after it returned tells how long it was
-/// away, not how long the path is.
+/// The acknowledgment, after the link has returned, of data sent before the link failed measures
+/// the outage, not the path.
 #[test]
 fn a_round_trip_over_an_outage_gives_no_sample() {
     let mut script = in_flight(&config(), 1);
@@ -301,7 +301,7 @@ fn a_recovery_ends_with_the_last_octet_and_not_before() {
     assert_eq!(script.connection.snd.recovery, Recovery::Open);
 }
 
-/// RFC 9937: a segment more than has arrived only "when safe": when no further loss came to light.
+/// RFC 9937: one segment more than has arrived only "when safe": if no further loss was found.
 #[test]
 fn an_acknowledgment_that_reveals_a_loss_adds_no_segment() {
     let congestion = CongestionKind::NewReno;
@@ -309,8 +309,8 @@ fn an_acknowledgment_that_reveals_a_loss_adds_no_segment() {
     script.receive_sack(0, &[(1000, 2000), (5000, 10_000)]);
     assert_eq!(script.resent(), vec![(0, 1000), (2000, 1000), (3000, 1000), (4000, 1000)]);
     script.sleep(200 * US);
-    // The first and the last copy have arrived: those between them are lost again. In all, 8000
-    // bytes arrived and 4000 went out.
+    // The first and the last retransmission have arrived: those between them are lost again. In
+    // all, 8000 bytes arrived and 4000 were sent.
     script.receive_sack(2000, &[(4000, 10_000)]);
     assert_eq!(script.connection.cwnd(), 4000);
 }
@@ -355,7 +355,7 @@ fn a_smaller_path_cuts_what_is_in_flight() {
     script.connection.snd.board.check();
     script.receive(0, 2300, Flags::ACK, 0);
     assert_eq!(script.connection.poll_timeout(), None);
-    // RFC 5681 §3.1: a timeout leaves one segment, of the size that there is now.
+    // RFC 5681 §3.1: a timeout leaves one segment, of the current size.
     script.send(400);
     script.wait_for_rto();
     assert_eq!(script.connection.cwnd(), 400);
@@ -392,8 +392,9 @@ fn only_what_starts_beyond_a_gap_counts_as_out_of_order() {
     assert_eq!(script.connection.counters().duplicates, 1);
 }
 
-/// RFC 8985 §6.2 step 2: an acknowledgment that comes sooner after a retransmission than any round
-/// trip is for the original, and tells nothing of what was sent before the copy.
+/// RFC 8985 §6.2 step 2: an acknowledgment that arrives sooner after a retransmission than any
+/// round trip is for the original, and is no evidence about segments sent before the
+/// retransmission.
 #[test]
 fn an_acknowledgment_that_comes_too_early_is_for_the_original() {
     let mut script = in_flight(&config(), 10);
@@ -408,7 +409,8 @@ fn an_acknowledgment_that_comes_too_early_is_for_the_original() {
     assert_eq!(script.resent(), vec![(6000, 1000)]);
 }
 
-/// RFC 9293 §3.8.3: from R1 on, three transmissions, the way is in doubt; R2 is what the user set.
+/// RFC 9293 §3.8.3: from R1 on, three transmissions, the path is suspect; R2 is what the
+/// application set.
 #[test]
 fn r1_puts_the_path_in_doubt_and_r2_is_as_it_was_set() {
     let patience = Duration::from_secs(300);
@@ -431,7 +433,7 @@ fn r1_puts_the_path_in_doubt_and_r2_is_as_it_was_set() {
     assert_eq!(script.now - start + 10 * US, patience);
 }
 
-/// The list of what was retransmitted is for RACK, which a peer without SACK has no use for.
+/// The list of retransmissions is for RACK, which a connection without SACK does not use.
 #[test]
 fn without_sack_nothing_is_kept_of_what_was_sent_again() {
     let config = Config { sack: false, initial_window_segments: Some(20), ..config() };

@@ -74,7 +74,7 @@ fn data_with_an_impossible_acknowledgment_is_dropped() {
     assert!(script.connection.handle_segment(script.now, &old, 10, 1).payload.is_some());
 }
 
-/// RFC 5961 §5.2 and §7: an acknowledgment of what was never sent is answered, but not for ever.
+/// RFC 5961 §5.2 and §7: an acknowledgment of bytes never sent is answered, but not for ever.
 #[test]
 fn acknowledgments_of_what_was_never_sent_are_answered_at_a_limited_rate() {
     let mut script = Script::established(&config());
@@ -88,7 +88,7 @@ fn acknowledgments_of_what_was_never_sent_are_answered_at_a_limited_rate() {
     assert_eq!(script.connection.snd_una().0, 0);
 }
 
-/// Two ends that disagree on both numbers do not answer one another for ever.
+/// Two ends that disagree on both numbers must not answer one another for ever.
 #[test]
 fn empty_segments_beyond_the_window_are_answered_at_a_limited_rate() {
     let mut script = Script::established(&config());
@@ -128,7 +128,7 @@ fn a_stale_timestamp_is_acknowledged_and_dropped() {
     assert!(script.receive(100, 0, Flags::ACK, 10));
 }
 
-/// RFC 7323 §3.2: dropped, but the connection goes on; a RST needs none.
+/// RFC 7323 §3.2: dropped, but the connection continues; a RST needs no timestamp.
 #[test]
 fn a_missing_timestamp_is_dropped() {
     let mut script = Script::established(&Config { timestamps: true, ..config() });
@@ -155,7 +155,7 @@ fn the_echoed_timestamp_is_that_of_the_segment_that_advanced_the_window() {
     script.peer_clock = 140;
     script.receive(3000, 0, Flags::ACK, 1000);
     assert_eq!(echo(&mut script), 110);
-    // The gap filled: the filler's.
+    // The gap filled: the timestamp of the segment that fills it.
     script.peer_clock = 150;
     script.receive(2000, 0, Flags::ACK, 1000);
     assert_eq!(echo(&mut script), 150);
@@ -210,7 +210,7 @@ fn urgent_data_stays_in_line() {
     assert_eq!(script.connection.delivered().0, 10);
 }
 
-/// RFC 9293 §3.8.4: only when idle; a single missing answer is not death.
+/// RFC 9293 §3.8.4: only when idle; a single unanswered probe does not end the connection.
 #[test]
 fn keepalive_probes_an_idle_peer_and_gives_up_after_many() {
     let idle = Duration::from_secs(7200);
@@ -286,8 +286,8 @@ fn lengths_that_cannot_be_are_survived() {
     assert_eq!(script.state(), State::Established);
 }
 
-/// A hostile peer that knows the connection's numbers: nothing it sends may panic, break the
-/// scoreboard, or offer a byte twice or beyond the window.
+/// A hostile peer that knows the connection's numbers: no segment of it may cause a panic, break
+/// the scoreboard, or offer a byte twice or beyond the window.
 #[test]
 fn random_segments_near_the_window_break_nothing() {
     for seed in 0..300 {

@@ -16,12 +16,12 @@ pub(super) const IRS: SeqNum = SeqNum(0xffff_fffa);
 pub(super) struct Script {
     pub(super) now: Instant,
     pub(super) connection: Tcb,
-    /// The peer's timestamp clock; it stands still unless a script moves it.
+    /// The peer's timestamp clock; it advances only if a script moves it.
     pub(super) peer_clock: u32,
     timestamps: bool,
 }
 
-/// The choices most scripts use: no timestamps, MSS 1000, delayed acknowledgments from the start.
+/// The settings of most scripts: no timestamps, MSS 1000, delayed acknowledgments from the start.
 pub(super) fn config() -> Config {
     Config {
         mss_receive: 1000,
@@ -48,7 +48,7 @@ impl Script {
         Self::established_by(config, Flags::SYN)
     }
 
-    /// The same, with these flags on the peer's SYN.
+    /// Opens it with these flags on the peer's SYN.
     pub(super) fn established_by(config: &Config, flags: Flags) -> Self {
         let now = Instant::ZERO + Duration::from_secs(5000);
         let syn = Header {
@@ -58,7 +58,7 @@ impl Script {
             flags,
             window: 60_000,
             options: Options {
-                // Room for timestamps, when the path has it.
+                // Room for timestamps, if the path has it.
                 mss: Some(if config.timestamps { 1012 } else { 1000 }),
                 window_scale: Some(0),
                 sack_permitted: true,
@@ -98,7 +98,8 @@ impl Script {
         }
     }
 
-    /// The peer sends `len` bytes at `at`; everything offered is committed. True when some were.
+    /// Receives `len` bytes at `at` and commits everything offered; returns true if some were
+    /// offered.
     pub(super) fn receive(&mut self, at: u32, acked: u32, flags: Flags, len: usize) -> bool {
         let header = self.header(at, acked, flags);
         self.receive_header(&header, len)
@@ -120,14 +121,14 @@ impl Script {
         any
     }
 
-    /// The peer acknowledges with a SACK option; blocks are relative to our first byte.
+    /// Receives an acknowledgment with a SACK option; blocks are relative to our first byte.
     pub(super) fn receive_sack(&mut self, acked: u32, blocks: &[(u32, u32)]) {
         let mut header = self.header(0, acked, Flags::ACK);
         header.options.sack = blocks.iter().map(|&(l, r)| (ack(l), ack(r))).collect();
         self.receive_header(&header, 0);
     }
 
-    /// Sends a record of `len` bytes; its header.
+    /// Sends a record of `len` bytes; returns its header.
     pub(super) fn send(&mut self, len: usize) -> Header {
         assert!(self.connection.send_budget(self.now).bytes >= len);
         self.connection.record_sent(self.now, len, len, false)
@@ -137,7 +138,7 @@ impl Script {
         self.now = self.now + duration;
     }
 
-    /// Goes to the next timer and runs it.
+    /// Advances to the next timer and runs it.
     pub(super) fn wait_for_timer(&mut self) -> Duration {
         let next = self.connection.poll_timeout().expect("a timer is running");
         let waited = next - self.now;
@@ -146,8 +147,8 @@ impl Script {
         waited
     }
 
-    /// Runs timers until the retransmission timer has run out; how long that took. Tail loss
-    /// probes on the way are lost.
+    /// Runs timers until the retransmission timer has expired; returns the time that this took.
+    /// Tail loss probes sent meanwhile are lost.
     pub(super) fn wait_for_rto(&mut self) -> Duration {
         let (start, rtos) = (self.now, self.connection.counters().rtos);
         while self.connection.counters().rtos == rtos {
@@ -163,7 +164,7 @@ impl Script {
         self.connection.poll_transmit(self.now)
     }
 
-    /// All retransmissions ready now, as (start, length).
+    /// Returns all retransmissions ready now, as (start, length).
     pub(super) fn resent(&mut self) -> Vec<(u64, u64)> {
         let mut ranges = Vec::new();
         while let Some(outgoing) = self.transmit() {
@@ -178,7 +179,8 @@ impl Script {
         self.connection.poll_ack(self.now)
     }
 
-    /// The acknowledgment that is due, as (number, SACK blocks), relative to the peer's first byte.
+    /// Returns the acknowledgment that is due, as (number, SACK blocks), relative to the peer's
+    /// first byte.
     pub(super) fn acked(&mut self) -> Option<(u32, Vec<(u32, u32)>)> {
         let relative = |number: SeqNum| number.0.wrapping_sub(seq(0).0);
         let header = self.ack()?;

@@ -13,7 +13,7 @@ use crate::tcp::{Config, Ecn, Flags, Header, SeqNum, State, Tcb, TcpEvent, check
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// What the network does, and what the ends do.
+/// Behaviour of the network and of the ends.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -21,13 +21,13 @@ pub(super) struct Plan {
     pub(super) loss: f64,
     /// Chance that a loss begins a burst, and the burst's length in segments.
     pub(super) burst: u32,
-    /// Chance that a segment that says it is ECN-capable is marked.
+    /// Chance that an ECN-capable segment is marked.
     pub(super) mark: f64,
     pub(super) duplicate: f64,
-    /// One-way delay, and how much is added at random (which reorders).
+    /// One-way delay, and the largest random addition (which reorders).
     pub(super) delay: Duration,
     pub(super) jitter: Duration,
-    /// Per end: choices, bytes to send, longest record.
+    /// Per end: settings, bytes to send, longest record.
     pub(super) configs: [Config; 2],
     pub(super) octets: [u64; 2],
     pub(super) record_max: usize,
@@ -36,14 +36,14 @@ pub(super) struct Plan {
     pub(super) iss: [SeqNum; 2],
     /// Chance that the layer above refuses a segment.
     pub(super) refuse: f64,
-    /// Chance per arrival that a receiver forgets what it holds beyond a gap.
+    /// Chance per arrival that a receiver discards what it received beyond a gap.
     pub(super) renege: f64,
     /// Windows close and reopen at random.
     pub(super) window_games: bool,
     pub(super) simultaneous_open: bool,
     /// End 0 closes only after end 1's FIN, as a half-close does.
     pub(super) half_close: bool,
-    /// The path shrinks to this IP payload after half of the time it takes to think of it.
+    /// The path shrinks to this IP payload after the middle of the transfer.
     pub(super) path_shrinks_to: Option<usize>,
 }
 
@@ -200,7 +200,7 @@ impl Sim {
         }
     }
 
-    /// Goes to the next thing that happens.
+    /// Advances to the next event.
     fn step(&mut self) {
         let timers = self.ends.each_ref().map(|end| {
             let connection = end.connection.as_ref();
@@ -305,7 +305,7 @@ impl Sim {
         }
     }
 
-    /// Sends all that an end has to send.
+    /// Sends all that an end must send.
     fn pump(&mut self, index: usize) {
         if self.ends[index].connection.is_none() {
             return;
@@ -349,7 +349,7 @@ impl Sim {
         }
     }
 
-    /// Sends records while the budget lasts; true when something was sent.
+    /// Sends records while the budget lasts; returns true if something was sent.
     fn send_new(&mut self, index: usize) -> bool {
         let (now, run_max) = (self.now, self.plan.run_max);
         let end = &mut self.ends[index];
@@ -409,7 +409,7 @@ impl Sim {
             && self.serial > 60
             && octets.len() > shrunk
         {
-            // "Packet too big" comes back at once.
+            // "Packet too big" arrives at once.
             self.ends[from].path = shrunk;
             let now = self.now;
             return self.connection(from).set_path_mtu(now, shrunk);

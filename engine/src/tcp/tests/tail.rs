@@ -1,4 +1,4 @@
-//! Losses that nothing behind them reveals (RFC 8985).
+//! Losses without later segments that would reveal them (RFC 8985).
 
 use super::script::{Script, config};
 use crate::tcp::{Config, CongestionKind, Flags};
@@ -38,7 +38,7 @@ fn the_last_segment_goes_again_within_two_round_trips() {
     assert_eq!(script.connection.counters().rtos, 0);
 }
 
-/// What repairs a loss is a retransmission, also when a probe was due as well.
+/// A segment that repairs a loss is a retransmission, even if a probe was due as well.
 #[test]
 fn a_loss_that_is_reported_before_the_probe_goes_is_repaired_and_counted() {
     let mut script = in_flight(&config(), 6);
@@ -62,7 +62,7 @@ fn a_probe_is_not_repeated_before_something_is_heard() {
     assert_eq!(script.connection.counters().loss_probes, 1);
 }
 
-/// RFC 8985 §7.3: "transmit the lowest-sequence unsent segment" when there is one.
+/// RFC 8985 §7.3: "transmit the lowest-sequence unsent segment" if there is one.
 #[test]
 fn new_data_is_preferred_for_a_probe() {
     let mut script = in_flight(&config(), 1);
@@ -121,7 +121,7 @@ fn a_lost_tail_of_several_segments_is_repaired_without_a_timeout() {
     assert_eq!(script.resent(), vec![(u64::from(BASE) + 3000, 1000)]);
     script.sleep(400 * US);
     script.receive_sack(BASE + 1000, &[(BASE + 3000, BASE + 4000)]);
-    // As much as has arrived (RFC 9937).
+    // As many bytes as have arrived (RFC 9937).
     assert_eq!(script.resent(), vec![(u64::from(BASE) + 1000, 1000)]);
     script.sleep(400 * US);
     script.receive_sack(BASE + 2000, &[(BASE + 3000, BASE + 4000)]);
@@ -157,7 +157,7 @@ fn a_segment_that_arrives_within_the_reordering_window_is_not_sent_again() {
     assert_eq!(script.connection.counters().retransmissions, 0);
 }
 
-/// RFC 8985 §3.2: a lost copy is found by what is sent after it.
+/// RFC 8985 §3.2: a lost retransmission is found by a segment sent after it.
 #[test]
 fn a_lost_retransmission_needs_no_timeout() {
     let mut script = in_flight(&config(), 5);
@@ -172,7 +172,7 @@ fn a_lost_retransmission_needs_no_timeout() {
     assert_eq!(script.connection.counters().fast_retransmits, 1, "one reduction");
 }
 
-/// RFC 6582 §4.1: after a timeout without SACK, what the peer has is not retransmitted.
+/// RFC 6582 §4.1: after a timeout without SACK, bytes that the peer has are not retransmitted.
 #[test]
 fn a_timeout_without_sack_resends_only_what_is_missing() {
     let congestion = CongestionKind::NewReno;
@@ -186,14 +186,14 @@ fn a_timeout_without_sack_resends_only_what_is_missing() {
     // Only the first was missing.
     script.receive(0, BASE + 10_000, Flags::ACK, 0);
     assert_eq!(script.resent(), vec![]);
-    // And duplicates of what went again begin no recovery.
+    // Duplicates of retransmitted segments begin no recovery.
     for _ in 0..4 {
         script.receive(0, BASE + 10_000, Flags::ACK, 0);
     }
     assert_eq!(script.connection.counters().fast_retransmits, 0);
 }
 
-/// RFC 8985 §7.4.2: the original arrived as well, so nothing was lost; whatever else the same
+/// RFC 8985 §7.4.2: the original arrived as well, so nothing was lost, no matter what else the
 /// acknowledgment covers.
 #[test]
 fn a_duplicate_reported_with_later_data_reduces_nothing() {
@@ -227,8 +227,8 @@ fn the_reordering_window_forgets_a_shorter_path() {
     assert!(waited <= 100 * US && waited > 99 * US, "a quarter of 400 us: {waited:?}");
 }
 
-/// RFC 8985 §6.3: what was sent less than a round trip before the timer ran out is not lost because
-/// the first segment is.
+/// RFC 8985 §6.3: segments sent less than a round trip before the timer expired are not lost
+/// because the first segment is.
 #[test]
 fn a_timeout_leaves_what_was_sent_a_moment_ago() {
     let mut script = in_flight(&config(), 2);
@@ -242,8 +242,8 @@ fn a_timeout_leaves_what_was_sent_a_moment_ago() {
     assert_eq!(script.connection.snd.board.pipe(), 2000, "the copy, and the last");
 }
 
-/// RFC 8985 §7.2 adds the longest delay of an acknowledgment when a single segment is in flight; a
-/// peer whose delay is configured long is still probed soon, since samples tell how late it is.
+/// RFC 8985 §7.2 adds the longest delay of an acknowledgment if a single segment is in flight; a
+/// peer configured for a long delay is nevertheless probed soon, because samples show the delay.
 #[test]
 fn a_long_delayed_ack_makes_a_probe_little_later() {
     let delayed_ack = Duration::from_millis(200);
@@ -252,7 +252,7 @@ fn a_long_delayed_ack_makes_a_probe_little_later() {
     assert!(waited[1] > waited[0] && waited[1] <= waited[0] + 50 * US, "{waited:?}");
 }
 
-/// While acknowledgments come in, only silence after the last counts.
+/// While acknowledgments arrive, only silence after the last one counts.
 #[test]
 fn acknowledgments_postpone_the_probe() {
     let mut script = in_flight(&config(), 3);
@@ -268,8 +268,8 @@ fn acknowledgments_postpone_the_probe() {
     assert!(script.now - last_ack >= 90 * US, "{:?}", script.now - last_ack);
 }
 
-/// RFC 8985 §7.4.2: a SACK of new data beyond the probe is no word about the probe; and what is
-/// reduced is what was in flight.
+/// RFC 8985 §7.4.2: a SACK of new data beyond the probe shows nothing about the probe; the
+/// reduction is computed from what was in flight.
 #[test]
 fn news_of_later_data_leaves_the_probe_undecided() {
     let mut script = in_flight(&config(), 4);

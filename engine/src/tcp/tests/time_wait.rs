@@ -1,4 +1,4 @@
-//! What is kept of a connection in TIME-WAIT answers as the whole connection does.
+//! The record of a connection in TIME-WAIT answers as the whole connection does.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -14,12 +14,12 @@ use crate::types::StreamOffset;
 const FIN_ACK: Flags = Flags::FIN.union(Flags::ACK);
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
-/// One of these.
+/// Returns a random element.
 fn one<T: Copy>(rng: &mut impl Rng, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
 }
 
-/// A connection that has come to TIME-WAIT, by a close of each kind and after some bytes.
+/// Returns a connection in TIME-WAIT, closed in a random way and after some bytes.
 fn in_time_wait(rng: &mut ChaCha8Rng) -> Script {
     let config = Config {
         timestamps: rng.random_bool(0.6),
@@ -59,14 +59,14 @@ fn in_time_wait(rng: &mut ChaCha8Rng) -> Script {
     }
     assert_eq!(script.state(), State::TimeWait);
     while script.connection.poll_event().is_some() {}
-    // An acknowledgment before a change of marks is sent by the connection itself.
+    // The connection itself sends an acknowledgment of data before a change of marks.
     while script.connection.time_wait().is_none() {
         script.ack().unwrap();
     }
     script
 }
 
-/// A segment that is right, nearly right or anything.
+/// Returns a segment that is right, nearly right or random.
 fn segment(rng: &mut ChaCha8Rng, rcv_nxt: SeqNum, snd_nxt: SeqNum, clock: u32) -> (Header, usize) {
     let near = [0, 0, 1, 2, 101, 1000, 70_000, 1 << 30, 0x7fff_ffff, 0x8000_0000];
     let around = |rng: &mut ChaCha8Rng, number: SeqNum| {
@@ -106,7 +106,7 @@ fn segment(rng: &mut ChaCha8Rng, rcv_nxt: SeqNum, snd_nxt: SeqNum, clock: u32) -
     (header, one(rng, &[0, 0, 0, 1, 2, 100, 1000, 65_000]))
 }
 
-/// Both see the same; the record says when it is over, the connection by its timer.
+/// Both get the same input; the record reports its end, the connection ends by its timer.
 struct Both {
     whole: Tcb,
     rest: TimeWait,
@@ -115,7 +115,7 @@ struct Both {
 }
 
 impl Both {
-    /// Returns whether they are over.
+    /// Returns true if both are over.
     fn receive(&mut self, header: &Header, payload_len: usize) -> bool {
         let arrival = self.whole.handle_segment(self.now, header, payload_len, 1);
         assert_eq!(arrival.payload, None, "no text is taken in TIME-WAIT");
@@ -133,7 +133,7 @@ impl Both {
         false
     }
 
-    /// Compares at most so many acknowledgments.
+    /// Compares at most `max` acknowledgments.
     fn send(&mut self, max: usize) {
         for _ in 0..max {
             let owes = self.rest.owes();
@@ -174,7 +174,7 @@ fn the_record_answers_as_the_connection_does() {
             clock = clock.wrapping_add(rng.random_range(0..3));
         }
     }
-    // The draws bring all of it about.
+    // The random segments cause each of these outcomes.
     assert!(restarts > 500 && ends > 100 && answers > 5000 && replaced > 500);
 }
 
@@ -197,7 +197,7 @@ fn the_limits_of_answers_are_those_of_the_connection() {
             rest.poll_ack(script.now, 7, 9).is_some()
         });
         assert_eq!(answered.count(), allowed, "{flags:?}");
-        // A period later as many again.
+        // A period later the limit allows the same number again.
         script.sleep(Duration::from_secs(5));
         rest.handle_segment(script.now, &header, 0);
         assert!(rest.owes());
@@ -220,8 +220,8 @@ fn only_a_connection_in_time_wait_becomes_a_record() {
     assert!(script.connection.time_wait().is_none());
 }
 
-/// RFC 6191 §2: with timestamps, only a SYN with a later one opens the next connection, or one with the same
-/// timestamp and a later number.
+/// RFC 6191 §2: with timestamps, only a SYN with a later one opens the next connection, or one with
+/// an equal timestamp and a later number.
 #[test]
 fn an_older_timestamp_opens_nothing_whatever_its_number() {
     let config = Config { timestamps: true, ..config() };

@@ -1,4 +1,4 @@
-//! What a retransmission timeout does to the congestion window (RFC 5681 §3.1, RFC 3465 §2.3).
+//! Effect of a retransmission timeout on the congestion window (RFC 5681 §3.1, RFC 3465 §2.3).
 
 use super::script::{Script, config};
 use crate::tcp::timer::Timer;
@@ -20,8 +20,8 @@ fn in_flight(config: &Config, count: u16) -> Script {
     script
 }
 
-/// RFC 3465 §2.3: L is one segment until what was in flight at the timeout is acknowledged, however
-/// much one acknowledgment covers, and whether that had been SACKed or not.
+/// RFC 3465 §2.3: L is one segment until all that was in flight at the timeout is acknowledged, no
+/// matter how much one acknowledgment covers, and if it had been SACKed or not.
 #[test]
 fn after_a_timeout_an_acknowledgment_adds_one_segment() {
     for congestion in KINDS {
@@ -55,7 +55,7 @@ fn an_acknowledgment_of_less_than_a_segment_adds_that() {
     }
 }
 
-/// Once that is acknowledged, an acknowledgment counts for all that it covers again.
+/// After that, an acknowledgment counts for all that it covers again.
 #[test]
 fn slow_start_goes_on_as_usual_after_the_recovery() {
     for congestion in KINDS {
@@ -73,8 +73,8 @@ fn slow_start_goes_on_as_usual_after_the_recovery() {
     }
 }
 
-/// RFC 6675 §5.1, RFC 9937: what was SACKed in a recovery has let out data then, and lets the window
-/// grow no more when the recovery ends.
+/// RFC 6675 §5.1, RFC 9937: bytes SACKed in a recovery have permitted data then, and do not let the
+/// window grow when the recovery ends.
 #[test]
 fn the_end_of_a_recovery_adds_nothing_for_what_was_sacked() {
     let congestion = CongestionKind::NewReno;
@@ -86,7 +86,7 @@ fn the_end_of_a_recovery_adds_nothing_for_what_was_sacked() {
     assert_eq!(script.connection.cwnd(), 5000);
 }
 
-/// Without a recovery, what reordering SACKed first counts when it is acknowledged.
+/// Without a recovery, bytes that reordering SACKed first count when they are acknowledged.
 #[test]
 fn what_was_only_late_makes_the_window_grow() {
     let mut script = in_flight(&config(), 10);
@@ -95,8 +95,8 @@ fn what_was_only_late_makes_the_window_grow() {
     assert_eq!(script.connection.cwnd(), 12_000);
 }
 
-/// RFC 5681 §3.1: when the timer runs out again for the same data, "the value of ssthresh is held
-/// constant", and so is what CUBIC remembers: the window grows as after one timeout.
+/// RFC 5681 §3.1: if the timer expires again for the same data, "the value of ssthresh is held
+/// constant", and so is the state of CUBIC: the window grows as after one timeout.
 #[test]
 fn a_second_timeout_reduces_nothing_more() {
     for congestion in KINDS {
@@ -123,8 +123,8 @@ fn a_second_timeout_reduces_nothing_more() {
     }
 }
 
-/// RFC 6298 §5.3 holds in a recovery too: an acknowledgment of new data restarts the timer, when
-/// cwnd lets nothing go again.
+/// RFC 6298 §5.3 holds in a recovery, too: an acknowledgment of new data restarts the timer, even
+/// if cwnd permits no retransmission.
 #[test]
 fn an_acknowledgment_in_a_recovery_restarts_the_timer() {
     let mut script = in_flight(&config(), 10);
@@ -139,7 +139,7 @@ fn an_acknowledgment_in_a_recovery_restarts_the_timer() {
     assert!(timers.next().unwrap() - script.now >= Duration::from_millis(10));
 }
 
-/// RFC 6298 §5: the first segment goes again, and has a whole timeout to be acknowledged.
+/// RFC 6298 §5: the first segment is retransmitted, and has a whole timeout to be acknowledged.
 #[test]
 fn a_fast_retransmission_restarts_the_timer() {
     let mut script = in_flight(&config(), 10);
@@ -164,7 +164,7 @@ fn what_limited_transmit_sent_does_not_raise_ssthresh() {
 }
 
 /// RFC 6582 §3.2 step 1: only an acknowledgment that "covers more than recover" lets duplicates
-/// begin another recovery; those at the end of the last one may be for its copies.
+/// begin another recovery; duplicates at the end of the last one may answer its retransmissions.
 #[test]
 fn duplicates_at_the_end_of_a_recovery_begin_none() {
     let mut script = in_flight(&Config { sack: false, ..config() }, 4);
@@ -181,7 +181,7 @@ fn duplicates_at_the_end_of_a_recovery_begin_none() {
     }
 }
 
-/// RFC 6582 §3.2 step 3: a partial acknowledgment takes back what duplicates counted for.
+/// RFC 6582 §3.2 step 3: a partial acknowledgment cancels what duplicates counted for.
 #[test]
 fn a_partial_acknowledgment_takes_its_duplicates_along() {
     let mut script = in_flight(&Config { sack: false, ..config() }, 6);

@@ -1,4 +1,4 @@
-//! Timestamps: which segments are old, and what becomes of TS.Recent (RFC 7323 §4, §5).
+//! Timestamps: old segments, and updates of TS.Recent (RFC 7323 §4, §5).
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ fn late_ack(script: &Script, ticks: u32) -> Header {
     header
 }
 
-/// As Linux has it, beyond RFC 7323: reordering on the way back loses no SACK blocks and makes no
-/// traffic.
+/// The rule is Linux's, beyond RFC 7323: reordering on the way back loses no SACK blocks and causes
+/// no traffic.
 #[test]
 fn an_overtaken_acknowledgment_is_taken_despite_its_timestamp() {
     let mut script = ten_in_flight();
@@ -45,7 +45,8 @@ fn an_overtaken_acknowledgment_is_taken_despite_its_timestamp() {
     assert_eq!(handle(&mut script, &late, 0).drop, None);
     assert_eq!(script.connection.snd.board.sacked_bytes(), 1000);
     assert_eq!(script.ack(), None);
-    // TS.Recent does not go back: a segment beyond a gap, which moves it neither, is answered.
+    // TS.Recent does not go back: a segment beyond a gap, which does not move it either, is
+    // answered.
     script.peer_clock = 210;
     script.receive(5000, 0, Flags::ACK, 100);
     assert_eq!(script.ack().unwrap().options.timestamps.unwrap().echo, 200);
@@ -96,8 +97,8 @@ fn an_old_timestamp_ends_no_handshake() {
     assert_eq!(arrival.drop, Some(DropReason::Paws));
 }
 
-/// RFC 5961 §5.2 before RFC 7323 §4.3: a sender that does not know the acknowledgment number
-/// cannot make the peer's timestamps old.
+/// RFC 5961 §5.2 before RFC 7323 §4.3: a sender that does not know the acknowledgment number cannot
+/// make the peer's timestamps old.
 #[test]
 fn a_segment_whose_acknowledgment_is_impossible_leaves_ts_recent() {
     for flags in [Flags::ACK, Flags::PSH] {
@@ -115,7 +116,7 @@ fn a_segment_whose_acknowledgment_is_impossible_leaves_ts_recent() {
     }
 }
 
-/// §5.4: a tick of 1 ms, which neither stands still nor goes back; and from there to its wrap.
+/// §5.4: a tick of 1 ms; the clock neither stops nor goes back, even at its wrap.
 #[test]
 fn the_timestamp_clock_ticks_every_millisecond() {
     let mut script = Script::established(&with_timestamps());
@@ -136,7 +137,7 @@ fn the_timestamp_clock_ticks_every_millisecond() {
     assert_eq!(value(&mut script, 44_000), before.wrapping_sub(1));
 }
 
-/// An echo that was never sent, or is hours old, measures nothing.
+/// An echo that was never sent, or is hours old, is no sample.
 #[test]
 fn an_impossible_echo_gives_no_sample() {
     for offset in [1, 1000, 0_u32.wrapping_sub(1 << 24)] {

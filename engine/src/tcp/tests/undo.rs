@@ -1,4 +1,4 @@
-//! Recoveries that turn out to have been for nothing (RFC 3522, RFC 3708, RFC 4015, RFC 5682).
+//! Recoveries that prove to be spurious (RFC 3522, RFC 3708, RFC 4015, RFC 5682).
 
 use super::script::{Script, config};
 use crate::tcp::{Config, CongestionKind, Header, Timestamps};
@@ -22,7 +22,7 @@ fn in_flight(config: &Config, count: u32) -> Script {
     script
 }
 
-/// An acknowledgment that echoes our clock as it was `ago`.
+/// Receives an acknowledgment that echoes our clock as it was `ago`.
 fn ack_with_echo(script: &mut Script, acked: u32, blocks: &[(u32, u32)], ago: Duration) {
     let at = script.now.as_nanos() - u64::try_from(ago.as_nanos()).unwrap();
     let echo = u32::try_from(at / 1_000_000).unwrap();
@@ -86,9 +86,9 @@ fn reordering_taken_for_loss_is_undone_and_learned_from() {
     assert_eq!(script.connection.counters().fast_retransmits, 1);
 }
 
-/// An acknowledgment that another has overtaken reports what had been received then. That lies below
-/// SND.UNA by now, and is no duplicate (RFC 2883 §4 compares with the number beside it): RACK's
-/// window stays a quarter of a round trip.
+/// An acknowledgment that another has overtaken reports what had been received when it was sent.
+/// Its blocks are below SND.UNA now, and are no duplicates (RFC 2883 §4 compares with the number
+/// beside them): RACK's window stays a quarter of a round trip.
 #[test]
 fn blocks_of_an_overtaken_acknowledgment_are_no_duplicates() {
     let mut script = in_flight(&config(), 4);
@@ -136,7 +136,7 @@ fn a_duplicate_of_something_older_undoes_nothing() {
     assert_eq!(script.connection.counters().recoveries_undone, 0);
 }
 
-/// A network that duplicates is no reason to think that nothing was lost.
+/// A network that duplicates does not prove that nothing was lost.
 #[test]
 fn a_duplicate_of_something_that_never_went_again_undoes_nothing() {
     let mut script = in_flight(&config(), 10);
@@ -150,8 +150,8 @@ fn a_duplicate_of_something_that_never_went_again_undoes_nothing() {
     assert_eq!(script.connection.counters().recoveries_undone, 1);
 }
 
-/// A timeout on a connection with SACK and without timestamps, that has more to send than cwnd
-/// takes: ten segments in flight, of which the first went again.
+/// A timeout on a connection with SACK and without timestamps, with more to send than cwnd permits:
+/// ten segments are in flight, and the first was retransmitted.
 fn timed_out() -> Script {
     let mut script = in_flight(&config(), 10);
     script.wait_for_rto();
@@ -171,7 +171,7 @@ fn sends_two_new_segments(script: &mut Script) {
     script.sleep(100 * US);
 }
 
-/// RFC 5682 §3.1 step 3b: what was sent before the timeout, and once, is acknowledged, in order or
+/// RFC 5682 §3.1 step 3b: segments sent once, before the timeout, are acknowledged, in order or
 /// not.
 #[test]
 fn a_timeout_is_undone_when_others_of_its_time_arrive() {
@@ -193,15 +193,15 @@ fn a_timeout_is_undone_when_others_of_its_time_arrive() {
     }
 }
 
-/// Step 3a: something beyond what was in flight at the timeout has arrived, and what lies before it
-/// has not.
+/// Step 3a: a segment beyond what was in flight at the timeout has arrived, and segments before it
+/// have not.
 #[test]
 fn a_timeout_stands_when_the_new_segments_overtake_the_old_ones() {
     let acks: [(u32, &[(u32, u32)]); 4] = [
         (1000, &[(10_000, 11_000)]),
         (2000, &[(10_000, 11_000)]),
         (11_000, &[]),
-        // No news: a duplicate.
+        // No progress: a duplicate.
         (1000, &[]),
     ];
     for (acked, blocks) in acks {
@@ -211,18 +211,18 @@ fn a_timeout_stands_when_the_new_segments_overtake_the_old_ones() {
         script.receive_sack(acked, blocks);
         assert_eq!(script.connection.counters().recoveries_undone, 0, "{acked} {blocks:?}");
         assert!(script.connection.cwnd() <= 3000);
-        // Slow start goes on with the old, when something has left the network.
+        // Slow start continues with the old segments, when something has left the network.
         let goes_on = acked < 10_000 && !blocks.is_empty();
         let next = goes_on.then_some((u64::from(acked), 1000));
         assert_eq!(script.resent().first().copied(), next);
-        // Once it is decided, it stays so.
+        // The decision is final.
         script.receive_sack(acked.max(3000), &[]);
         assert_eq!(script.connection.counters().recoveries_undone, 0);
     }
 }
 
-/// Step 2: duplicates that come before the first acknowledgment decide nothing; the SACK option
-/// tells what they are for.
+/// Step 2: duplicates that arrive before the first acknowledgment decide nothing; the SACK option
+/// shows what they answer.
 #[test]
 fn duplicates_with_sack_before_the_first_acknowledgment_decide_nothing() {
     let mut script = timed_out();
@@ -234,8 +234,9 @@ fn duplicates_with_sack_before_the_first_acknowledgment_decide_nothing() {
     assert_eq!(script.connection.counters().recoveries_undone, 1);
 }
 
-/// Step 2a: all that was in flight, which one copy can have caused. Step 2b without new data, or
-/// without room for it: as ever. And a second timeout for the same data decides nothing.
+/// Step 2a: all that was in flight is acknowledged, which one retransmission can have caused. Step
+/// 2b without new data, or without room for it: the usual recovery. A second timeout for the same
+/// data decides nothing.
 #[test]
 fn a_timeout_stands_when_there_is_nothing_to_decide_it_with() {
     let mut all = timed_out();
@@ -274,12 +275,12 @@ fn a_timeout_stands_when_only_the_copy_is_acknowledged() {
     }
 }
 
-/// A recovery that begins while the copies of the last are on their way is not undone by them.
+/// A recovery that begins while retransmissions of the last are in flight is not undone by them.
 #[test]
 fn an_acknowledgment_of_an_earlier_copy_undoes_nothing() {
     let mut script = in_flight(&with_timestamps(), 4);
-    // Segment 0 is lost; the recovery lasts until 4000. New data meanwhile, of which segment 4 is
-    // found lost in the same recovery.
+    // Segment 0 is lost; the recovery lasts until 4000. New data is sent meanwhile; its segment 4
+    // is found lost in the same recovery.
     ack_with_echo(&mut script, 0, &[(1000, 4000)], MS);
     assert_eq!(script.resent(), vec![(0, 1000)]);
     for _ in 0..5 {
@@ -340,7 +341,7 @@ fn undoing_late_takes_nothing_away() {
     assert_eq!(script.connection.cwnd(), cwnd);
 }
 
-/// A report of bytes that lie a whole window back is no duplicate of anything.
+/// A report of bytes a whole window back is no duplicate.
 #[test]
 fn a_duplicate_from_before_the_window_counts_for_nothing() {
     let mut script = in_flight(&config(), 1);
@@ -361,7 +362,7 @@ fn a_duplicate_from_before_the_window_counts_for_nothing() {
     assert_eq!(window_ns(&script), 200, "just within the window");
 }
 
-/// A path that shrank is repaired whatever becomes of an earlier recovery.
+/// A path that shrank is repaired, whatever the outcome of an earlier recovery.
 #[test]
 fn a_smaller_path_is_not_undone() {
     let mut script = in_flight(&config(), 10);
@@ -380,7 +381,7 @@ fn a_smaller_path_is_not_undone() {
 }
 
 /// RFC 3522 §3.2: "the first acceptable ACK that arrives after the retransmit was sent". Duplicates
-/// that were on their way when it was sent echo older timestamps, as they must.
+/// in flight at that time echo older timestamps, as they must.
 #[test]
 fn duplicates_on_their_way_undo_nothing() {
     let mut script = in_flight(&with_timestamps(), 8);
@@ -393,12 +394,13 @@ fn duplicates_on_their_way_undo_nothing() {
     assert_eq!(script.connection.counters().recoveries_undone, 0, "the copy");
 }
 
-/// The device was full, or others had their turn, when the timer ran out: the acknowledgment came before
-/// anything went again. It is for the original, with timestamps or without.
+/// The device was full, or other connections were sending, when the timer expired: the
+/// acknowledgment arrived before any retransmission. It is for the original, with timestamps or
+/// without.
 #[test]
 fn a_timeout_is_undone_when_nothing_went_again() {
     for config in [config(), with_timestamps()] {
-        // Until the timer has run out twice, too.
+        // The same after a second timeout.
         for timeouts in 1..=2 {
             let mut script = in_flight(&config, 6);
             let (cwnd, ssthresh) = (script.connection.cwnd(), script.connection.ssthresh());
@@ -416,7 +418,7 @@ fn a_timeout_is_undone_when_nothing_went_again() {
     }
 }
 
-/// The last segment went again as a probe before the timeout: which of both is acknowledged?
+/// The last segment was retransmitted as a probe before the timeout: either may be acknowledged.
 #[test]
 fn a_timeout_stands_when_a_probe_went_before() {
     let mut script = in_flight(&config(), 1);

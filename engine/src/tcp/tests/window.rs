@@ -16,7 +16,7 @@ fn every_second_full_segment_is_acknowledged_at_once() {
     assert_eq!(script.acked(), None);
 }
 
-/// TCP-9293-18: a segment that holds an FPDU a little shorter than the MSS counts as full.
+/// TCP-9293-18: a segment with an FPDU a little shorter than the MSS counts as full.
 #[test]
 fn segments_slightly_below_the_mss_count_as_full() {
     let mut script = Script::established(&config());
@@ -37,8 +37,8 @@ fn small_segments_wait_for_the_delayed_ack_timer() {
     assert_eq!(script.connection.poll_timeout(), None);
 }
 
-/// Receives `segments` of 1000 bytes from `seq` on, all at once; returns how many acknowledgments
-/// that made.
+/// Receives `segments` of 1000 bytes from `seq` on, all at once; returns the number of
+/// acknowledgments that they cause.
 fn burst(script: &mut Script, seq: u32, segments: u32) -> usize {
     (0..segments)
         .filter(|index| {
@@ -56,12 +56,12 @@ fn held_acknowledgments_are_for_ever_longer_bursts_while_those_come() {
     // After 2, 4, 8, 16 and 32 segments, and then after as many as may be held.
     assert_eq!(burst(&mut script, 0, 62), 5);
     assert_eq!(burst(&mut script, 62_000, 640), 10);
-    // What did not fill up goes when the time is over, and next time less is waited for.
+    // An incomplete stretch is acknowledged when the time is over, and the next stretch is shorter.
     assert_eq!(burst(&mut script, 702_000, 40), 0);
     assert_eq!(script.wait_for_timer(), hold);
     assert_eq!(script.acked(), Some((742_000, vec![])));
     assert_eq!(burst(&mut script, 742_000, 32), 1);
-    // A single segment waits as long as ever.
+    // A single segment waits for the whole delay.
     assert_eq!(burst(&mut script, 774_000, 1), 0);
     assert_eq!(script.wait_for_timer(), config.delayed_ack);
     assert_eq!(script.acked(), Some((775_000, vec![])));
@@ -186,7 +186,7 @@ fn without_sack_each_out_of_order_segment_is_acknowledged() {
     assert_eq!(script.acked(), None);
 }
 
-/// RFC 5044 appendix A.3: nothing received before is offered again.
+/// RFC 5044 appendix A.3: bytes received before are not offered again.
 #[test]
 fn only_octets_never_committed_are_missing() {
     let mut script = Script::established(&config());
@@ -267,7 +267,7 @@ fn a_closed_window_is_probed_at_growing_intervals_and_kept_while_probes_are_answ
     while script.now - start < Duration::from_secs(3600) {
         intervals.push(script.wait_for_timer());
         let probe = script.transmit().unwrap();
-        // Nothing of the stream is used up: records stay whole.
+        // No byte of the stream is used: records stay whole.
         assert!(probe.data.is_empty());
         assert_eq!((probe.header.seq, probe.header.flags), (ack(0).plus(u32::MAX), Flags::ACK));
         script.receive_header(&closed, 0);
@@ -300,7 +300,7 @@ fn unanswered_probes_end_the_connection_at_r2() {
 #[test]
 fn a_window_below_one_record_is_filled_by_force() {
     let mut script = Script::established(&Config { window_scaling: false, ..config() });
-    // The largest window ever offered is large: wait for the override timer first.
+    // The largest window ever advertised is large: the override timer must expire first.
     script.send(100);
     let small = window(&script, 100, 300);
     script.receive_header(&small, 0);
@@ -346,7 +346,7 @@ fn a_reordered_older_window_does_not_close_a_newer_one() {
     assert_eq!(script.connection.send_budget(script.now).bytes, 5000);
 }
 
-/// A lone FIN needs no room: a shut window does not keep the connection open for ever.
+/// A lone FIN needs no room: a closed window does not keep the connection open for ever.
 #[test]
 fn a_fin_gets_through_a_window_that_stays_shut() {
     let mut script = Script::established(&config());
@@ -358,9 +358,9 @@ fn a_fin_gets_through_a_window_that_stays_shut() {
     assert_eq!(script.transmit().unwrap().header.flags, Flags::FIN | Flags::ACK);
 }
 
-/// RFC 7323 §2.4: the window field is rounded down, so that a later acknowledgment may offer a little
-/// less than an earlier one. "A TCP receiver must be prepared" for what the earlier one offered: all
-/// of it is taken.
+/// RFC 7323 §2.4: the window field is rounded down, so a later acknowledgment may advertise a
+/// little less than an earlier one. "A TCP receiver must be prepared" for what the earlier one
+/// advertised: all of it is accepted.
 #[test]
 fn every_window_ever_offered_is_honoured_whatever_its_rounding() {
     let config = Config { window_bytes: 4 << 20, ..config() };
