@@ -39,8 +39,7 @@ pub(crate) enum AckDue {
 
 /// Full-sized segments per acknowledgment if none is held (RFC 9293 SHLD-19).
 const EVERY_SECOND: usize = 2;
-/// Most full-sized segments per held acknowledgment: two super-frames at the usual MTU, 64 KiB of
-/// another.
+/// Most full-sized segments per held acknowledgment: some 90 KiB at an MTU of 1500.
 const STRETCH_MAX: usize = 64;
 /// Most bytes whose acknowledgment is held. A quarter of the window is a second limit: the peer
 /// must not have to wait.
@@ -108,7 +107,8 @@ impl AckPolicy {
         }
     }
 
-    /// Handles the expired delayed-ACK timer.
+    /// Owes an acknowledgment because the delayed-ACK timer expired; halves the stretch if one was
+    /// held.
     pub(crate) fn on_timeout(&mut self) {
         if self.held {
             self.stretch = (self.stretch / 2).max(EVERY_SECOND);

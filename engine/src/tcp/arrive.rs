@@ -333,9 +333,10 @@ impl Tcb {
         let event = match self.state {
             State::SynReceived if self.handshake.active => TcpEvent::Refused,
             // RFC 9293 §3.10.7.4: the data and both closes are done; the application has its event.
-            // RFC 1337 §3 says to ignore the RST, to protect TIME-WAIT from old duplicates of a
-            // next incarnation. Here timestamps and a clock-driven initial sequence number tell old
-            // segments apart, and an old RST would have to be exactly at RCV.NXT.
+            // RFC 1337 §3 says to ignore the RST, so that old duplicates cannot reach the next
+            // incarnation of the connection. Here timestamps and an initial sequence number that
+            // follows the clock distinguish old duplicates, and an old RST would have to be exactly
+            // at RCV.NXT.
             State::TimeWait => {
                 self.enter(Trigger::Abandoned);
                 return Err(Stop::Done);

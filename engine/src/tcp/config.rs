@@ -13,7 +13,7 @@ pub enum CongestionKind {
     #[default]
     Cubic,
     /// RFC 8257, for networks whose switches mark early. Needs ECN; without marks it behaves like
-    /// NewReno. Both ends must use it, because they echo marks in another way.
+    /// NewReno. Both ends must use it, because it echoes marks in another way than RFC 3168.
     Dctcp,
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_defaults_of_both_families_are_those_of_rfc_9293() {
-        // MUST-15: the peer's MSS when it names none. §3.7.1: ours leaves out the fixed headers.
+        // MUST-15: the peer's MSS if its SYN has none. §3.7.1: ours leaves out the fixed headers.
         for (ip_header_len, mss_default, mss_receive) in [(20, 536, 1460), (40, 1220, 1440)] {
             let config = Config::for_mtu(1500, ip_header_len);
             assert_eq!((config.mss_default, config.mss_receive), (mss_default, mss_receive));

@@ -80,7 +80,7 @@ pub(super) struct Handshake {
     pub(super) started_at: Instant,
     /// SYNs and SYN-ACKs sent.
     pub(super) syns_sent: u32,
-    /// The shift that the peer's SYN offered; our offer before that SYN arrives.
+    /// Our window scale shift; `None` if we do not offer it, or the peer's SYN does not have it.
     pub(super) window_scale: Option<u8>,
     pub(super) sack: bool,
     /// Opened by us (`connect`), not by the peer. RFC 9293 MUST-11: kept in SYN-RECEIVED.
@@ -213,7 +213,7 @@ impl Tcb {
         let Options { mss, window_scale, sack_permitted, timestamps, sack: _ } = &syn.options;
         let window = self.rcv.window_bytes();
         self.rcv = ReceiveHalf::new(syn.seq, window, u32::from(config.mss_receive));
-        // RFC 7323 §2.3: a shift above 14 is taken for 14.
+        // RFC 7323 §2.3: a shift above 14 counts as 14.
         let peer_shift = window_scale.map(|shift| shift.min(SHIFT_MAX));
         if peer_shift.is_none() {
             self.handshake.window_scale = None;
@@ -386,8 +386,8 @@ impl Tcb {
         self.snd.rtt.srtt_ns().map(Duration::from_nanos)
     }
 
-    /// Retransmission timeouts since the last forward progress. From 3 on, the path is suspect (R1
-    /// of RFC 9293 §3.8.3).
+    /// Retransmission timeouts since the last forward progress. From 2 on, the path is suspect (R1
+    /// of RFC 9293 §3.8.3: at least 3 transmissions).
     #[must_use]
     pub(crate) const fn consecutive_timeouts(&self) -> u32 {
         self.snd.timeouts()
@@ -492,7 +492,8 @@ impl Tcb {
         self.raise(TcpEvent::Established);
     }
 
-    /// Starts the TIME-WAIT timer: both FINs are exchanged and ours is acknowledged.
+    /// Starts the TIME-WAIT timer and raises [`TcpEvent::Closed`]: both FINs are exchanged and ours
+    /// is acknowledged.
     pub(super) fn begin_time_wait(&mut self, now: Instant) {
         self.timers.clear_all();
         self.timers.set(Timer::TimeWait, now + self.config.time_wait);

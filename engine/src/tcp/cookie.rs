@@ -1,8 +1,8 @@
 //! SYN cookies (RFC 4987 §3.6): a listener whose backlog is full answers without keeping state.
 //!
 //! ```text
-//! ISN of the SYN-ACK:  | MSS class (3) | keyed hash of addresses, peer's ISN, MSS class, period (29) |
-//! its timestamp:       | clock (27)                  | SACK (1) | window scale shift, 15: none (4) |
+//! ISN of the SYN-ACK:  | MSS class (3) | keyed hash of ends, peer's ISN, MSS class, period (29) |
+//! its timestamp:       | clock (27)    | SACK (1) | window scale shift, 15: none (4)            |
 //! ```
 //!
 //! The peer's ACK returns both, and with them all that is needed to create a connection. Window

@@ -108,7 +108,7 @@ pub(crate) struct AckOutcome {
     pub(crate) reduced: bool,
 }
 
-/// EMSS on a path that takes less than a header.
+/// EMSS if the reported path takes less than a header.
 const EMSS_FLOOR: usize = 8;
 /// Transmissions that the peer must leave unanswered before the connection is aborted: R1 of RFC
 /// 9293 §3.8.3 is at least 3 (SHLD-10), and R2 comes after it.

@@ -27,8 +27,8 @@ pub(crate) enum Frto {
 const NEW_SEGMENTS: u64 = 2;
 
 impl SendHalf {
-    /// Starts the algorithm after a retransmission timeout. `first`: no timeout since the last
-    /// progress.
+    /// Starts the algorithm after a retransmission timeout. `first` is true if it is the first one
+    /// since the last progress.
     pub(super) fn begin_frto(&mut self, first: bool) {
         // Step 1: not inside another recovery, whose retransmissions would be taken for originals.
         let applies = first && self.recovery == Recovery::Open && !self.has_timestamps();

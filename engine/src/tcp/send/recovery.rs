@@ -1,4 +1,4 @@
-//! Loss recovery: its begin, the effect of acknowledgments, its end, and the undo if nothing was
+//! Loss recovery: its start, the effect of acknowledgments, its end, and the undo if nothing was
 //! lost.
 //!
 //! With SACK, RACK finds the losses (RFC 8985); without, duplicate ACKs do (RFC 6582). In both
@@ -70,7 +70,7 @@ impl UndoPlace {
     }
 }
 
-/// An acknowledgment that is more than the next in order.
+/// An acknowledgment that arrives while something is missing, or reports a gap.
 pub(super) struct Disorder<'a> {
     pub(super) header: &'a Header,
     /// Its number; before SND.UNA if later acknowledgments have overtaken it.
@@ -278,7 +278,7 @@ impl SendHalf {
         self.begin_frto(first);
         self.congestion.on_timeout(now, self.board.flight(), first);
         if self.has_sack() && !reneged {
-            // RFC 8985 §6.3: segments sent a moment ago are not lost because the first one is.
+            // RFC 8985 §6.3: segments sent a moment ago need not be lost if the first one is.
             let window_ns = self.reordering_window_ns();
             self.board.mark_overdue_lost(now, &self.rack, window_ns);
         } else {

@@ -43,7 +43,7 @@ pub(super) struct Plan {
     pub(super) simultaneous_open: bool,
     /// End 0 closes only after end 1's FIN, as a half-close does.
     pub(super) half_close: bool,
-    /// The path shrinks to this IP payload after the middle of the transfer.
+    /// The path shrinks to this IP payload after 60 segments.
     pub(super) path_shrinks_to: Option<usize>,
 }
 
