@@ -46,7 +46,7 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         self.step_within(Instant::from_nanos(u64::MAX))
     }
 
-    /// Does the same as [`step`](Self::step), but the clock does not pass `limit`.
+    /// Polls as [`step`](Self::step) does, but the clock does not pass `limit`.
     pub fn step_within(&mut self, limit: Instant) -> bool {
         let moved = self.a.poll(self.now) + self.b.poll(self.now);
         if moved > 0 {

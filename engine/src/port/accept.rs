@@ -114,7 +114,8 @@ impl Port {
                 return Err(if elsewhere { Claim::Done } else { Claim::Host });
             }
         };
-        // The source MAC of a frame that came through a router is not the router's next-hop entry.
+        // The source MAC of a frame from beyond a router does not identify the next hop: it is not
+        // learned.
         let next_hop = self.config.next_hop(remote.ip());
         if let Some(mac) = inbound.source_mac
             && next_hop == remote.ip()

@@ -89,8 +89,8 @@ impl PortConfig {
         Self { mac, ipv4: None, dhcp: true, ..Self::for_ipv4(Ipv4Addr::UNSPECIFIED) }
     }
 
-    /// The port's link-local IPv6 address, made from its interface identifier or its Ethernet address
-    /// (RFC 4291 §2.5.6 and appendix A).
+    /// The port's link-local IPv6 address, made from its interface identifier or its Ethernet
+    /// address (RFC 4291 §2.5.6 and appendix A).
     #[must_use]
     pub const fn link_local(&self) -> Ipv6Addr {
         if let Some(identifier) = self.interface_identifier {
@@ -252,7 +252,7 @@ pub struct ListenParams {
     /// Times of keep-alive probes on the connections; `None` for those of [`PortConfig::tcp`], and
     /// for no probes over the kernel's TCP.
     pub keepalive: Option<tcp::KeepAliveTimes>,
-    /// A listener at `::` takes only IPv6: another listener may take IPv4.
+    /// If true, a listener at `::` takes only IPv6; another listener may take IPv4.
     pub only_ipv6: bool,
     /// Type of service and traffic class of the connections, over the kernel's TCP; a port uses one
     /// value for all.

@@ -171,7 +171,8 @@ impl Port {
             || self.listeners.has_answers()
     }
 
-    /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request)) with `qp`.
+    /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request))
+    /// with `qp`.
     ///
     /// # Errors
     /// See [`PortError`].

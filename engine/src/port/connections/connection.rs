@@ -139,8 +139,8 @@ impl PortConnection {
         }
     }
 
-    /// Starts over on another TCP connection, with the startup that the ended stream of the last
-    /// one has left.
+    /// Starts over on another TCP connection, with the startup parameters that the ended stream has
+    /// kept for the retry.
     pub(crate) fn reopen(&mut self, now: Instant, tcp: tcp::Tcb) -> Result<(), PhaseError> {
         let old = &mut self.carrier.stream;
         let mut stream = old.successor();
@@ -159,7 +159,8 @@ impl PortConnection {
         self.tuple
     }
 
-    /// Changes the local address: DHCP may have changed the port's address since.
+    /// Changes the addresses: DHCP may have changed the port's address since. The route is made
+    /// anew.
     pub(super) const fn set_tuple(&mut self, tuple: Tuple) {
         self.tuple = tuple;
         self.route = None;

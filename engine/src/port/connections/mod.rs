@@ -137,7 +137,7 @@ impl Connections {
         self.tuples.find_again(tuple).or_else(|| self.find_another(tuple))
     }
 
-    /// Does the same for a connection that is not the one found last.
+    /// Returns the number of a connection that is not the one found last.
     #[inline(never)]
     fn find_another(&mut self, tuple: &Tuple) -> Option<u32> {
         if !self.ahead.is_empty()
@@ -262,7 +262,7 @@ impl Connections {
         self.time_waits.indices().map(|index| index | IN_TIME_WAIT).collect()
     }
 
-    // ---- what is due ----
+    // ---- due work ----
 
     /// Adds the connection to the list of connections that may have something to send.
     pub(super) fn wake(&mut self, number: u32) {
@@ -388,7 +388,7 @@ impl Connections {
         timers.pop_due(now, |slot| slots.get(slot).and_then(PortConnection::poll_timeout))
     }
 
-    // ---- connections to be opened once more ----
+    // ---- connections to reopen ----
 
     /// Marks the connection to be reopened with fewer demands on the peer.
     pub(super) fn push_retry(&mut self, slot: u32) {

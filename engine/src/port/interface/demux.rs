@@ -72,8 +72,8 @@ pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> O
     (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
 }
 
-/// Does the same for a frame of `frame_len` bytes whose `head` alone is given, with a right
-/// checksum. Returns the TCP segment as far as it is in the head; the segment must end with the
+/// Finds the TCP segment in a plain frame of `frame_len` bytes whose `head` alone is given, with a
+/// right checksum. Returns the segment as far as it is in the head; the segment must end with the
 /// frame.
 #[inline]
 pub(crate) fn parse_plain_head(
@@ -179,7 +179,7 @@ fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     Some((Plain { source, destination, source_mac, ecn, segment }, end))
 }
 
-/// Does the same over IPv6: no tag, no extension headers.
+/// Accepts a plain datagram over IPv6, as [`plain_ipv4`] does: no tag, no extension headers.
 fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
     let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_LEN>()?;
     let [to, _, _, _, _, _, a, b, c, d, e, f, kind @ ..] = *ethernet;

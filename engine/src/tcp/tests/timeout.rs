@@ -149,7 +149,8 @@ fn a_fast_retransmission_restarts_the_timer() {
     assert!(script.wait_for_rto() >= Duration::from_millis(10));
 }
 
-/// RFC 5681 §3.2: "the additional data sent in limited transmit MUST NOT be included" in FlightSize.
+/// RFC 5681 §3.2: "the additional data sent in limited transmit MUST NOT be included" in
+/// FlightSize.
 #[test]
 fn what_limited_transmit_sent_does_not_raise_ssthresh() {
     let congestion = CongestionKind::NewReno;
