@@ -74,7 +74,7 @@ impl Port {
         if let Some((_, slot)) = oldest {
             self.counters.pieces_reclaimed += 1;
             let tuple = self.connections[slot].tuple();
-            debug!(target: TRACE, %tuple, "octets far beyond a gap given up for another connection");
+            debug!(target: TRACE, %tuple, "bytes far beyond a gap discarded for another connection");
             self.connections[slot].carrier.give_up_far(&mut self.pieces);
         }
     }

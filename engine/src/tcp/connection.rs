@@ -430,7 +430,7 @@ impl Tcb {
             self.finish(TcpEvent::Closed);
             return;
         }
-        assert!(end >= self.snd.board.nxt(), "closed before octets that were already sent");
+        assert!(end >= self.snd.board.nxt(), "closed before bytes that were already sent");
         self.close_at = Some(end);
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct TimeWait {
     echoes_mark: bool,
 }
 
-const _: () = assert!(size_of::<TimeWait>() <= 96, "a record of 256 octets has room for it");
+const _: () = assert!(size_of::<TimeWait>() <= 96, "a record of 256 bytes has room for it");
 
 /// Effect of a segment on a connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -214,7 +214,7 @@ impl Head {
         let at = self.tcp_at + TCP_CHECKSUM_AT;
         let (value, state) = if offload {
             // The field holds the folded sum of the pseudo-header, not inverted.
-            let start = u16::try_from(self.tcp_at).expect("headers are at most 54 octets");
+            let start = u16::try_from(self.tcp_at).expect("headers are at most 54 bytes");
             (self.pseudo, TxChecksum::Partial { start, offset: TCP_CHECKSUM_OFFSET })
         } else {
             self.octets[at..at + 2].fill(0);

@@ -198,7 +198,7 @@ impl Controller for Cubic {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "windows are far below 2^52 octets")]
+#[expect(clippy::cast_precision_loss, reason = "windows are far below 2^52 bytes")]
 const fn octets(octets: u64) -> f64 {
     octets as f64
 }

@@ -79,7 +79,7 @@ impl Controller for Dctcp {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
+#[expect(clippy::cast_precision_loss, reason = "a share needs no further digits")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
