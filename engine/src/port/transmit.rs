@@ -43,9 +43,9 @@ impl Port {
     /// Returns the number of frames taken; 0 means that nothing is due.
     ///
     /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
-    /// first of the next call, with the rest of its burst behind it. A frame that is refused for
-    /// another reason is dropped as if lost on the link; TCP retransmits its bytes. Calls while the
-    /// device is full have no effect.
+    /// first of the next call, with the rest of its super-frame behind it. A frame that is refused
+    /// for another reason is dropped as if lost on the link; TCP retransmits its bytes. Calls while
+    /// the device is full have no effect.
     pub fn poll_transmit(
         &mut self,
         now: Instant,

@@ -99,8 +99,8 @@ impl Emitter<'_, '_> {
         self.note(sent, frame.head.len() + payload_len);
     }
 
-    /// Cuts a burst into segments of `size` bytes, the last possibly shorter, with a frame each.
-    /// Only the sequence number differs between them; PSH and FIN belong to the last segment.
+    /// Cuts a super-frame into segments of `size` bytes, the last possibly shorter, with a frame
+    /// each. Only the sequence number differs between them; PSH and FIN belong to the last segment.
     fn emit_run(
         &mut self,
         header: &tcp::Header,
@@ -131,7 +131,7 @@ impl Emitter<'_, '_> {
             let digests = digests_before(&mut rest_of_digests, at, end);
             let frame = TxFrame { head: octets, payload, checksum, segment_size: None, digests };
             at = end;
-            // TCP has counted the whole burst as sent.
+            // TCP has counted the whole super-frame as sent.
             let sent =
                 if is_first { self.outlet.send(&frame) } else { self.outlet.send_behind(&frame) };
             let frame_len = octets.len() + segment_len;
@@ -162,7 +162,7 @@ fn left_to_device(digests: &[Digest], base: u32) -> Option<Digests<'_>> {
     (!digests.is_empty()).then_some(Digests { digests, base, digester: &CRC32C })
 }
 
-/// Takes the digests of a burst that are in the frame with its bytes from `at` to `end`.
+/// Takes the digests of a super-frame that are in the frame with its bytes from `at` to `end`.
 #[inline]
 fn digests_before<'a>(rest: &mut &'a [Digest], at: usize, end: usize) -> Option<Digests<'a>> {
     if rest.is_empty() {
@@ -319,7 +319,7 @@ mod tests {
         (frames, [count, bytes])
     }
 
-    /// For any fragments of the payload, with a last segment that is shorter or not.
+    /// Holds for any fragments of the payload, and for a shorter last segment.
     #[test]
     fn a_run_is_the_frames_of_its_segments() {
         let octets: Vec<u8> = (0..=255).cycle().take(400).collect();
@@ -330,7 +330,7 @@ mod tests {
             {
                 let payload: Vec<_> =
                     octets[..len].chunks(fragment_len).map(Fragment::from_slice).collect();
-                // Sequence numbers wrap inside the run.
+                // Sequence numbers wrap inside the super-frame.
                 let seq = u32::MAX - 150;
                 let size = NonZeroU16::new(100);
                 let run = emitted(route, offload, |emitter| {

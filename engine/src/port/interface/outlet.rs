@@ -1,12 +1,11 @@
 //! Outlet of a port's frames: hands them to the device; frames that a full device has refused go
 //! first.
-//! refused.
 //!
 //! TCP, the host stack and the neighbour queries count a frame as sent when they hand it over. A
 //! device may nevertheless refuse it for lack of room, at any frame: a socket buffer or a queue in
-//! the kernel is shared with others. So the port keeps a refused frame and the rest of its burst,
-//! sends nothing else, and offers them again before all other frames: a full device loses nothing.
-//! full device loses nothing.
+//! the kernel is shared with others. So the port keeps a refused frame and the rest of its
+//! super-frame, sends nothing else, and offers them again before all other frames: a full device
+//! loses nothing.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -20,7 +19,7 @@ pub(crate) struct Outlet<'a> {
     taken: usize,
 }
 
-/// Frames that a full device has refused: the refused one, and the rest of its burst.
+/// Frames that a full device has refused: the refused one, and the rest of its super-frame.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     frames: VecDeque<RefusedFrame>,
@@ -130,8 +129,8 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Hands over a further frame of a burst whose first frame was handed over. If the device has
-    /// become full, the frame is kept behind the others.
+    /// Hands over a further frame of a super-frame whose first frame was handed over. If the device
+    /// has become full, the frame is kept behind the others.
     ///
     /// # Errors
     /// The frame is dropped, but not for lack of room.
