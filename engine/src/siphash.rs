@@ -136,7 +136,7 @@ pub(crate) fn hash_of_ends(key: Key, local: SocketAddr, remote: SocketAddr, extr
     hasher.finish()
 }
 
-/// Makes the hashers of a table that outsiders fill: without the key nobody can choose table keys
+/// Makes the hashers of a table that outsiders fill: without the key they cannot choose table keys
 /// that fall into one bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct TableHash(Key);

@@ -125,7 +125,8 @@ impl Port {
         None
     }
 
-    /// Fast path for a plain segment of a connection.
+    /// Fast path for a plain segment of a connection. A SYN, and a segment of no connection or of
+    /// one in TIME-WAIT, take [`handle_tcp`](Self::handle_tcp).
     #[inline(always)]
     fn handle_plain(
         &mut self,

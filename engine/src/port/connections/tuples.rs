@@ -66,8 +66,8 @@ impl Tuples {
         (last == tuple).then_some(*slot)
     }
 
-    /// Returns the hash of the addresses. Without the key nobody can construct addresses with equal
-    /// hashes.
+    /// Returns the hash of the addresses. Without the key an outsider cannot construct addresses
+    /// with equal hashes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
     pub(super) fn hash(&self, tuple: &Tuple) -> u32 {
