@@ -66,13 +66,12 @@ pub const QP_DEPTH_MAX: usize = 65_536;
 pub const CQ_DEPTH_MAX: usize = 1 << 20;
 /// Most outstanding RDMA Reads and Atomics in each direction of a stream (IRD, ORD).
 pub const READS_OUTSTANDING_MAX: u16 = 128;
-/// Bytes of the stream from the end of a Write or Send that the peer must confirm to the end of the
-/// last one behind it, from which on the confirmation is requested even if more could be sent
-/// first.
+/// Distance in the stream between the ends of the first and the last Write or Send that await
+/// confirmation, from which on the confirmation is requested even if more could be sent first.
 pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
-/// Requests that wait for one confirmation, from which on it is requested even if more could be
-/// sent first. Applications that signal one request of many post the next one when it completes:
-/// the others are in flight meanwhile.
+/// Requests that await confirmation, from which on it is requested even if more could be sent
+/// first. Applications that signal one request of many post the next one when it completes: the
+/// others are in flight meanwhile.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
 /// Default number of connections of one port, not counting those in TIME-WAIT.
 pub const CONNECTIONS_USUAL: usize = 65_536;
@@ -120,11 +119,11 @@ pub const PIECES_LOOK_NS: u64 = 10_000_000;
 pub const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 
 /// Bytes of messages that wait for a receive, of one stream whose queue pair permits it
-/// (`ReceiverNotReady::Wait`), beyond which the receive window closes: as many as a receive window.
-/// Bytes that the peer was already promised, or that one read from a socket returns, are accepted
-/// in any case, so at most twice as many are held.
+/// (`ReceiverNotReady::Wait`), beyond which this end accepts no further data: as many as a receive
+/// window. Bytes that the peer was already promised, or that one read from a socket returns, are
+/// accepted in any case, so at most twice as many are held.
 pub const HELD_BYTES_MAX: usize = RECEIVE_WINDOW_BYTES as usize;
-/// Segments of such messages, beyond which the receive window closes: they may be empty.
+/// Segments of such messages, beyond which this end accepts no further data: they may be empty.
 pub const HELD_SEGMENTS_MAX: usize = 16_384;
 /// Smallest room for such bytes that is advertised: the peer sends large segments or none (RFC 9293
 /// §3.8.6.2.2).
