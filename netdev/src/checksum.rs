@@ -1,15 +1,15 @@
-//! The Internet checksum over plain bytes.
+//! Internet checksum over plain bytes.
 //!
-//! For middleware only: the stack above computes its own while it touches the payload anyway.
+//! For middleware only: the stack above computes its checksums while it touches the payload anyway.
 
 use crate::Fragment;
 
-/// A running ones' complement sum.
+/// Ones' complement sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes as 16-bit big-endian words; an odd last byte is padded with zero, so only the
+    /// Adds bytes as 16-bit big-endian words. An odd last byte is padded with zero, so only the
     /// last run of a sum may have odd length.
     pub(crate) fn octets(self, bytes: &[u8]) -> Self {
         // RFC 1071 §2 (C): sums may be folded before they are added, because 2^16 = 1 modulo
@@ -22,7 +22,8 @@ impl Sum {
         Self(self.0 + u64::from(value))
     }
 
-    /// The checksum: the folded sum's complement. Zero when the summed bytes held a right one.
+    /// Returns the checksum: the folded sum's complement. It is zero if the summed bytes contain a
+    /// correct checksum.
     pub(crate) fn checksum(self) -> u16 {
         let mut sum = self.0;
         while sum > 0xffff {

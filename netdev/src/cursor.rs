@@ -2,23 +2,23 @@
 
 use crate::sys::fragment::Fragment;
 
-/// What is left of a payload that is taken front to back, a number of bytes at a time.
+/// The rest of a payload that is taken front to back, a number of bytes at a time.
 #[derive(Debug)]
 pub struct Cursor<'p, 'a> {
-    /// What was left of a fragment.
+    /// The rest of a fragment.
     part: Option<Fragment<'a>>,
     fragments: std::slice::Iter<'p, Fragment<'a>>,
 }
 
 impl<'p, 'a> Cursor<'p, 'a> {
-    /// All of a payload.
+    /// Creates a cursor over a whole payload.
     #[must_use]
     #[inline]
     pub fn of(payload: &'p [Fragment<'a>]) -> Self {
         Self { part: None, fragments: payload.iter() }
     }
 
-    /// Calls `each` with the runs of the next `len` bytes, or of all that are left.
+    /// Calls `each` with the runs of the next `len` bytes, or of the rest if it is shorter.
     #[inline]
     pub fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
         let mut left = len;

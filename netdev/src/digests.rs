@@ -1,28 +1,29 @@
-//! Digests that are computed while a frame is copied: the bytes are read once for both.
+//! Digests computed while a frame is copied, so that the bytes are read only once.
 //!
-//! What lies before a digest may be in one long run of memory, which is digested while it is copied. Or
-//! in many short runs: a digest that is begun anew for each takes longer than one over the copy of all.
+//! The covered bytes of a digest may be one long run of memory, which is digested while it is
+//! copied. If they are many short runs, the digest is computed afterwards over the copy: restarting
+//! the digest for each run takes longer.
 
 use crate::cursor::Cursor;
 use crate::sys::digester::Digester;
 use crate::sys::fragment::Fragment;
 
-/// A digest of a frame's payload that is not there yet.
+/// A digest of a frame's payload that is still to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// The first byte of payload that is still to be added.
+    /// Offset of the first payload byte not yet covered by the register.
     pub from: u32,
-    /// Where the [`LEN`](Self::LEN) bytes of the digest are: it covers what is before, from there on. What
-    /// the fragments have there is not sent.
+    /// Offset of the digest's [`LEN`](Self::LEN) bytes; the digest covers the bytes from `from` to
+    /// here. The fragments' bytes at this place are not sent.
     pub at: u32,
-    /// The register when nothing of that is added.
+    /// Register before the bytes from `from` on are added.
     pub register: u32,
-    /// What it covers is in short runs.
+    /// True if the covered bytes are in short runs.
     pub is_scattered: bool,
 }
 
 impl Digest {
-    /// Bytes of a digest: the complement of the register, least significant byte first.
+    /// Length of a digest: the complement of the register, least significant byte first.
     pub const LEN: usize = 4;
 
     const fn field(register: u32) -> [u8; Self::LEN] {
@@ -30,21 +31,21 @@ impl Digest {
     }
 }
 
-/// The digests of one frame.
+/// Digests of one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Digests<'a> {
-    /// In their order, without overlap.
+    /// Digests in order, without overlap.
     pub digests: &'a [Digest],
-    /// Offset in the payload that the first byte of the frame's payload has for them: not 0 in a frame that
-    /// was cut from a longer run.
+    /// Offset of the frame's first payload byte in the payload that the digests refer to. Not 0 in
+    /// a frame cut from a longer run.
     pub base: u32,
-    /// How they are computed.
+    /// Digest algorithm.
     pub digester: &'a Digester,
 }
 
-/// Where a frame is copied to, front to back.
+/// Destination of a copied frame, filled front to back.
 pub(crate) trait Destination {
-    /// Whether it can [look back](Self::digest_last).
+    /// True if [`digest_last`](Self::digest_last) is supported.
     const DIGESTS_LAST: bool = true;
 
     /// Appends bytes.
@@ -53,7 +54,7 @@ pub(crate) trait Destination {
     /// Appends bytes and adds them to a register.
     fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32;
 
-    /// Adds the `len` bytes that were appended last to a register. Not to be called of one that cannot.
+    /// Adds the last `len` appended bytes to a register. Call only if `DIGESTS_LAST` is true.
     fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32;
 }
 
@@ -82,13 +83,13 @@ impl Digests<'_> {
     }
 }
 
-/// Bytes between two offsets.
+/// Returns the number of bytes between two offsets.
 #[inline]
 fn distance(from: u32, to: u32) -> usize {
     to.saturating_sub(from) as usize
 }
 
-/// Room in memory of this process.
+/// Destination in memory of this process.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     octets: &'a mut [u8],
@@ -100,7 +101,7 @@ impl<'a> Room<'a> {
         Self { octets, filled: 0 }
     }
 
-    /// Bytes that were appended.
+    /// Returns the number of appended bytes.
     pub(crate) const fn filled(&self) -> usize {
         self.filled
     }

@@ -1,8 +1,8 @@
 //! Frame devices.
 //!
-//! A [`Device`] moves whole frames in bursts and knows nothing of what is in them. Kernel devices,
-//! the linked memory pair and middleware (impairment, recording) all implement it, so a stack
-//! above runs unchanged on any of them.
+//! A [`Device`] moves whole frames in bursts and does not interpret them. Kernel devices, the
+//! linked memory pair, and middleware (impairment, recording) all implement it. A stack above runs
+//! unchanged on any of them.
 
 pub mod capture;
 mod checksum;
@@ -31,7 +31,7 @@ mod virtqueue;
 mod vnet;
 pub mod xdp;
 
-/// Network interfaces of the kernel: what they are called and how they are set up.
+/// Network interfaces of the kernel: names and settings.
 pub mod interface {
     pub use crate::sys::address::addresses;
     pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
@@ -50,7 +50,7 @@ pub mod shared_memory {
     pub use crate::sys::stream_socket::send_fragments;
 }
 
-/// What the kernel's TCP says of a stream socket.
+/// State and settings of the kernel's TCP for a stream socket.
 pub mod stream_socket {
     pub use crate::sys::stream_socket::{
         Delivery, delivery, set_syn_retries, syn_retries, undelivered,
@@ -67,48 +67,48 @@ pub use frame::{
 pub use open::OpenError;
 pub use sys::secure::has_more_rights_than_its_user;
 
-/// The target of what devices tell `tracing`: what they were opened with, and changes of their link.
+/// Target of the `tracing` events of devices: how they were opened, and changes of their link.
 const TRACE: &str = "urnic::netdev";
 
-/// What a device can do. Constant while the device exists, but for the MTU.
+/// Capabilities of a device. Constant while the device exists, except for the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What frames begin with.
+    /// Layer at which frames begin.
     pub medium: Medium,
-    /// Largest IP datagram, in bytes (link-layer header not counted).
+    /// Largest IP datagram, in bytes, without the link-layer header.
     pub mtu: usize,
-    /// Largest super-frame payload handed to [`Device::transmit`] at once, in bytes; `None` when
-    /// the device cannot cut super-frames.
+    /// Largest super-frame payload for one call of [`Device::transmit`], in bytes. `None` if the
+    /// device cannot cut super-frames.
     pub segmentation_len_max: Option<NonZeroUsize>,
-    /// Whether the device completes a [`TxChecksum::Partial`].
+    /// True if the device completes a [`TxChecksum::Partial`].
     pub tx_checksum: bool,
     /// Most fragments in one frame's payload.
     pub fragments_max: usize,
-    /// Bytes of a run of memory from which on the device gathers it sooner than it takes a copy of
-    /// it, measured: the cost of each fragment. 0 where a fragment costs nothing, as when the device
-    /// copies frames into memory of its own.
+    /// Length of a run, in bytes, from which the device gathers it faster than a copy of it, as
+    /// measured: the cost of a fragment. 0 if fragments cost nothing, for example because the
+    /// device copies frames into its own memory.
     pub gather_len_min: usize,
-    /// Whether the device copies each frame at once when it takes it, and computes
-    /// [digests](TxFrame::digests) on the way. Asked of it only when it completes checksums, too, for what
-    /// those cover has to be there.
+    /// True if the device copies each frame in `transmit`, and computes [digests](TxFrame::digests)
+    /// while copying. Used only with `tx_checksum`, since a complete checksum would need the
+    /// digests.
     pub tx_digest: bool,
 }
 
 impl Capabilities {
-    /// Whether a device with these capabilities can carry the frame.
+    /// Checks that a device with these capabilities can carry the frame.
     ///
     /// # Errors
-    /// [`TransmitError::TooLong`] when the frame, or a segment of the super-frame, is longer than
-    /// the MTU allows (a VLAN tag in the head is not counted), when a super-frame's payload is
-    /// longer than the device cuts, and when it has more fragments than the device gathers;
-    /// [`TransmitError::Refused`] when it has digests for a device that computes none.
+    /// [`TransmitError::TooLong`] if the frame, or a segment of the super-frame, is longer than the
+    /// MTU allows (a VLAN tag in the head is not counted), if a super-frame's payload is longer
+    /// than the device cuts, or if the frame has more fragments than the device gathers;
+    /// [`TransmitError::Refused`] if the frame has digests and the device computes none.
     #[inline]
     pub fn check(&self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let payload_len = frame.payload.iter().map(Fragment::len).sum();
         self.check_len(frame, payload_len)
     }
 
-    /// The same for a frame whose payload is known to be so long.
+    /// Like [`check`](Self::check), for a frame whose payload length is known.
     #[inline]
     fn check_len(&self, frame: &TxFrame<'_>, payload_len: usize) -> Result<(), TransmitError> {
         let link_header_len = match self.medium {
@@ -137,17 +137,18 @@ impl Capabilities {
     }
 }
 
-/// Why a frame was not taken.
+/// Reasons why a frame was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransmitError {
-    /// No room now; room comes back by itself. The frame may be offered again or dropped.
+    /// No room now; room returns without an action of the caller. The frame may be offered later or
+    /// dropped.
     #[error("transmit queue full")]
     Full,
     /// The frame is larger than the device can carry.
     #[error("frame larger than the device carries")]
     TooLong,
-    /// The device cannot make anything of the frame: it is no use to offer it again.
+    /// The device cannot send this frame: offering it later does not help.
     #[error("frame refused by the device")]
     Refused,
     /// The link is down; frames are lost until it returns.
@@ -155,20 +156,21 @@ pub enum TransmitError {
     LinkDown,
 }
 
-/// A source and sink of frames.
+/// Source and sink of frames.
 ///
 /// `now_ns` is the caller's monotonic clock in nanoseconds. Devices of virtual links act by it;
 /// kernel devices ignore it. No method blocks, and none panics on an I/O error.
 pub trait Device: fmt::Debug {
-    /// What the device can do.
+    /// Returns the capabilities of the device.
     fn capabilities(&self) -> Capabilities;
 
-    /// Hands at most `burst` received frames to `sink`, in order, and returns how many.
+    /// Hands at most `burst` received frames to `sink`, in order. Returns their number.
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize;
 
-    /// Shows `look` the beginnings of at most `burst` frames, in order, that [`receive`](Self::receive) hands
-    /// over next, as far as the device knows them: at least their headers. They stay where they are. With
-    /// that the caller can ask for memory that it is going to need; a device that knows nothing shows none.
+    /// Shows `look` the beginnings of at most `burst` frames that [`receive`](Self::receive) will
+    /// hand over next, in order, as far as the device knows them: at least their headers. The
+    /// frames stay queued. The caller can prefetch the memory that it will need. By default a
+    /// device shows none.
     fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
         let _knows_nothing = (now_ns, burst, look);
     }
@@ -176,63 +178,64 @@ pub trait Device: fmt::Debug {
     /// Takes one frame. It may stay queued until [`flush`](Self::flush).
     ///
     /// # Errors
-    /// When the frame was not taken; see [`TransmitError`].
+    /// [`TransmitError`] if the frame was not taken.
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError>;
 
-    /// Frames that [`transmit`](Self::transmit) has room for now, at least; 0 only when it is full.
+    /// Returns the number of frames that [`transmit`](Self::transmit) certainly has room for; 0
+    /// only if it is full.
     fn transmit_room(&self) -> usize {
         usize::MAX
     }
 
-    /// Pushes out what `transmit` queued.
+    /// Sends the frames that `transmit` queued.
     fn flush(&mut self, now_ns: u64) {
         let _ = now_ns;
     }
 
-    /// When the next frame becomes receivable by the passing of time, on a virtual link.
-    /// `None` when there is none, or when the device is not on a virtual clock.
+    /// Returns the time at which the next frame of a virtual link becomes receivable. `None` if
+    /// there is none, or if the device is not on a virtual clock.
     fn next_arrival_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Whether the link is up.
+    /// Returns true if the link is up.
     fn link_up(&self) -> bool {
         true
     }
 
-    /// How often [`receive`](Self::receive) wants to be called though nothing arrives, in
-    /// nanoseconds, because changes of the interface make no descriptor ready. `None` when there is
-    /// nothing to notice.
+    /// Returns the interval at which [`receive`](Self::receive) must be called even if nothing
+    /// arrives, in nanoseconds, because some changes of the interface make no descriptor readable.
+    /// `None` if there are no such changes.
     fn check_interval_ns(&self) -> Option<u64> {
         None
     }
 
-    /// A descriptor that becomes readable when frames wait.
+    /// Returns a descriptor that becomes readable when frames wait.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Returns counts of what the device refused from its peer.
+    /// Returns the number of faults of its peer that the device refused.
     fn refusals(&self) -> Refusals {
         Refusals::default()
     }
 }
 
-/// Refusals of a device, of the process at its other end.
+/// Refusals by a device, of the process at its other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     /// Processes of other users.
     pub peers: u64,
-    /// Pieces of memory: more than a peer may have, or not as memory has to be.
+    /// Memory regions beyond a limit, or of the wrong kind.
     pub regions: u64,
-    /// Frames, and chains of buffers, that cannot be.
+    /// Invalid frames, and invalid chains of buffers.
     pub frames: u64,
-    /// Connections with a peer that ended, for whatever reason.
+    /// Sessions with a peer that ended, for any reason.
     pub sessions_ended: u64,
 }
 
 impl Refusals {
-    /// Returns the sum of those of two devices.
+    /// Returns the sum of the refusals of two devices.
     #[must_use]
     pub const fn plus(&self, other: &Self) -> Self {
         Self {
@@ -244,7 +247,7 @@ impl Refusals {
     }
 }
 
-/// A device that is referred to is a device.
+/// Implements `Device` for references and boxes of a device.
 macro_rules! forward_device {
     ($($holder:ty),+) => {$(
         impl<D: Device + ?Sized> Device for $holder {

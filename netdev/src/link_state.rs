@@ -1,23 +1,23 @@
-//! What is known of the interface below a device, told to `tracing` when it changes.
+//! State of the interface below a device; changes are traced.
 
 use tracing::debug;
 
 use crate::TRACE;
 use crate::interface::Name;
 
-/// What is known of an interface.
+/// State of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// Frames pass.
     Up,
-    /// None pass until it is set up again.
+    /// No frames pass until the interface is set up again.
     Down,
-    /// The interface was deleted, and with it what the device had on it.
+    /// The interface was deleted, with the device's part of it.
     Gone,
 }
 
 impl LinkState {
-    /// Takes what was learned of the interface called `name`.
+    /// Records the state of the interface called `name`.
     pub(crate) fn set(&mut self, name: Name, to: Self) {
         if *self != to {
             debug!(target: TRACE, %name, from = ?self, ?to, "link changed");
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn a_link_is_told_of_when_it_changes() {
-        // With one subscriber in the process, `tracing` asks that of the thread that comes first to a place
-        // in the code, which may be another test's that has none.
+        // With only one subscriber in the process, `tracing` asks the subscriber of the first
+        // thread that reaches a callsite. That may be another test's thread, which has none.
         let _others = [Lines::default(), Lines::default()].map(Dispatch::new);
         let lines = Lines::default();
         tracing::subscriber::with_default(lines.clone(), || {

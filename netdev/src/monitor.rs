@@ -1,9 +1,9 @@
-//! A packet socket that only listens: every frame that an interface receives and sends, with the time
-//! at which the kernel saw it.
+//! Packet socket that only receives: every frame that an interface receives and sends, with the
+//! kernel's timestamp.
 //!
-//! The ring is that of [`packet`](crate::packet). Frames that are longer than its slots (the kernel
-//! merges and sends super-frames) are fetched whole from the socket's queue; where that is full, what
-//! the slot holds of them is given. These, and those that found no slot at all, are counted.
+//! The ring is that of [`packet`](crate::packet). Frames longer than a slot (the kernel merges and
+//! sends super-frames) are read whole from the socket's queue. If that queue is full, only the
+//! slot's part of the frame is handed over. Such frames, and frames without a slot, are counted.
 
 use std::fs::File;
 use std::io;
@@ -16,41 +16,41 @@ use crate::packet::{BUFFER_LEN, fetch, open, vlan};
 use crate::sys::packet_ring::{PacketRing, SlotHeader};
 use crate::sys::packet_socket::{self, Membership, PacketOption};
 
-/// A socket on one Ethernet interface.
+/// Monitor of one Ethernet interface.
 #[derive(Debug)]
 pub struct Monitor {
-    /// Dropped before the socket: the ring is the socket's.
+    /// Dropped before the socket, which owns the ring.
     ring: PacketRing,
     socket: File,
     control: Control,
     name: Name,
     interface_index: u32,
-    /// A frame that is longer than a slot.
+    /// Room for a frame that is longer than a slot.
     buffer: Box<[u8]>,
-    /// Frames without a slot, and frames of which there is only what a slot holds.
+    /// Frames without a slot, and frames cut to their slot's part.
     dropped: u64,
 }
 
 /// A frame as it passed the interface.
 #[derive(Debug)]
 pub struct MonitoredFrame<'a> {
-    /// When the kernel saw it, in nanoseconds since 1970.
+    /// Kernel's timestamp, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Whether it was sent; otherwise it was received.
+    /// True if the frame was sent, false if it was received.
     pub is_outbound: bool,
-    /// Bytes that it had; more than `bytes` where it was longer than there was room for.
+    /// Length of the whole frame. Larger than the length of `bytes` if the frame was cut.
     pub original_len: usize,
-    /// Its bytes from the Ethernet header on, VLAN tags in place. A checksum that was left to the
-    /// device is not there yet.
+    /// Bytes from the Ethernet header on, VLAN tags in place. A checksum left to the device is not
+    /// complete.
     pub bytes: &'a [u8],
 }
 
 impl Monitor {
-    /// Listens to an interface, which receives frames for other stations, too, as long as this lives
-    /// (promiscuous mode).
+    /// Monitors an interface. While the monitor exists, the interface also receives frames for
+    /// other stations (promiscuous mode).
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(name: Name) -> Result<Self, OpenError> {
         let failed = |error| open::failed(name, "capture from", error);
         let control = Control::new().map_err(failed)?;
@@ -78,8 +78,8 @@ impl Monitor {
         Ok(Self { ring, socket, control, name, interface_index, buffer, dropped: 0 })
     }
 
-    /// Hands over at most `burst` frames that are there; returns how many slots were read. Of the
-    /// loopback interface, which shows each frame twice, those received are handed over.
+    /// Hands over at most `burst` waiting frames. Returns the number of slots read. The loopback
+    /// interface shows each frame twice; only the received one is handed over.
     pub fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(MonitoredFrame<'_>)) -> usize {
         let Self { ring, socket, buffer, dropped, .. } = self;
         let mut count = 0;
@@ -101,23 +101,24 @@ impl Monitor {
         count
     }
 
-    /// Frames so far that found no slot, or had more bytes than there was room for.
+    /// Returns the number of frames so far that found no slot, or were cut.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error.
     pub fn dropped(&mut self) -> io::Result<u64> {
-        // Asking sets the kernel's count to zero.
+        // Reading the kernel's count resets it.
         self.dropped += u64::from(packet_socket::drops(self.socket.as_fd())?);
         Ok(self.dropped)
     }
 
-    /// Readable when there are frames.
+    /// Returns a descriptor that is readable when there are frames.
     #[must_use]
     pub fn readiness(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What has become of the interface. Another one of its name is another: no frames come of it.
+    /// Returns the state of the interface. An interface created later under the same name is not
+    /// this one: it delivers no frames here.
     #[must_use]
     pub fn link_state(&self) -> LinkState {
         match (self.control.index(self.name), self.control.flags(self.name)) {
@@ -129,19 +130,19 @@ impl Monitor {
         }
     }
 
-    /// Takes an error that waits on the socket, as an interface leaves one that goes down.
+    /// Takes the socket's pending error, such as that of an interface going down.
     pub fn take_error(&mut self) -> Option<io::Error> {
         packet_socket::take_error(self.socket.as_fd())
     }
 }
 
-/// Whether the frame of a slot is one that the loopback interface shows another time.
+/// Returns true if the loopback interface shows the slot's frame a second time.
 fn is_shown_again(header: &SlotHeader, slot: &[u8]) -> bool {
     let (hardware, packet_type) = header.sender(slot);
     hardware == libc::ARPHRD_LOOPBACK && packet_type == libc::PACKET_OUTGOING
 }
 
-/// The frame that a slot stands for; `None` for one that is shown twice, or cannot be.
+/// Returns the frame of a slot; `None` for one that is shown twice, or is invalid.
 fn frame_in<'a>(
     header: SlotHeader,
     slot: &'a mut [u8],
@@ -177,11 +178,12 @@ fn frame_in<'a>(
     Some(MonitoredFrame { at_ns, is_outbound, original_len, bytes })
 }
 
-/// A quarter of a second of 1 Gbit/s in frames of 1500 bytes, and much more in super-frames.
+/// Slots for a quarter of a second of 1 Gbit/s in frames of 1500 bytes; super-frames last much
+/// longer.
 const RING_FRAMES: usize = 16_384;
-/// Bytes of the ring where frames are large, as on the loopback interface.
+/// Length of the ring if frames are large, as on the loopback interface.
 const RING_LEN: usize = 32 << 20;
-/// For super-frames that wait behind their slots.
+/// Receive buffer for super-frames that exceed their slots.
 const RECEIVE_BUFFER_LEN: i32 = 32 << 20;
 const ROOM_FOR_TAG: usize = crate::ethernet::TAG_LEN;
 
@@ -199,7 +201,7 @@ mod tests {
         SlotHeader { status, len, captured_len, mac_at, vlan_tci, vlan_tpid, seconds, nanos }
     }
 
-    /// A slot of a sender of this kind.
+    /// Builds a slot of a sender of this kind.
     fn slot(hardware: u16, packet_type: u8) -> Vec<u8> {
         let mut slot: Vec<u8> = (0..200).collect();
         slot[40..42].copy_from_slice(&hardware.to_ne_bytes());

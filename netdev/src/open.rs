@@ -1,4 +1,4 @@
-//! Why a kernel device could not be opened, and what to do about it.
+//! Errors of opening a device, each with a remedy.
 
 use std::fmt;
 use std::io;
@@ -10,37 +10,37 @@ use crate::interface::{self, Name, NameError};
 use crate::local_peer::ForeignUser;
 use crate::peer::identity::foreign_user;
 
-/// Why a device could not be opened. Every message says what to do next.
+/// Reason why a device could not be opened. Every message names a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No interface can have that name.
+    /// The name is not valid for an interface.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The process may not do this.
+    /// The process lacks a permission.
     #[error("no permission to {action}: {remedy}")]
     Permission {
-        /// What was refused, to follow "no permission to".
+        /// The refused action, to follow "no permission to".
         action: String,
-        /// What gives the permission.
+        /// How to get the permission.
         remedy: String,
     },
     /// The interface does not exist.
     #[error("no interface {name}; there are: {}", List(.existing))]
     UnknownInterface {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
         /// The interfaces of this network namespace.
         existing: Vec<Name>,
     },
-    /// The interface exists but is not what the device needs.
+    /// The interface exists, but has the wrong kind for the device.
     #[error("{name} is not {wanted}: {remedy}")]
     WrongKind {
         /// The interface.
         name: Name,
-        /// What it should be.
+        /// The required kind.
         wanted: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// Another process has the interface, or the queue, open.
@@ -48,7 +48,7 @@ pub enum OpenError {
     Busy {
         /// The interface.
         name: Name,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// The path of a socket is taken.
@@ -56,10 +56,10 @@ pub enum OpenError {
     PathTaken {
         /// The path.
         path: PathBuf,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The process at the other end of a socket is of a user that is not trusted.
+    /// The process at the other end of a socket runs as a user that is not trusted.
     #[error(
         "{}: {foreign}: use a path in a folder that only you can write, such as $XDG_RUNTIME_DIR, or \
          add peer={} if that user may be the other end",
@@ -68,22 +68,22 @@ pub enum OpenError {
     ForeignPeer {
         /// The path of the socket.
         path: PathBuf,
-        /// The peer's user.
+        /// User of the peer.
         foreign: ForeignUser,
     },
-    /// The peer of a socket is not there, or is of no use.
+    /// No usable peer at a socket.
     #[error("no peer at {}: {why}; {remedy}", path.display())]
     NoPeer {
         /// The path of the socket.
         path: PathBuf,
-        /// What was seen of it.
+        /// The reason.
         why: String,
-        /// No process listens there: it may yet.
+        /// True if no process listens at the path: a peer may start later.
         is_absent: bool,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The kernel answers for the address already: it would reset every connection of the device.
+    /// The kernel has this address already. It would reset every connection of the device.
     #[error(
         "address {address} is already answered by the kernel (it is set on {name}): give the \
          device another address, or take it from the kernel: `sudo ip address del {address} …`"
@@ -91,33 +91,33 @@ pub enum OpenError {
     AddressTaken {
         /// The address.
         address: IpAddr,
-        /// The interface that the kernel has it on.
+        /// The interface on which the kernel has it.
         name: Name,
     },
-    /// A number in the configuration is outside what the device can do.
+    /// A number in the configuration is outside the device's range.
     #[error("{what} {value} is outside {min} to {max}")]
     OutOfRange {
-        /// What the number is.
+        /// Name of the number.
         what: &'static str,
         /// The number.
         value: usize,
-        /// Least allowed.
+        /// Least allowed value.
         min: usize,
-        /// Most allowed.
+        /// Largest allowed value.
         max: usize,
     },
     /// The kernel, or its configuration, lacks something.
     #[error("{what} is not available: {remedy}")]
     Unavailable {
-        /// What is missing.
+        /// The missing feature.
         what: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// Any other error of a system call.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried, to follow "cannot".
+        /// The failed action, to follow "cannot".
         action: String,
         /// The error.
         source: io::Error,
@@ -125,7 +125,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The peer at `path` cannot be met, or nothing was agreed on with it.
+    /// Returns the error for a failure to connect to the peer at `path`, or to agree with it.
     pub(crate) fn no_peer(
         path: &Path,
         error: &dyn fmt::Display,
@@ -141,13 +141,13 @@ impl OpenError {
         Self::NoPeer { path: path.to_owned(), why: error.to_string(), is_absent, remedy }
     }
 
-    /// Returns true if the device can be had once the process at the other end of its socket listens.
+    /// Returns true if opening can succeed once the process at the other end of the socket listens.
     #[must_use]
     pub const fn is_absent_peer(&self) -> bool {
         matches!(self, Self::NoPeer { is_absent: true, .. })
     }
 
-    /// Whether a number of the configuration is one that the device can do.
+    /// Checks that a number of the configuration is in the device's range.
     pub(crate) fn check_range(
         what: &'static str,
         value: usize,
@@ -159,8 +159,8 @@ impl OpenError {
         Err(Self::OutOfRange { what, value, min: *range.start(), max: *range.end() })
     }
 
-    /// The error for a failed `action` (as in "cannot {action}"): [`Permission`](Self::Permission)
-    /// with the `remedy` when that is why it failed.
+    /// Returns the error of a failed `action` (as in "cannot {action}"):
+    /// [`Permission`](Self::Permission) with the `remedy` if a permission was missing.
     pub(crate) fn from_io(source: io::Error, action: String, remedy: impl Into<String>) -> Self {
         if source.kind() == io::ErrorKind::PermissionDenied {
             Self::Permission { action, remedy: remedy.into() }
@@ -169,21 +169,21 @@ impl OpenError {
         }
     }
 
-    /// Refuses addresses that the kernel answers for, on whichever interface it has them.
+    /// Refuses addresses that the kernel has on any interface.
     ///
     /// # Errors
     /// [`AddressTaken`](Self::AddressTaken) with the first of them.
     pub(crate) fn check_addresses(addresses: &[IpAddr]) -> Result<(), Self> {
-        // Nothing is known when the list cannot be had: then it is the caller's business.
+        // If the list cannot be read, the check is skipped: the caller is responsible then.
         let owned = interface::addresses().unwrap_or_default();
         let taken = owned.into_iter().find(|(_, address)| addresses.contains(address));
         taken.map_or(Ok(()), |(name, address)| Err(Self::AddressTaken { address, name }))
     }
 
-    /// The error for an interface that does not exist, with a list of those that do.
+    /// Returns the error for an interface that does not exist, with the list of existing ones.
     #[must_use]
     pub fn unknown_interface(name: Name) -> Self {
-        // A list that cannot be had is left empty: the name is what matters.
+        // A list that cannot be read is left empty: the name matters most.
         Self::UnknownInterface { name, existing: interface::names().unwrap_or_default() }
     }
 }

@@ -1,14 +1,15 @@
 //! Memory of this process that its peers on this host may read in place.
 //!
-//! A device that refers to bytes instead of copying them ([`shm`](crate::shm), and a
-//! [`VirtioUser`](crate::vhost_user::VirtioUser) that shares) can do so where they lie in memory that was made here. Each piece is a file in memory of its own (`memfd_create(2)`), sealed
-//! so that a process which gets its descriptor can read it and do nothing else with it: not write it,
-//! make it shorter, or take a page away. A [`Publisher`] is what the devices of a program
-//! look pieces up in; peers of those devices, and no other process, get descriptors of all of them.
+//! Devices that send bytes by reference instead of copying them ([`shm`](crate::shm), and a
+//! [`VirtioUser`](crate::vhost_user::VirtioUser) that shares) can do so for memory allocated here.
+//! Each region is a memory file of its own (`memfd_create(2)`). The file is sealed: a process that
+//! gets its descriptor can read the memory, but cannot write it, shorten it or remove a page. A
+//! [`Publisher`] lists the regions for the devices of an application. Only peers of those devices
+//! get descriptors, and they get those of all regions.
 //!
-//! What a peer was given once cannot be taken back: it can read such memory as long as that exists, after
-//! its session, too; and memory that a peer holds on to counts as this process's, though it was
-//! withdrawn. Peers are processes that may open the device's socket: those of its user.
+//! Access cannot be revoked: a peer that got a descriptor can read the memory as long as the memory
+//! exists, even after its session. Memory that a peer holds counts as this process's, even after
+//! its withdrawal. Peers are processes that may open the device's socket: those of its user.
 
 pub(crate) mod lookup;
 
@@ -24,32 +25,33 @@ use crate::sys::block::Block;
 use crate::sys::published;
 use crate::sys::shared_mapping::SharedMapping;
 
-/// Pieces of memory that a publisher has at most. Each is an open descriptor, of which a process has 1024
-/// if nothing else was set.
+/// Most regions of a publisher. Each region is an open descriptor, of which a process has 1024 by
+/// default.
 pub const PUBLISHED_REGIONS_MAX: usize = 512;
-/// Bytes that a publisher has at most: what a peer has to find addresses for.
+/// Most bytes of a publisher: a peer needs address space for all of them.
 pub const PUBLISHED_BYTES_MAX: usize = 1 << 36;
 
-/// Memory of this process that peers of the devices opened with it may read. A clone is another handle of the same.
+/// Memory of this process that peers of the devices opened with it may read. A clone is another
+/// handle to the same publisher.
 #[derive(Clone, Debug, Default)]
 pub struct Publisher(Arc<Shared>);
 
-/// What the handles of a publisher, its memory and devices have in common.
+/// State shared by the handles of a publisher, its memory and its devices.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Changes with `regions`, and is read for each frame.
+    /// Changes with `regions`; devices load it for each frame.
     generation: AtomicU64,
-    /// Devices that were opened with the publisher.
+    /// Number of devices that use the publisher.
     devices: AtomicUsize,
     regions: Mutex<Regions>,
 }
 
 #[derive(Debug, Default)]
 struct Regions {
-    /// In the order of their numbers.
+    /// Regions, ordered by ID.
     list: Vec<Region>,
     next: u64,
-    /// What there is, and what is being made.
+    /// Number of regions and bytes, including those being allocated.
     count: usize,
     bytes: usize,
 }
@@ -71,36 +73,37 @@ impl Regions {
     }
 }
 
-/// One piece of memory, as devices know it.
+/// One region, as devices see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
-    /// Of this piece alone, among all that the publisher ever had.
+    /// Unique among all regions that the publisher ever had.
     pub(crate) id: u64,
-    /// Address of its first byte in this process.
+    /// Address of the first byte in this process.
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) file: Arc<OwnedFd>,
 }
 
 impl Publisher {
-    /// A publisher without memory.
+    /// Creates a publisher without memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes memory of `len` bytes, all zero, and publishes it: devices that were opened with this
-    /// publisher let their peers read it from now on. All its pages are there when this returns: a reader
-    /// never has to make one.
+    /// Allocates and publishes `len` bytes, all zero. Devices opened with this publisher let their
+    /// peers read the bytes from now on. All pages are allocated when this returns, so that a
+    /// reader never has to allocate one.
     ///
     /// A child of `fork(2)` does not have this memory.
     ///
     /// # Errors
-    /// [`io::ErrorKind::QuotaExceeded`] beyond [`PUBLISHED_REGIONS_MAX`] or [`PUBLISHED_BYTES_MAX`];
-    /// [`io::ErrorKind::InvalidInput`] for no bytes; [`io::ErrorKind::Unsupported`] before Linux 5.1;
-    /// what the system says when it has no memory or no descriptor left.
+    /// [`io::ErrorKind::QuotaExceeded`] beyond [`PUBLISHED_REGIONS_MAX`] or
+    /// [`PUBLISHED_BYTES_MAX`]; [`io::ErrorKind::InvalidInput`] if `len` is 0;
+    /// [`io::ErrorKind::Unsupported`] before Linux 5.1; the system's error if it has no memory or
+    /// descriptor left.
     pub fn allocate(&self, len: usize) -> io::Result<PublishedMemory> {
-        // Room is taken first, and memory is made, which takes time, without the lock.
+        // Reserve first, so that the slow allocation runs without the lock.
         self.lock().reserve(len)?;
         let made = published::memory(NAME, len);
         let mut regions = self.lock();
@@ -115,11 +118,12 @@ impl Publisher {
         Ok(PublishedMemory { _published: published, mapping })
     }
 
-    /// As [`allocate`](Self::allocate), `count` blocks of `len` bytes each that only their owner writes.
+    /// Allocates `count` blocks of `len` bytes each, as [`allocate`](Self::allocate) does. Only the
+    /// owner of a block writes it.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); [`io::ErrorKind::InvalidInput`], too, when they are more bytes
-    /// together than can be counted.
+    /// As [`allocate`](Self::allocate); also [`io::ErrorKind::InvalidInput`] if the total length
+    /// overflows.
     pub fn allocate_blocks(&self, count: usize, len: usize) -> io::Result<Vec<PublishedBlock>> {
         let whole = count.checked_mul(len).ok_or(io::ErrorKind::InvalidInput)?;
         let PublishedMemory { _published: published, mapping } = self.allocate(whole)?;
@@ -128,41 +132,41 @@ impl Publisher {
         Ok(Block::all_of(mapping, len).map(block).collect())
     }
 
-    /// Whether there is a device whose peer could read what is published.
+    /// Returns true if a device's peer could read the published memory.
     #[must_use]
     pub fn has_devices(&self) -> bool {
         self.0.devices.load(Relaxed) > 0
     }
 
-    /// Counts a device for as long as what is returned exists.
+    /// Counts a device while the returned value exists.
     pub(crate) fn attach(&self) -> Attached {
         self.0.devices.fetch_add(1, Relaxed);
         Attached(self.clone())
     }
 
-    /// A number that is another one whenever memory was published or withdrawn.
+    /// Returns a number that changes whenever memory is published or withdrawn.
     ///
-    /// Memory is withdrawn before its addresses can be those of other memory. A thread that was given
-    /// other memory there sees the number changed.
+    /// Memory is withdrawn before its addresses can be reused. A thread that got other memory at
+    /// the same address sees the changed number.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.0.generation.load(Acquire)
     }
 
-    /// Shows what there is, and its generation.
+    /// Shows the current regions and their generation.
     pub(crate) fn look<R>(&self, look: impl FnOnce(u64, &[Region]) -> R) -> R {
         let regions = self.lock();
-        // It changes under the lock.
+        // The generation changes only under the lock.
         look(self.generation(), &regions.list)
     }
 
     fn lock(&self) -> MutexGuard<'_, Regions> {
-        // Nothing that can panic leaves them half changed.
+        // Nothing panics between two related changes.
         self.0.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A device of a publisher.
+/// Registration of a device.
 #[derive(Debug)]
 pub(crate) struct Attached(Publisher);
 
@@ -172,7 +176,7 @@ impl Drop for Attached {
     }
 }
 
-/// That memory is published. Dropped, it is withdrawn.
+/// Registration of a region. Dropping it withdraws the region.
 #[derive(Debug)]
 struct Published {
     publisher: Publisher,
@@ -191,25 +195,28 @@ impl Drop for Published {
     }
 }
 
-/// Memory that peers may read while it exists. Dropped, it is withdrawn from its publisher and unmapped; a
-/// peer that has it mapped reads what was in it last, until the device has told it.
+/// Memory that peers may read while it exists. Dropping it withdraws it from its publisher and
+/// unmaps it. A peer that still has it mapped reads its last contents, until the device has
+/// announced the withdrawal.
 ///
-/// Other threads, remote writes and the peers that read it use it at any time: no slice may be made of it.
+/// Other threads, remote Writes and the reading peers access it at any time: do not create a slice
+/// of it.
 #[derive(Debug)]
 pub struct PublishedMemory {
-    // Goes before the mapping: see `Publisher::generation`.
+    // Dropped before the mapping: see `Publisher::generation`.
     _published: Published,
     mapping: SharedMapping,
 }
 
 impl PublishedMemory {
-    /// Address of the first byte, on a page. All of them may be read and written while `self` exists.
+    /// Returns the address of the first byte, which is page-aligned. All bytes may be read and
+    /// written while `self` exists.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
     }
 
-    /// Bytes of it.
+    /// Returns the length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub const fn len(&self) -> usize {
@@ -217,13 +224,14 @@ impl PublishedMemory {
     }
 }
 
-/// A run of published memory that its owner alone writes, and that peers may read.
+/// Published memory that only its owner writes, and that peers may read.
 ///
-/// It is for what is written once and then sent, and is a slice like any other: no process that has the
-/// memory's descriptor can write it, so nothing changes behind the slice.
+/// It is for bytes that are written once and then sent, and behaves like any slice: no process that
+/// has the memory's descriptor can write it, so the contents do not change under the slice.
 #[derive(Debug)]
 pub struct PublishedBlock {
-    // Goes before the block. The last of a mapping's blocks to go withdraws it before any is unmapped.
+    // Dropped before the block. Dropping the last block of a mapping withdraws the memory before
+    // any block is unmapped.
     _published: Arc<Published>,
     octets: Block,
 }
@@ -269,7 +277,7 @@ mod tests {
         publisher.look(|_, regions| assert_eq!(regions.len(), 1));
     }
 
-    /// The flags that the kernel has of the mapping at an address.
+    /// Returns the kernel's flags of the mapping at an address.
     fn flags_of_mapping(start: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = maps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));

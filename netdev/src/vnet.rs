@@ -1,39 +1,39 @@
-//! The header that the kernel puts in front of frames with offloads: `struct virtio_net_hdr`.
+//! Header in front of frames with kernel offloads: `struct virtio_net_hdr`.
 //!
-//! TAP devices (`IFF_VNET_HDR`) and packet sockets (`PACKET_VNET_HDR`) take and give it in the
-//! machine's byte order. Its numbers come from outside: each is held against the frame.
+//! TAP devices (`IFF_VNET_HDR`) and packet sockets (`PACKET_VNET_HDR`) use it in the machine's byte
+//! order. Its numbers come from outside: each is checked against the frame.
 
 use std::num::NonZeroU16;
 
 use crate::{Fragment, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame};
 use crate::{checksum, ethernet};
 
-/// Bytes of the header, without the count of merged buffers that some devices append.
+/// Length of the header, without the count of merged buffers that some devices append.
 pub(crate) const HEADER_LEN: usize = 10;
 
-/// Bytes of the longest super-frame that the kernel does not cut in software on the way: its
-/// devices take less than 64 KiB, the link header included.
+/// Longest super-frame that the kernel does not cut in software, in bytes: its devices take less
+/// than 64 KiB, link header included.
 pub(crate) const SUPER_FRAME_LEN_MAX: usize = 65_535;
 
-/// Ethernet with two VLAN tags, IP and TCP, the latter two at their longest.
+/// Longest headers: Ethernet with two VLAN tags, IP and TCP.
 pub(crate) const HEADERS_LEN_MAX: usize = 22 + 60 + 60;
 
-/// The checksum is to be completed from `csum_start` on.
+/// Flag: complete the checksum from `csum_start` on.
 const NEEDS_CSUM: u8 = 1;
-/// The checksum has been verified.
+/// Flag: the checksum has been verified.
 const DATA_VALID: u8 = 2;
 
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-/// Set beside the type when the first segment has CWR (RFC 3168).
+/// Set in the type if the first segment has CWR (RFC 3168).
 const GSO_ECN: u8 = 0x80;
 
 const PROTOCOL_TCP: u8 = 6;
-/// Where the flags are in a TCP header, and CWR among them.
+/// Offset of the flags in a TCP header, and the bit of CWR.
 const TCP_FLAGS_AT: usize = 13;
 const TCP_CWR: u8 = 0x80;
 
-/// The header for a frame to transmit.
+/// Encodes the header of a frame to transmit.
 ///
 /// # Errors
 /// [`TransmitError::Refused`] for a super-frame that is not TCP over IPv4 or IPv6 without extension
@@ -55,7 +55,7 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
         header[8..10].copy_from_slice(&offset.to_ne_bytes());
     }
     if let Some(size) = frame.segment_size
-        // The kernel takes a single segment for a malformed super-frame.
+        // The kernel considers a super-frame of one segment malformed.
         && payload_len > usize::from(size.get())
     {
         let tcp = transport(frame.head).ok_or(TransmitError::Refused)?;
@@ -72,11 +72,11 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
     Ok(header)
 }
 
-/// What the header of a received frame says of it.
+/// Decodes a received frame with its header.
 ///
-/// A checksum left partial counts as valid, for the bytes never left this machine's memory or
-/// were verified on the way in. When it is not the one of the outermost TCP, UDP or ICMPv6 header,
-/// it is completed in place and the frame's own checksum left for the receiver to verify.
+/// A partial checksum counts as valid: the bytes never left this machine's memory, or were verified
+/// on reception. If it is not that of the outermost TCP, UDP or ICMPv6 header, it is completed in
+/// place, and the receiver must verify the frame's own checksum.
 pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFrame<'a> {
     let (checksum, segment_size) = verdict(header, bytes).unwrap_or_else(|| {
         let [_, _, _, _, _, _, start_a, start_b, offset_a, offset_b] = header;
@@ -87,8 +87,8 @@ pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFra
     RxFrame::whole(bytes, checksum, segment_size)
 }
 
-/// Like [`decode`], for a frame that has its headers in `head` and is not in one place; `None` when its
-/// checksum has to be completed, for which it must be.
+/// Like [`decode`], for a frame with its headers in `head` that is not contiguous. `None` if its
+/// checksum must be completed, which needs a contiguous frame.
 #[inline]
 pub(crate) fn verdict(
     header: [u8; HEADER_LEN],
@@ -107,7 +107,7 @@ pub(crate) fn verdict(
     Some((checksum, segment_size(header)))
 }
 
-/// Bytes of payload in each segment that a received frame was made of.
+/// Returns the payload bytes per segment of a merged received frame.
 fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
     let [_, gso_type, _, _, size_a, size_b, ..] = header;
     match gso_type & !GSO_ECN {
@@ -116,10 +116,10 @@ fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
     }
 }
 
-/// The header for the same frame with `len` bytes more in front of its transport header.
+/// Returns the header for the same frame with `len` more bytes in front of its transport header.
 pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_LEN] {
     let start = u16::from_ne_bytes([header[6], header[7]]);
-    // One that cannot be stays one that cannot be.
+    // An invalid offset stays invalid.
     let start = usize::from(start).saturating_add(len).try_into().unwrap_or(u16::MAX);
     header[6..8].copy_from_slice(&u16::to_ne_bytes(start));
     header
@@ -132,7 +132,7 @@ pub(crate) struct Transport {
     pub(crate) ipv6: bool,
 }
 
-/// Finds the transport header of an Ethernet frame; `None` behind IPv6 extension headers, in later
+/// Finds the transport header of an Ethernet frame. `None` behind IPv6 extension headers, in later
 /// fragments, and in frames that are not IP.
 fn transport(frame: &[u8]) -> Option<Transport> {
     let (at, ethertype) = ethernet::network_header(frame)?;

@@ -1,14 +1,14 @@
-//! Which published region some bytes are in, and what a peer calls that region.
+//! Finds the published region of a fragment, and the peer's name of that region.
 
 use crate::Fragment;
 use crate::published::Region;
 
-/// Regions by their addresses here, which do not overlap, each with a peer's name of it.
+/// Regions that do not overlap, each with a peer's name of it.
 #[derive(Debug)]
 pub(crate) struct Lookup<N> {
-    /// In the order of addresses.
+    /// Regions, ordered by address.
     entries: Vec<Entry<N>>,
-    /// Where the last fragment was found: the next one is mostly beside it.
+    /// Index of the last hit: the next fragment is mostly in the same region.
     last: usize,
 }
 
@@ -34,7 +34,7 @@ impl<N: Copy> Lookup<N> {
         self.entries.insert(at, Entry { start, len, id, name });
     }
 
-    /// Those that there are, in the order of their addresses.
+    /// Returns the regions, ordered by address.
     pub(crate) fn entries(&self) -> &[Entry<N>] {
         &self.entries
     }
@@ -43,13 +43,13 @@ impl<N: Copy> Lookup<N> {
         &mut self.entries
     }
 
-    /// Takes those out that `stays` does not say to stay.
+    /// Removes the regions for which `stays` returns false.
     pub(crate) fn retain(&mut self, stays: impl FnMut(&Entry<N>) -> bool) {
         self.entries.retain(stays);
         self.last = 0;
     }
 
-    /// The region that all of a fragment is in, and where in it the fragment begins.
+    /// Returns the region that contains a whole fragment, and the fragment's offset in it.
     #[inline]
     pub(crate) fn find(&mut self, fragment: Fragment<'_>) -> Option<(N, u64)> {
         let address = fragment.as_ptr().addr();
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_fragment_that_is_longer_than_its_region_is_not_found() {
-        // As if the second half of it were not published.
+        // As if the second half of the bytes were not published.
         let octets = [0; 200];
         let start = octets.as_ptr().addr();
         let file = std::fs::File::open("/dev/null").unwrap();

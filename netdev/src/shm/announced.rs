@@ -1,4 +1,4 @@
-//! What the peer was told of this end's published memory: which bytes can be referred to.
+//! Regions of this end's published memory that the peer knows. Frames can refer to their bytes.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -11,25 +11,25 @@ use crate::shm::layout::INLINE;
 use crate::shm::limits::{BYTES_MAX, REGIONS_MAX};
 use crate::shm::message::Message;
 
-/// The regions that the peer knows, by their addresses here.
+/// Announced regions, by their addresses in this process.
 #[derive(Debug)]
 pub(super) struct Announced {
     publisher: Publisher,
-    /// The publisher's when `table` was made.
+    /// Generation of the publisher that `table` reflects.
     generation: u64,
-    /// The socket, or the peer, had no room for all there is to say.
+    /// True if the socket, or the peer's limits, had no room for all announcements.
     is_behind: bool,
-    /// By their numbers: [`INLINE`] when the peer has not mapped it.
+    /// Published regions with their numbers; [`INLINE`] if the peer refused to map one.
     table: Lookup<u32>,
-    /// The next region's number. After the last one, what is published is copied: it is not worth more
-    /// than 32 bits, for making as many regions takes half a day.
+    /// Number of the next region. When the numbers run out, new regions are copied instead. 32 bits
+    /// suffice: creating that many regions takes half a day.
     next: u32,
-    /// Regions that the peer is not yet told are no more, with the position of the ring.
+    /// Withdrawals not sent yet, with the region's length.
     unsaid: VecDeque<(Message, usize)>,
-    /// Regions that the peer was told are no more, and may still have mapped: position, bytes.
+    /// Withdrawals sent, whose regions the peer may still have mapped: ring position, length.
     leaving: VecDeque<(u32, usize)>,
-    /// What the peer has room for: regions and bytes of `table` but what it refused, of `unsaid`, and
-    /// of `leaving`.
+    /// Regions and bytes counted against the peer's limits: those of `table` except refused ones,
+    /// of `unsaid` and of `leaving`.
     count: usize,
     bytes: usize,
 }
@@ -39,7 +39,7 @@ impl Announced {
         Self {
             publisher: publisher.clone(),
             generation: 0,
-            // All of it is to be told.
+            // Nothing is announced yet.
             is_behind: true,
             table: Lookup::default(),
             next: INLINE + 1,
@@ -50,29 +50,29 @@ impl Announced {
         }
     }
 
-    /// The region of a fragment that the peer can read, and where in it the fragment begins.
-    /// [`refresh`](Self::refresh) comes before, or it may be one that is no more.
+    /// Returns the region of a fragment and the offset in it, if the peer can read it. Call
+    /// [`refresh`](Self::refresh) first: the region may have been withdrawn.
     #[inline]
     pub(super) fn find(&mut self, fragment: Fragment<'_>) -> Option<(u32, u64)> {
         self.table.find(fragment).filter(|(number, _)| *number != INLINE)
     }
 
-    /// Whether [`refresh`](Self::refresh) has something to do because the publisher has changed.
+    /// Returns true if the publisher has changed since the last [`refresh`](Self::refresh).
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.publisher.generation() != self.generation
     }
 
-    /// Whether there is something to say that there was no room for.
+    /// Returns true if an announcement still waits for room.
     pub(super) const fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Brings the peer up to date, as far as the socket has room. Descriptors before `position` may
-    /// name what is no more; those before `consumed` were read.
+    /// Announces and withdraws regions at the peer, as far as the socket has room. Descriptors
+    /// before `position` may refer to withdrawn regions; the peer has read those before `consumed`.
     ///
     /// # Errors
-    /// When the socket is of no use any more.
+    /// If the socket has failed.
     #[cold]
     pub(super) fn refresh(
         &mut self,
@@ -108,7 +108,7 @@ impl Announced {
         Ok(())
     }
 
-    /// Takes regions out that the publisher has no more.
+    /// Removes the regions that the publisher has withdrawn, and queues their withdrawals.
     fn take_out(&mut self, position: u32, regions: &[Region]) {
         let Self { table, unsaid, .. } = self;
         table.retain(|entry| {
@@ -121,8 +121,8 @@ impl Announced {
         });
     }
 
-    /// Counts no more what the peer has no use for: it has read the ring up to `consumed`, and reads what
-    /// was said before it maps what is said next.
+    /// Stops counting withdrawn regions that the peer has unmapped: it has read the ring up to
+    /// `consumed`, and handles a withdrawal before any later announcement.
     pub(super) fn settle(&mut self, consumed: u32) {
         while let Some((position, len)) = self.leaving.front() {
             if position.wrapping_sub(consumed).cast_signed() > 0 {
@@ -134,7 +134,7 @@ impl Announced {
         }
     }
 
-    /// Tells the peer of a region; whether there was room for that.
+    /// Announces a region. Returns false if there is no room for it.
     fn announce(&mut self, channel: &Channel, region: &Region) -> Result<bool, ChannelError> {
         let (number, len) = (self.next, region.len);
         let has_room = self.count < REGIONS_MAX && len <= BYTES_MAX - self.bytes;
@@ -153,7 +153,7 @@ impl Announced {
         Ok(true)
     }
 
-    /// The peer has not mapped a region. One that is no more is on its way out already.
+    /// Records that the peer refused a region. Ignores a region that is withdrawn already.
     pub(super) fn refuse(&mut self, number: u32) {
         if number == INLINE {
             return;

@@ -1,4 +1,4 @@
-//! The device, and how it comes to its peer.
+//! The device, and how it connects to its peer.
 
 use std::cell::Cell;
 use std::io;
@@ -22,41 +22,41 @@ use crate::{
 
 /// One end of a link in shared memory.
 ///
-/// Bytes of a frame that lie in memory of the device's [`Publisher`] are not copied to be sent: the peer
-/// reads them there, after [`transmit`](Device::transmit) has returned, until it has read the frame. A
-/// transport that repeats bytes until they are acknowledged, and completes a request only then, may rely
-/// on that; see [`ShmCounters::frames_tx_referred_unread`].
+/// Transmitted bytes in memory of the device's [`Publisher`] are not copied. The peer reads them in
+/// place after [`transmit`](Device::transmit) has returned, until it has read the frame. This is
+/// safe for a transport that retransmits bytes until they are acknowledged, and completes a request
+/// only then; see [`ShmCounters::frames_tx_referred_unread`].
 #[derive(Debug)]
 pub struct Shm {
-    /// Before the meeting: the end of a session needs no socket.
+    /// Dropped before the meeting: a session ends without the listening socket.
     session: Option<Session>,
     meeting: Meeting,
     config: ShmConfig,
     publisher: Publisher,
     _attached: Attached,
-    /// What the device sleeps on.
+    /// Descriptor set that the application sleeps on.
     watch: Watch,
     is_up: bool,
-    /// When the socket is looked at next.
+    /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// The peer was asked to tell, for the device is about to sleep.
+    /// True if the caller is about to sleep, and the peer was asked for wake-ups.
     armed: Cell<bool>,
     counters: ShmCounters,
 }
 
 impl Shm {
-    /// Opens one end. Unless it listens, the other end has to be there; should that go, the device connects
-    /// again when it is back. An end that listens waits for a peer, one after the other.
+    /// Opens one end. An end that connects requires a listening peer; if the peer closes, the
+    /// device reconnects. An end that listens accepts one peer at a time.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(config: &ShmConfig, publisher: &Publisher) -> Result<Self, OpenError> {
         OpenError::check_range("MTU of an shm device", config.mtu, MTU)?;
         let failed = |action: &str| {
             let action = action.to_owned();
             |source: io::Error| OpenError::Io { action, source }
         };
-        // A session has its own later, when an error is of no use any more.
+        // Checks this now: a session creates its outbox later, where no caller receives the error.
         published::memory(c"urnic shm", 1).map_err(|error| match error.kind() {
             io::ErrorKind::Unsupported => OpenError::Unavailable {
                 what: "memory that a peer can only read (F_SEAL_FUTURE_WRITE)",
@@ -87,7 +87,7 @@ impl Shm {
         Ok(device)
     }
 
-    /// What has gone through the device.
+    /// Returns the counters of the device.
     #[must_use]
     pub fn counters(&self) -> ShmCounters {
         let referred = self.session.as_ref().map_or(0, Session::referred);
@@ -98,13 +98,13 @@ impl Shm {
         }
     }
 
-    /// Makes closes of all later peers' descriptors wait for ever.
+    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(super) fn be_stuck(&mut self) {
         self.meeting.be_stuck();
     }
 
-    /// Has the device woken when a peer comes, unless none can be met now.
+    /// Wakes the device when a peer connects, unless no peer can be accepted now.
     fn watch_meeting(&self) -> io::Result<()> {
         self.watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
@@ -112,7 +112,7 @@ impl Shm {
     fn connect(&mut self, channel: Channel) -> Result<(), SessionError> {
         let mtu = u32::try_from(self.config.mtu).expect("checked when it was opened");
         let session = Session::begin(channel, &self.publisher, mtu)?;
-        // One at a time: others wait, and are no reason to wake up.
+        // One peer at a time: further peers wait and must not wake the device.
         if let Some(listener) = self.meeting.readiness() {
             self.watch.remove(listener);
         }
@@ -139,13 +139,13 @@ impl Shm {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    /// Takes what the peer has said; looks for one if there is none.
+    /// Handles the peer's messages. Without a session, looks for a peer.
     fn turn(&mut self) {
         let outcome = match &mut self.session {
             Some(session) => session.turn(&mut self.counters),
             None => match self.meeting.try_meet() {
                 Ok(channel) => self.connect(channel),
-                // There will be one.
+                // A peer may connect later.
                 Err(_) => {
                     let _woken_later = self.watch_meeting();
                     return;
@@ -165,7 +165,7 @@ impl Shm {
         }
         self.counters.sessions_ended += 1;
         let count = self.counters.sessions_ended;
-        // An end that connects may meet the same useless peer again and again.
+        // An end that connects may reconnect to the same faulty peer endlessly.
         if self.is_up || count.is_power_of_two() {
             debug!(target: TRACE, %error, count, "disconnected from a peer");
         }
@@ -183,7 +183,7 @@ impl Device for Shm {
                 vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX,
             ),
             tx_checksum: true,
-            // The head may be a run, too.
+            // The head may need a run, too.
             fragments_max: RUNS_MAX - 1,
             gather_len_min: 0,
             tx_digest: false,
@@ -194,7 +194,7 @@ impl Device for Shm {
         if self.armed.replace(false) || now_ns >= self.control_due_ns {
             let sessions_ended = self.counters.sessions_ended;
             self.turn();
-            // A session costs memory and time to make: a peer that is of no use gets few.
+            // A session costs memory and time: limit the rate for a faulty peer.
             let is_useless = self.counters.sessions_ended != sessions_ended;
             let pause = if is_useless { CHECK_INTERVAL_NS } else { CONTROL_INTERVAL_NS };
             self.control_due_ns = now_ns.saturating_add(pause);
@@ -258,7 +258,7 @@ impl Device for Shm {
         }
     }
 
-    /// Asks the peer to tell, since the caller is about to sleep.
+    /// Asks the peer for wake-ups, since the caller is about to sleep.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.armed.set(true);
         if self.session.as_ref().is_some_and(Session::arm) {
@@ -268,6 +268,6 @@ impl Device for Shm {
     }
 }
 
-/// How long a peer may take to say hello when a device is opened: 5 s.
+/// Longest wait for the peer's Hello when a device is opened: 5 s.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

@@ -1,4 +1,4 @@
-//! What this end reads: frames of the peer's ring, handed over where their bytes are.
+//! Inbox of this end: reads frames from the peer's ring, in place.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
@@ -10,25 +10,25 @@ use crate::shm::limits::{BYTES_MAX, FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN
 use crate::shm::regions::Regions;
 use crate::{Fragment, RxFrame, vnet};
 
-/// Frames on their way from the peer.
+/// Frames from the peer.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) memory: PeerMemory,
     pub(super) regions: Regions,
-    /// Positions: of the next descriptor to read; up to where the peer was told; up to where it has
-    /// written.
+    /// Positions: `next` is the next descriptor to read; the peer knows that this end has read up
+    /// to `published`; the peer has written up to `produced`.
     next: u32,
     published: u32,
     produced: u32,
-    /// What the peer writes further is not looked at.
+    /// True after [`close`](Self::close): later writes of the peer are ignored.
     is_closed: bool,
-    /// The frame that is being read.
+    /// Runs of the current frame.
     runs: Vec<Run>,
-    /// The front of a frame, or all of it, out of the peer's reach.
+    /// Private copy of the frame's front, or of the whole frame, which the peer cannot change.
     stage: Box<[u8]>,
 }
 
-/// What makes the ring of no use: where the next frame begins is not known.
+/// Error that makes the ring unusable: the start of the next frame is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingFault {
     #[error("it has written more than the ring has")]
@@ -37,7 +37,7 @@ pub(super) enum RingFault {
     Runs,
 }
 
-/// Why a frame is not handed over.
+/// Reasons why a frame is not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("a frame of a length that cannot be")]
@@ -62,12 +62,12 @@ impl Inbox {
         }
     }
 
-    /// The position of the next descriptor to read.
+    /// Returns the position of the next descriptor to read.
     pub(super) const fn next(&self) -> u32 {
         self.next
     }
 
-    /// Reads the descriptors of the next frame, each once. `None` when there is none.
+    /// Reads the descriptors of the next frame, each once. Returns `None` if there is no frame.
     ///
     /// # Errors
     /// [`RingFault`].
@@ -93,7 +93,7 @@ impl Inbox {
         Ok(Some(header))
     }
 
-    /// Looks how far the peer has written.
+    /// Loads the position up to which the peer has written.
     #[inline]
     fn look(&mut self) -> Result<(), RingFault> {
         if self.is_closed {
@@ -107,8 +107,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// The peer has gone: what it has written by now is the last of it, though its memory may be in other
-    /// hands.
+    /// Fixes the end of the ring: the peer closed the socket, but another process may still hold
+    /// its memory. Frames written up to now are still received.
     ///
     /// # Errors
     /// [`RingFault`].
@@ -118,10 +118,10 @@ impl Inbox {
         Ok(())
     }
 
-    /// Hands the frame over that was read.
+    /// Hands over the frame that was read.
     ///
     /// # Errors
-    /// [`Refusal`]: it was not handed over.
+    /// [`Refusal`]: the frame was not handed over.
     #[inline]
     pub(super) fn hand_over(
         &mut self,
@@ -158,7 +158,7 @@ impl Inbox {
             sink(RxFrame { head, payload: &payload, checksum, segment_size });
             return Ok(());
         }
-        // A checksum that is not the one of TCP or UDP: it has to be completed here.
+        // The checksum is not that of TCP or UDP: complete it here.
         let mut at = 0;
         for fragment in payload {
             fragment.copy_to(&mut rest[at..at + fragment.len()]);
@@ -169,13 +169,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// Goes on behind the frame that was read.
+    /// Advances behind the frame that was read.
     #[inline]
     pub(super) fn advance(&mut self, header: Header) {
         self.next = self.next.wrapping_add(1 + u32::from(header.runs));
     }
 
-    /// Gives back what was read. Returns whether the peer wants to be told.
+    /// Gives the descriptors that were read back to the peer. Returns true if the peer asked for a
+    /// wake-up.
     #[inline]
     pub(super) fn publish(&mut self, own: &OwnMemory) -> bool {
         let before = self.published;
@@ -190,21 +191,21 @@ impl Inbox {
         self.memory.wants_room(before, self.next)
     }
 
-    /// Asks the peer to tell when it has written more. Returns whether it has already, in which case it
-    /// may tell nothing.
+    /// Asks the peer for a wake-up when it has written more. Returns true if it has written more
+    /// already; then no wake-up may come.
     pub(super) fn arm(&self, own: &OwnMemory) -> bool {
         own.ask_for_frames(self.next);
         fence(SeqCst);
         self.memory.produced() != self.next
     }
 
-    /// Whether the peer has gone, and all that it has written was read.
+    /// Returns true if the peer has closed, and all its frames were read.
     pub(super) const fn is_drained(&self) -> bool {
         self.is_closed && self.produced == self.next
     }
 }
 
-/// Where the bytes of a run are.
+/// Returns the bytes of a run.
 #[inline]
 fn locate<'a>(
     memory: &'a PeerMemory,

@@ -1,13 +1,13 @@
-//! An outbox: memory that one end writes and its peer can only read.
+//! Layout of an outbox: memory that one end writes and its peer can only read.
 //!
 //! ```text
-//!   words     how far its owner has written its ring, and read the peer's; when it wants to be told
+//!   words     positions that the owner has written and read up to; positions that wake the owner
 //!   ring      descriptors of frames
-//!   inline    octets of frames that were copied
+//!   inline    bytes of copied frames
 //! ```
 //!
-//! Each word is written by the owner of the memory alone. A position counts descriptors since the session
-//! began, modulo 2^32. What is read of a peer is loaded once, and judged from that copy.
+//! Only the owner of the memory writes these words. A position counts descriptors since the session
+//! began, modulo 2^32. Every value of the peer is loaded once and checked in that copy.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,33 +21,34 @@ use crate::sys::read_mapping::ReadMapping;
 use crate::sys::shared_mapping::SharedMapping;
 use crate::vnet;
 
-/// The descriptors up to here, but not this one, may be read.
+/// Position behind the last descriptor that the peer may read.
 const PRODUCED_AT: usize = 0;
-/// The peer's descriptors up to here were read, and nothing of theirs will be any more.
+/// Position behind the last of the peer's descriptors that the owner has read. The owner does not
+/// read those descriptors, or their bytes, again.
 const CONSUMED_AT: usize = 128;
-/// The owner wants to be told when the peer has produced more than this.
+/// The owner asks for a wake-up when the peer has produced more than this position.
 const FRAMES_EVENT_AT: usize = 256;
-/// The owner wants to be told when the peer has consumed more than this.
+/// The owner asks for a wake-up when the peer has consumed more than this position.
 const ROOM_EVENT_AT: usize = 384;
 const RING_AT: usize = 4096;
 const INLINE_AT: usize = RING_AT + RING_LEN as usize * DESCRIPTOR_LEN;
-/// Bytes of an outbox.
+/// Length of an outbox, in bytes.
 pub(super) const OUTBOX_LEN: usize = INLINE_AT + INLINE_LEN;
 
 const DESCRIPTOR_LEN: usize = 16;
 const _: () = assert!(RING_LEN.is_power_of_two() && OUTBOX_LEN.is_multiple_of(128));
 
-/// The region of bytes that are in the outbox itself.
+/// Region number of bytes in the outbox itself.
 pub(super) const INLINE: u32 = 0;
 
-/// The first descriptor of a frame.
+/// First descriptor of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Bytes of the frame.
+    /// Length of the frame, in bytes.
     pub(super) len: u32,
-    /// Descriptors that follow, one for each run.
+    /// Run descriptors that follow.
     pub(super) runs: u16,
-    /// What is known of checksum and segments, as the kernel's devices say it.
+    /// Checksum and segmentation offload, as a virtio-net header.
     pub(super) offload: [u8; vnet::HEADER_LEN],
 }
 
@@ -68,13 +69,13 @@ impl Header {
     }
 }
 
-/// Bytes of a frame that lie side by side.
+/// Contiguous bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// [`INLINE`], or the number of a region that was published.
+    /// [`INLINE`], or the number of a published region.
     pub(super) region: u32,
     pub(super) len: u32,
-    /// Bytes into the region.
+    /// Offset in the region, in bytes.
     pub(super) offset: u64,
 }
 
@@ -99,33 +100,34 @@ impl Run {
     }
 }
 
-/// Where the descriptor at a position is.
+/// Returns the offset of the descriptor at a position.
 const fn descriptor_at(position: u32) -> usize {
     RING_AT + (position & (RING_LEN - 1)) as usize * DESCRIPTOR_LEN
 }
 
-/// The outbox of this end. It is written, and never read.
+/// Outbox of this end. It is only written, never read.
 #[derive(Debug)]
 pub(super) struct OwnMemory(SharedMapping);
 
 impl OwnMemory {
-    /// Fresh memory: what an earlier peer still has mapped is of no use to it.
+    /// Creates new memory for each session. An earlier peer's mapping gives it no access to a later
+    /// session.
     pub(super) fn new() -> io::Result<(OwnedFd, Self)> {
         let (file, mapping) = published::memory(NAME, OUTBOX_LEN)?;
         let memory = Self(mapping);
-        // In the past: nothing is asked for.
+        // Positions in the past: no wake-up is requested.
         memory.ask_for_frames(u32::MAX);
         memory.ask_for_room(u32::MAX);
         Ok((file, memory))
     }
 
-    /// Lets the peer have the descriptors up to a position.
+    /// Lets the peer read the descriptors before a position.
     #[inline]
     pub(super) fn set_produced(&self, position: u32) {
         self.0.word(PRODUCED_AT).store(position, Release);
     }
 
-    /// Says that the peer's descriptors up to a position, and what they refer to, were read.
+    /// Tells the peer that its descriptors before a position, and their bytes, were read.
     #[inline]
     pub(super) fn set_consumed(&self, position: u32) {
         self.0.word(CONSUMED_AT).store(position, Release);
@@ -144,42 +146,42 @@ impl OwnMemory {
         self.0.copy_in(descriptor_at(position), &octets);
     }
 
-    /// Copies a fragment to where inline bytes are.
+    /// Copies a fragment to an offset in the inline area.
     #[inline]
     pub(super) fn put_inline(&self, at: usize, fragment: Fragment<'_>) {
         self.0.copy_from(INLINE_AT + at, fragment);
     }
 }
 
-/// The outbox of the peer. It can be read.
+/// Outbox of the peer. It is only read.
 #[derive(Debug)]
 pub(super) struct PeerMemory(ReadMapping);
 
 impl PeerMemory {
-    /// Takes a mapping of [`OUTBOX_LEN`] bytes.
+    /// Wraps a mapping of [`OUTBOX_LEN`] bytes.
     pub(super) const fn new(mapping: ReadMapping) -> Self {
         Self(mapping)
     }
 
-    /// How far the peer's descriptors, and what they refer to, may be read.
+    /// Returns the position up to which the peer's descriptors, and their bytes, may be read.
     #[inline]
     pub(super) fn produced(&self) -> u32 {
         self.0.word(PRODUCED_AT)
     }
 
-    /// How far the peer has read this end's descriptors.
+    /// Returns the position up to which the peer has read this end's descriptors.
     #[inline]
     pub(super) fn consumed(&self) -> u32 {
         self.0.word(CONSUMED_AT)
     }
 
-    /// Whether the peer wants to be told of what was produced from `before` to `now`.
+    /// Returns true if the peer asked for a wake-up at a position produced from `before` to `now`.
     #[inline]
     pub(super) fn wants_frames(&self, before: u32, now: u32) -> bool {
         passes(self.0.word(FRAMES_EVENT_AT), before, now)
     }
 
-    /// Whether the peer wants to be told of what was consumed from `before` to `now`.
+    /// Returns true if the peer asked for a wake-up at a position consumed from `before` to `now`.
     #[inline]
     pub(super) fn wants_room(&self, before: u32, now: u32) -> bool {
         passes(self.0.word(ROOM_EVENT_AT), before, now)
@@ -192,7 +194,7 @@ impl PeerMemory {
         octets
     }
 
-    /// Inline bytes; `None` when there are none at such a place.
+    /// Returns inline bytes. `None` if they are outside of the inline area.
     #[inline]
     pub(super) fn inline(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
         let is_inside = at <= INLINE_LEN && len <= INLINE_LEN - at;
@@ -200,8 +202,8 @@ impl PeerMemory {
     }
 }
 
-/// Whether a position that went from `before` to `now` went past `event`, as in Virtio 1.2 §2.7.10.1. One
-/// event is told once: what was asked for last is in the past then.
+/// Returns true if a position that moved from `before` to `now` passed `event` (Virtio 1.2
+/// §2.7.10.1). An event fires once, since it is in the past from then on.
 const fn passes(event: u32, before: u32, now: u32) -> bool {
     now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
 }

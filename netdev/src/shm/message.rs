@@ -1,27 +1,27 @@
-//! Messages between the two ends, on the socket: bytes to values and back.
+//! Messages on the socket between the two ends: parsing and encoding.
 
 use std::os::fd::BorrowedFd;
 
 use crate::peer::channel::{Channel, ChannelError};
 use crate::peer::header::{self, MessageError};
 
-/// What an end says.
+/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The first message of each end, with the descriptor of its outbox.
+    /// First message of each end, with the descriptor of its outbox.
     Hello { mtu: u32, outbox_len: u64 },
-    /// A piece of memory, with its descriptor, that descriptors of frames may name from now on. Numbers
-    /// grow: none is used twice in a session.
+    /// Announces a region, with its descriptor, that later frames may refer to. Numbers grow; none
+    /// is used twice in a session.
     Publish { number: u32, len: u64 },
-    /// No descriptor from `position` on names the region.
+    /// Withdraws a region: no frame descriptor from `position` on refers to it.
     Withdraw { number: u32, position: u32 },
-    /// The sender of this has not mapped the region: its bytes have to be copied.
+    /// Tells the peer that this end has not mapped the region. The peer copies its bytes instead.
     Refuse { number: u32 },
-    /// What was asked for in the outbox has come about.
+    /// Wakes the peer: the event that it requested in its outbox has occurred.
     Wake,
 }
 
-/// Why a message ends the session.
+/// Reasons why a message ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParseError {
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub(super) enum ParseError {
 }
 
 impl Message {
-    /// Reads a message that came with `descriptors` descriptors.
+    /// Parses a message that arrived with `descriptors` descriptors.
     pub(super) fn parse(
         header: header::Header,
         body: &[u8],
@@ -49,7 +49,7 @@ impl Message {
                 if fields.octets()? != MAGIC {
                     return Err(ParseError::Magic);
                 }
-                // Before all that may be another in another version.
+                // First, because later versions may change the rest.
                 match fields.u32()? {
                     VERSION => Self::Hello { mtu: fields.u32()?, outbox_len: fields.u64()? },
                     other => return Err(ParseError::Version(other)),
@@ -70,7 +70,7 @@ impl Message {
         Ok(message)
     }
 
-    /// Header and body.
+    /// Returns header and body.
     pub(super) fn encode(&self) -> (header::Header, Vec<u8>) {
         let (id, body) = match *self {
             Self::Hello { mtu, outbox_len } => {
@@ -90,7 +90,7 @@ impl Message {
         (header::Header::of_request(id, len, false), body)
     }
 
-    /// Sends it.
+    /// Sends the message.
     ///
     /// # Errors
     /// As [`Channel::send`].
@@ -108,7 +108,7 @@ impl Message {
     }
 }
 
-/// What is left of a body.
+/// The part of a body that is not parsed yet.
 struct Fields<'a> {
     body: &'a [u8],
     id: u32,
@@ -131,7 +131,7 @@ impl Fields<'_> {
 }
 
 const MAGIC: [u8; 8] = *b"urnicshm";
-/// Of messages and of what is in an outbox.
+/// Version of the messages and of the outbox layout.
 const VERSION: u32 = 1;
 
 const HELLO: u32 = 1;

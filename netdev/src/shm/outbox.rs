@@ -1,20 +1,23 @@
-//! What this end writes: frames into its ring, as descriptors of where their bytes are.
+//! Outbox of this end: writes frames into its ring, as descriptors of their bytes.
 //!
-//! A descriptor outlives the call that made it, and the peer reads the bytes later. For bytes that were
-//! copied here nothing follows from that. Those that are referred to are read when the peer comes to them,
-//! perhaps after the program has written over them. That is as it has to be, for frames of a transport
-//! that acknowledges what its receiver has *taken*:
+//! The peer reads a descriptor after `put` has returned. Copied bytes are not affected. Bytes sent
+//! by reference are read only when the peer reaches the descriptor, perhaps after the application
+//! has overwritten them. This is correct for a transport whose receiver acknowledges bytes only
+//! after it has *taken* them:
 //!
-//! - The ring is read in order. As long as bytes are not acknowledged, the program has to leave them (its
-//!   request is not completed), and the peer acknowledges them only after it has read them: from this frame,
-//!   or from an earlier one with the same bytes.
-//! - Bytes that are read after they were acknowledged, from a frame that repeats others, are duplicates to
-//!   the peer's transport. It drops them by their sequence numbers, whatever they are.
-//! - What a stream that failed has left in the ring is of requests that failed with it. The peer places
-//!   it only if its CRC is right, and then as bytes of a message that it is never told is whole.
-//! - Memory that is withdrawn stays readable for the peer until it has read the ring up to that place.
+//! - The peer reads the ring in order. The application must not change bytes before they are
+//!   acknowledged (the request is not completed). The peer acknowledges bytes only after it has
+//!   read them, from this frame or from an earlier one with the same bytes.
+//! - The peer may read changed bytes from a retransmitted frame after it acknowledged them. To its
+//!   transport they are duplicates, which it drops by their sequence numbers, whatever their
+//!   content.
+//! - Frames of a failed stream may remain in the ring. Their requests failed with the stream. The
+//!   peer places their bytes only if the CRC is right, and never reports their message as complete.
+//! - Withdrawn memory stays readable for the peer until it has read the ring up to the position of
+//!   the withdrawal.
 //!
-//! [`referred`](Outbox::referred) says how many such frames have not been read.
+//! [`referred`](Outbox::referred) counts the frames with bytes by reference that have not been
+//! read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,23 +32,24 @@ use crate::shm::limits::{
 };
 use crate::{Fragment, TransmitError, TxFrame, vnet};
 
-/// Frames on their way to the peer.
+/// Frames to the peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) memory: OwnMemory,
-    /// What the peer maps.
+    /// File of the memory, which the peer maps.
     pub(super) file: OwnedFd,
-    /// Positions: of the next descriptor; up to where the peer was told; up to where it has read.
+    /// Positions: `written` is the next descriptor; `published` is the end of the descriptors that
+    /// the peer may read; the peer has read up to `consumed`.
     written: u32,
     published: u32,
     consumed: u32,
-    /// Bytes copied since the session began, with what was left over at the end; and given back.
-    //
-    // Space that was given back first is used first: what was given back last is in the cache of the
-    // peer's core, from where each line has to be fetched before it is written to.
+    /// Inline bytes. `inline_used` counts the bytes used since the session began, including unused
+    /// space at the end of the area; `inline_free` is the free space.
+    // The area is used as a ring, so the space freed first is reused first. The space freed last is
+    // still in the cache of the peer's core, and a write would have to fetch each line from there.
     inline_used: usize,
     inline_free: usize,
-    /// Frames that the peer has not read.
+    /// Frames that the peer has not read, in ring order.
     frames: VecDeque<Sent>,
     referred: usize,
 }
@@ -53,19 +57,21 @@ pub(super) struct Outbox {
 /// A frame that the peer has not read.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
-    /// The position behind it.
+    /// Position behind the frame.
     end: u32,
-    /// Of bytes copied, behind it.
+    /// Value of `Outbox::inline_used` behind the frame.
     inline_used: usize,
     is_referred: bool,
 }
 
-/// The peer says that it has read what is not written.
+/// Error: the peer claims to have read a position that was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has read more than there is")]
 pub(super) struct ConsumedTooMuch;
 
 impl Outbox {
+    /// Creates an empty outbox.
+    ///
     /// # Errors
     /// As [`published::memory`](crate::sys::published::memory).
     pub(super) fn new() -> io::Result<Self> {
@@ -83,41 +89,42 @@ impl Outbox {
         })
     }
 
-    /// The position of the next descriptor.
+    /// Returns the position of the next descriptor.
     pub(super) const fn written(&self) -> u32 {
         self.written
     }
 
-    /// How far the peer has read, as was last seen.
+    /// Returns the position up to which the peer has read, as last seen.
     pub(super) const fn consumed(&self) -> u32 {
         self.consumed
     }
 
-    /// Frames with bytes that are referred to which the peer has not read, as was last seen.
+    /// Returns the number of unread frames with bytes by reference, as last seen.
     pub(super) const fn referred(&self) -> usize {
         self.referred
     }
 
-    /// Frames of any kind that there is room for at least, as was last seen.
+    /// Returns the number of frames of any length that certainly fit, as last seen.
     #[inline]
     fn room(&self) -> usize {
         self.room_of(self.consumed, self.inline_free)
     }
 
-    /// Whether there was no room for some frame when the peer was last looked at.
+    /// Returns true if the longest frame does not certainly fit, as last seen.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// Frames of any kind that there is room for at least.
+    /// Returns the number of frames of any length that certainly fit now. Looks at the peer's
+    /// position if none fits as last seen.
     #[inline]
     pub(super) fn room_now(&self, peer: &PeerMemory) -> usize {
         let room = self.room();
         if room > 0 {
             return room;
         }
-        // A session that has to end says so when a frame is put.
+        // Errors are reported by the next `put`.
         self.look(peer).map_or(1, |(consumed, count)| {
             let last = count.checked_sub(1).and_then(|last| self.frames.get(last));
             let inline_free = last.map_or(self.inline_free, |sent| self.inline_free_behind(sent));
@@ -128,7 +135,7 @@ impl Outbox {
     #[inline]
     fn room_of(&self, consumed: u32, inline_free: usize) -> usize {
         let at = self.inline_used % INLINE_LEN;
-        // Bytes up to the end of the area, and from its beginning.
+        // Free bytes up to the end of the area, and from its beginning.
         let here = (INLINE_LEN - at).min(inline_free);
         let there = inline_free - here;
         let descriptors = self.free_descriptors(consumed) / DESCRIPTORS_MIN;
@@ -140,12 +147,12 @@ impl Outbox {
         (RING_LEN - self.written.wrapping_sub(consumed)) as usize
     }
 
-    /// Bytes that are free when the peer has read a frame.
+    /// Returns the free inline bytes after the peer has read a frame.
     const fn inline_free_behind(&self, sent: &Sent) -> usize {
         INLINE_LEN - (self.inline_used - sent.inline_used)
     }
 
-    /// How far the peer has read, and how many frames that are.
+    /// Returns the peer's read position, and the number of frames before it.
     #[inline]
     fn look(&self, peer: &PeerMemory) -> Result<(u32, usize), ConsumedTooMuch> {
         if self.consumed == self.published {
@@ -160,10 +167,10 @@ impl Outbox {
         Ok((consumed, self.frames.iter().take_while(is_read).count()))
     }
 
-    /// Takes back what the peer has read.
+    /// Frees the space of frames that the peer has read.
     ///
     /// # Errors
-    /// [`ConsumedTooMuch`]: the session cannot go on.
+    /// [`ConsumedTooMuch`]: the session must end.
     #[inline]
     pub(super) fn reap(&mut self, peer: &PeerMemory) -> Result<(), ConsumedTooMuch> {
         let (consumed, count) = self.look(peer)?;
@@ -176,10 +183,11 @@ impl Outbox {
         Ok(())
     }
 
-    /// Puts a frame into the ring. [`publish`](Self::publish) lets the peer have it.
+    /// Puts a frame into the ring. The peer can read it after [`publish`](Self::publish).
     ///
     /// # Errors
-    /// [`TransmitError::Full`] exactly when it [is](Self::is_full), and what [`vnet::encode`] says.
+    /// [`TransmitError::Full`] exactly if the outbox [is full](Self::is_full), and the errors of
+    /// [`vnet::encode`].
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -202,8 +210,8 @@ impl Outbox {
         let at = self.inline_used % INLINE_LEN;
         let left_over = if INLINE_LEN - at < FRAME_SPACE_MAX { INLINE_LEN - at } else { 0 };
         let start = if left_over > 0 { 0 } else { at };
-        // The head, and each fragment, may be a run of its own; copied, they are one. The other frames
-        // that there was said to be room for have to find it still.
+        // The head and each fragment may need a run each; a copied frame needs one run only. The
+        // descriptors of the other frames that `room` promised stay reserved.
         let runs_max = self.free_descriptors(self.consumed) - DESCRIPTORS_MIN * (room - 1) - 1;
         let refers = frame.payload.len() < runs_max;
         let first = self.written.wrapping_add(1);
@@ -240,7 +248,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Lets the peer have what was put. Returns whether it wants to be told.
+    /// Lets the peer read the frames put so far. Returns true if the peer asked for a wake-up.
     #[inline]
     pub(super) fn publish(&mut self, peer: &PeerMemory) -> bool {
         let before = self.published;
@@ -249,14 +257,15 @@ impl Outbox {
         }
         self.memory.set_produced(self.written);
         self.published = self.written;
-        // The position is written before it is asked whether the peer sleeps, which writes that it
-        // does before it looks at the position.
+        // Store the position first, then load the peer's event word. The peer stores its event word
+        // first, then loads the position. With a fence on each side at least one of the two sees
+        // the other's store.
         fence(SeqCst);
         peer.wants_frames(before, self.written)
     }
 
-    /// Asks the peer to tell when it has read more, if there is no room. Returns whether it has already,
-    /// in which case it may tell nothing.
+    /// Asks the peer for a wake-up when it has read more, if the outbox is full. Returns true if
+    /// the peer has read more already; then no wake-up may come.
     pub(super) fn arm(&self, peer: &PeerMemory) -> bool {
         if self.room() > 0 {
             return false;
@@ -270,11 +279,11 @@ impl Outbox {
 /// Writes the runs of one frame.
 struct Writer<'a> {
     memory: &'a OwnMemory,
-    /// The position of the next descriptor.
+    /// Position of the next descriptor.
     next: u32,
-    /// The run that the next bytes may prolong.
+    /// Last run, which adjacent bytes extend.
     open: Option<Run>,
-    /// Where inline bytes go next.
+    /// Offset of the next inline byte.
     inline_at: usize,
 }
 
@@ -313,5 +322,5 @@ impl Writer<'_> {
     }
 }
 
-/// Descriptors of a frame that is copied: its header, and one run.
+/// Descriptors of a copied frame: header and one run.
 const DESCRIPTORS_MIN: usize = 2;

@@ -1,4 +1,4 @@
-//! Memory that the peer has published, mapped here to be read.
+//! The peer's published memory, mapped here read-only.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,16 +8,16 @@ use crate::shm::layout::INLINE;
 use crate::shm::limits::{REGIONS_MAX, RING_LEN};
 use crate::sys::read_mapping::{ReadError, ReadMapping};
 
-/// The peer's regions.
+/// Regions of the peer.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// In the order of their numbers.
+    /// Mapped regions, ordered by number.
     list: Vec<Region>,
     bytes: usize,
     bytes_max: usize,
-    /// The number that was given last.
+    /// Number taken last.
     latest: u32,
-    /// Those among them that the peer has withdrawn.
+    /// Regions in `list` that the peer has withdrawn.
     leaving: usize,
 }
 
@@ -26,11 +26,11 @@ struct Region {
     number: u32,
     mapping: ReadMapping,
     _mapped: Mapped,
-    /// Descriptors before this position may name it, and none behind.
+    /// Position of the withdrawal: only descriptors before it may refer to the region.
     until: Option<u32>,
 }
 
-/// Why a region is not mapped.
+/// Reasons why a region is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("more regions than {REGIONS_MAX}")]
@@ -43,21 +43,21 @@ pub(super) enum Refusal {
     Read(#[from] ReadError),
 }
 
-/// A number that has been given before.
+/// Error: a number that is not above all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the number of a region that cannot be")]
 pub(super) struct UsedNumber;
 
 impl Regions {
-    /// No regions, and room for [`REGIONS_MAX`] of `bytes_max` bytes together.
+    /// Returns an empty set, with room for [`REGIONS_MAX`] regions of `bytes_max` bytes in total.
     pub(super) const fn new(bytes_max: usize) -> Self {
         Self { list: Vec::new(), bytes: 0, bytes_max, latest: INLINE, leaving: 0 }
     }
 
-    /// Takes a number.
+    /// Takes the number of a new region.
     ///
     /// # Errors
-    /// [`UsedNumber`]: numbers grow.
+    /// [`UsedNumber`]: numbers must grow.
     pub(super) fn number(&mut self, number: u32) -> Result<(), UsedNumber> {
         if number <= self.latest {
             return Err(UsedNumber);
@@ -66,7 +66,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Maps a region that has the number taken last.
+    /// Maps a region under the number taken last.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -85,7 +85,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Has a region unmapped when the ring is read up to a position. One that was refused is none.
+    /// Schedules a region to be unmapped when the ring has been read up to a position. Ignores a
+    /// region that was refused.
     pub(super) fn withdraw(&mut self, number: u32, position: u32) {
         if let Ok(at) = self.index(number) {
             let until = self.list[at].until.replace(position);
@@ -93,7 +94,7 @@ impl Regions {
         }
     }
 
-    /// Unmaps what was withdrawn, when the ring is read up to `position`.
+    /// Unmaps withdrawn regions whose ring position is at or before `position`.
     #[inline]
     pub(super) fn settle(&mut self, position: u32) {
         if self.leaving > 0 {
@@ -105,7 +106,7 @@ impl Regions {
     fn unmap(&mut self, position: u32) {
         let Self { list, bytes, leaving, .. } = self;
         list.retain(|region| {
-            // Further ahead than the ring has room for is behind.
+            // A position further ahead than the ring's length is in the past.
             let stays = region.until.is_none_or(|until| {
                 let ahead = until.wrapping_sub(position);
                 ahead > 0 && ahead <= RING_LEN
@@ -122,8 +123,8 @@ impl Regions {
         self.list.binary_search_by_key(&number, |region| region.number)
     }
 
-    /// Where the region with a number is, in [`fragment`](Self::fragment), until regions change. `hint` is
-    /// where the one before was.
+    /// Returns the index of a region for [`fragment`](Self::fragment), valid until regions change.
+    /// `hint` is the index found before.
     #[inline]
     pub(super) fn find(&self, number: u32, hint: usize) -> Option<usize> {
         match self.list.get(hint) {
@@ -132,7 +133,7 @@ impl Regions {
         }
     }
 
-    /// Bytes of a region; `None` when it has none at such a place.
+    /// Returns bytes of a region. `None` if they are outside of it.
     #[inline]
     pub(super) fn fragment(&self, index: usize, offset: u64, len: usize) -> Option<Fragment<'_>> {
         self.list[index].mapping.fragment(usize::try_from(offset).ok()?, len)
@@ -165,7 +166,7 @@ mod tests {
             [1, 2, 5, 6].map(|number| regions.find(number, 0)),
             [Some(0), None, Some(1), None]
         );
-        // What was withdrawn is counted until it is unmapped.
+        // A withdrawn region counts until it is unmapped.
         regions.withdraw(1, 10);
         regions.withdraw(1, 10);
         regions.withdraw(2, 10);

@@ -1,4 +1,4 @@
-//! A connection with a peer: what each end says to the other, and the memory of both.
+//! Session with a peer: message exchange and the outboxes of both ends.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,22 +19,22 @@ use crate::shm::regions::UsedNumber;
 use crate::sys::read_mapping::{ReadError, ReadMapping};
 use crate::{RxFrame, TransmitError, TxFrame};
 
-/// A connection with a peer.
+/// Session with a peer.
 #[derive(Debug)]
 pub(super) struct Session {
     channel: Channel,
     mtu: u32,
     outbox: Outbox,
     announced: Announced,
-    /// When the peer has said hello.
+    /// Set by the peer's Hello.
     inbox: Option<Inbox>,
-    /// The peer has gone. What it has written before is there.
+    /// True if the peer has closed the socket. Frames that it wrote before are still received.
     is_closed: bool,
-    /// Why the session has to end, found where that cannot be done.
+    /// Error found where the session cannot be ended; the next `receive` returns it.
     fault: Option<SessionError>,
 }
 
-/// Why a session ends.
+/// Reasons why a session ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error(transparent)]
@@ -70,7 +70,7 @@ impl SessionError {
 }
 
 impl Session {
-    /// Begins with hello.
+    /// Sends Hello.
     pub(super) fn begin(
         channel: Channel,
         publisher: &Publisher,
@@ -83,19 +83,19 @@ impl Session {
         Ok(Self { channel, mtu, outbox, announced, inbox: None, is_closed: false, fault: None })
     }
 
-    /// Whether frames may flow.
+    /// Returns true if frames may flow.
     pub(super) const fn is_up(&self) -> bool {
         self.inbox.is_some() && !self.is_closed && self.fault.is_none()
     }
 
-    /// Takes what the peer has said, and says what is to be said.
+    /// Handles the peer's messages, and announces what is due.
     pub(super) fn turn(&mut self, counters: &mut ShmCounters) -> Result<(), SessionError> {
         self.listen(counters)?;
         self.announced.settle(self.outbox.consumed());
         self.announce(self.announced.is_behind())
     }
 
-    /// Handles messages, as many as one go may have. Returns how many there were.
+    /// Handles at most [`MESSAGES_MAX`] messages. Returns their number.
     fn listen(&mut self, counters: &mut ShmCounters) -> Result<usize, SessionError> {
         let (mut count, mut mapped) = (0, 0);
         while !self.is_closed && count < MESSAGES_MAX && mapped <= MAPPED_IN_ONE_GO as u64 {
@@ -115,7 +115,7 @@ impl Session {
         Ok(count)
     }
 
-    /// Does what a message says. Returns the bytes that were mapped for it.
+    /// Handles a message. Returns the number of bytes mapped for it.
     fn handle(
         &mut self,
         message: &channel::Message,
@@ -161,7 +161,7 @@ impl Session {
         }
     }
 
-    /// Tells the peer of memory that was published or withdrawn.
+    /// Announces or withdraws regions at the peer.
     #[inline]
     fn announce(&mut self, is_due: bool) -> Result<(), SessionError> {
         if !self.is_up() || !(is_due || self.announced.is_outdated()) {
@@ -169,13 +169,14 @@ impl Session {
         }
         let (position, consumed) = (self.outbox.written(), self.outbox.consumed());
         match self.announced.refresh(&self.channel, position, consumed) {
-            // It is noticed when the socket is read.
+            // Reading the socket reports it.
             Err(error) if error.is_closed() => Ok(()),
             outcome => Ok(outcome?),
         }
     }
 
-    /// Hands at most `burst` frames to `sink`; returns how many the peer had.
+    /// Hands at most `burst` frames to `sink`. Returns the number of frames read, including refused
+    /// ones.
     pub(super) fn receive(
         &mut self,
         burst: usize,
@@ -186,13 +187,13 @@ impl Session {
             return Err(fault);
         }
         let mut count = 0;
-        // Messages to read for frames whose region is not known.
+        // Polls of the socket for frames whose region is unknown.
         let mut patience = PATIENCE;
         while count < burst {
             let Some(inbox) = &mut self.inbox else { return Ok(0) };
             let Some(header) = inbox.read()? else { break };
             if let Err(why) = inbox.hand_over(header, counters, sink) {
-                // What says where the region is may be in the socket still.
+                // The announcement of the region may still be in the socket.
                 if why == Refusal::Region && patience > 0 {
                     patience -= 1;
                     if self.listen(counters)? > 0 {
@@ -241,7 +242,7 @@ impl Session {
         outbox.put(frame, announced, counters)
     }
 
-    /// Lets the peer have what was put into the ring.
+    /// Lets the peer read the frames in the ring.
     #[inline]
     pub(super) fn flush(&mut self, counters: &mut ShmCounters) {
         let Self { outbox, inbox: Some(inbox), channel, .. } = self else { return };
@@ -259,21 +260,21 @@ impl Session {
         TransmitError::LinkDown
     }
 
-    /// Frames with bytes that are referred to which the peer has not read.
+    /// Returns the number of frames with bytes by reference that the peer has not read.
     pub(super) const fn referred(&self) -> usize {
         self.outbox.referred()
     }
 
-    /// Frames that there is room for.
+    /// Returns the number of frames that certainly fit.
     pub(super) fn room(&self) -> usize {
-        // A link that is down takes one, and says so.
+        // If the link is down, `transmit` must be called to report it.
         match &self.inbox {
             Some(inbox) if self.is_up() => self.outbox.room_now(&inbox.memory),
             _ => 1,
         }
     }
 
-    /// Asks the peer to tell what comes next. Returns whether something has come already.
+    /// Asks the peer for wake-ups. Returns true if there is already something to do.
     pub(super) fn arm(&self) -> bool {
         let Some(inbox) = &self.inbox else { return false };
         let (came, has_room) = (inbox.arm(&self.outbox.memory), self.outbox.arm(&inbox.memory));
@@ -281,8 +282,8 @@ impl Session {
     }
 }
 
-/// Goes in which messages are handled for the frames of one burst: more than it takes to publish all that
-/// a peer can, and to withdraw it.
+/// Polls of the socket for the frames of one burst: enough for a peer to publish as many regions as
+/// it can, and to withdraw them.
 const PATIENCE: usize = 4 * REGIONS_MAX / MESSAGES_MAX;
 
 impl AsFd for Session {
@@ -291,17 +292,18 @@ impl AsFd for Session {
     }
 }
 
-/// Tells the peer that what it waits for has come.
+/// Sends the wake-up that the peer asked for.
 ///
-/// By the socket, without waiting: how an event is written to that two processes have (`eventfd(2)`, a
-/// pipe) the peer could change to waiting. A socket without room has woken it already.
+/// Sends it on the socket, which is non-blocking. With an `eventfd(2)` or a pipe, which two
+/// processes share, the peer could make the descriptor blocking. A full socket has woken the peer
+/// already.
 #[cold]
 fn wake(channel: &Channel, counters: &mut ShmCounters) {
     counters.events_sent += 1;
     let _awake_or_gone = Message::Wake.send(channel, &[]);
 }
 
-/// Tells of something that a peer can bring about as often as it likes.
+/// Traces refusals, which a peer can cause at any rate, at powers of two only.
 #[cold]
 pub(super) fn note(count: u64, what: &dyn std::fmt::Display) {
     if count.is_power_of_two() {

@@ -1,4 +1,4 @@
-//! Memory that this process writes and that others can only read.
+//! Memory that this process writes and other processes can only read.
 #![expect(unsafe_code, reason = "memfd_create, seals and advice on mappings")]
 
 use std::ffi::CStr;
@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use crate::sys::shared_mapping::SharedMapping;
 
-/// Makes a file in memory of `len` bytes, all zero and all there, and maps it. A process that gets the
-/// descriptor can map it to be read, and can neither write it, by any call, nor take pages away.
+/// Creates a memory file of `len` bytes, zeroed and allocated, and maps it. A process that gets the
+/// descriptor can map the file read-only. It cannot write the file by any call, nor remove pages.
 ///
 /// # Errors
-/// What `memfd_create(2)`, `fallocate(2)`, `mmap(2)` and `fcntl(2)` answer;
-/// [`io::ErrorKind::InvalidInput`] for no bytes at all; [`io::ErrorKind::Unsupported`] before Linux 5.1.
+/// The errors of `memfd_create(2)`, `fallocate(2)`, `mmap(2)` and `fcntl(2)`;
+/// [`io::ErrorKind::InvalidInput`] if `len` is 0; [`io::ErrorKind::Unsupported`] before Linux 5.1.
 pub(crate) fn memory(name: &CStr, len: usize) -> io::Result<(OwnedFd, SharedMapping)> {
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     if len == 0 {
@@ -24,36 +24,37 @@ pub(crate) fn memory(name: &CStr, len: usize) -> io::Result<(OwnedFd, SharedMapp
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that belongs to this function.
+    // SAFETY: a new descriptor that belongs to this function only.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Memory that the host does not have is an error here, and no fault at an access later.
+    // Memory that the host does not have is an error here, not a fault at a later access.
     //
-    // SAFETY: acts on a file of this function's own.
+    // SAFETY: acts on this function's own file.
     if unsafe { libc::fallocate(fd, 0, 0, size) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mapping = SharedMapping::of(file.as_fd(), len)?;
     let start = mapping.as_ptr().cast();
-    // A child that is forked would have this mapping, and could write what peers read and what remote
-    // writes go to. It has none: what registered memory is to children with RDMA hardware, too
-    // (`ibv_fork_init`). Unlike with rings of a device, the advice has to have been taken.
+    // A forked child with this mapping could write the memory that peers read and that remote
+    // Writes go to. So the child does not get the mapping, as with memory registered at RDMA
+    // hardware (`ibv_fork_init`). Unlike for the rings of a device, a failure of this call is an
+    // error.
     //
     // SAFETY: the range is that of the mapping; the advice changes nothing in this process.
     if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // A page that was allocated counts as there only after it was written: readers ask for that.
+    // An allocated page is resident only after the first write; readers ask for resident pages.
     //
-    // SAFETY: the range is that of the mapping, writable; nothing in it changes.
+    // SAFETY: the range is that of the writable mapping; the contents do not change.
     if unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) } != 0 {
         // Before Linux 5.14.
         touch(&mapping, len);
     }
     let seals =
         libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-    // The mapping that there is stays writable.
+    // The existing mapping stays writable.
     //
-    // SAFETY: acts on a file of this function's own.
+    // SAFETY: acts on this function's own file.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
         let error = io::Error::last_os_error();
         let is_old = error.kind() == io::ErrorKind::InvalidInput;
@@ -69,7 +70,7 @@ fn touch(mapping: &SharedMapping, len: usize) {
     }
 }
 
-/// Bytes of the smallest page of any machine.
+/// Smallest page of any machine, in bytes.
 const PAGE_LEN_MIN: usize = 4096;
 
 #[cfg(test)]
@@ -80,7 +81,8 @@ pub(crate) mod tests {
     use crate::Fragment;
     use crate::sys::copy::copy_in;
 
-    /// The part of published memory from `at` on. It has to live as long as the fragment.
+    /// Returns a fragment of published memory from `at` on. The memory must live as long as the
+    /// fragment.
     pub(crate) fn fragment<'a>(
         start: *mut u8,
         whole: usize,
@@ -88,7 +90,7 @@ pub(crate) mod tests {
         len: usize,
     ) -> Fragment<'a> {
         assert!(at <= whole && len <= whole - at);
-        // SAFETY: inside the memory, as was just checked.
+        // SAFETY: inside the memory, as just checked.
         let from = unsafe { start.add(at) };
         // SAFETY: mapped and readable for as long as the test has the memory.
         unsafe { Fragment::from_raw_parts(from, len) }
@@ -97,7 +99,7 @@ pub(crate) mod tests {
     /// Writes published memory from `at` on.
     pub(crate) fn fill(start: *mut u8, whole: usize, at: usize, octets: &[u8]) {
         assert!(at <= whole && octets.len() <= whole - at);
-        // SAFETY: inside the memory, as was just checked.
+        // SAFETY: inside the memory, as just checked.
         let to = unsafe { start.add(at) };
         // SAFETY: mapped and writable while the test has the memory; `octets` are not in it.
         unsafe { copy_in(octets, to) };
@@ -154,7 +156,7 @@ pub(crate) mod tests {
             assert!(map(other.as_fd(), 10_000, both, libc::MAP_SHARED).is_err());
             assert!(rustix::io::write(&other, b"x").is_err());
         }
-        // Its owner writes it, and the others read that.
+        // The owner writes it, and the others read the new bytes.
         let reading = super::super::read_mapping::ReadMapping::of(file.as_fd(), 10_000).unwrap();
         mapping.copy_in(5000, b"OCT");
         let mut octets = [0; 6];

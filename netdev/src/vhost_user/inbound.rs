@@ -1,5 +1,5 @@
-//! A received frame in runs of the shared memory: its head is copied out, and its payload handed over
-//! where it is.
+//! Received frame in runs of the shared memory: copies the head out, and passes the payload in
+//! place.
 
 use arrayvec::ArrayVec;
 
@@ -8,11 +8,11 @@ use crate::vhost_user::offload::{self, HEADER_LEN};
 use crate::virtqueue::{MemoryTable, Run};
 use crate::{Fragment, RxFrame};
 
-/// Hands the frame of `len` bytes, with its header, that is in `runs` to `sink`. What is copied is copied
-/// to `stage`, where the peer cannot change it any more.
+/// Hands a frame of `len` bytes, header included, in `runs` to `sink`. Copies go to `stage`, where
+/// the peer cannot change them.
 ///
 /// # Panics
-/// When `len` is not what the runs have, is no more than a header, or more than `stage` has.
+/// If `len` is not the length of the runs, is at most a header, or exceeds `stage`.
 pub(super) fn hand_over(
     table: &MemoryTable,
     runs: &[Run],
@@ -57,12 +57,12 @@ pub(super) fn hand_over(
     sink(offload::decode(*header, bytes));
 }
 
-/// Bytes that are copied of each frame: the header in front of it, and all headers in it.
+/// Bytes copied from each frame: the header in front, and all protocol headers.
 const FRONT_LEN: usize = (HEADER_LEN + RxFrame::HEAD_LEN_MIN).next_multiple_of(64);
-/// Frames as long as this or shorter are copied whole: two pieces would cost more.
+/// Length up to which frames are copied whole: two pieces would cost more.
 const IN_PLACE_LEN_MIN: usize = 1024;
-/// Fragments of a frame. A Linux guest has a super-frame in 45 buffers, or in 17 pages; a frontend of ours that
-/// shares memory has one in 89 runs at an MTU of 1500.
+/// Fragments of a frame. A Linux guest has a super-frame in 45 buffers or in 17 pages. A urnic
+/// frontend that shares memory has one in 89 runs at an MTU of 1500.
 const FRAGMENTS_MAX: usize = 128;
 
 const _: () =
@@ -82,7 +82,7 @@ mod tests {
     const NEEDS_CSUM: u8 = 1;
     const DATA_VALID: u8 = 2;
 
-    /// A header and a TCP frame of `len` bytes, whose partial checksum is at `start`.
+    /// Builds a header and a TCP frame of `len` bytes, whose partial checksum is at `start`.
     fn octets(flags: u8, start: u8, len: usize) -> Vec<u8> {
         let mut octets = vec![flags, 0, 0, 0, 0, 0, start, 0, 16, 0, 1, 0];
         octets.extend([2; 12]);
@@ -91,7 +91,7 @@ mod tests {
         octets
     }
 
-    /// What comes of a frame whose runs have these lengths, the last of them the rest.
+    /// Returns the result of a frame whose runs have these lengths; the last run is the rest.
     fn received(octets: &[u8], run_lens: &[usize]) -> (Vec<u8>, RxChecksum, usize, RingCounters) {
         let file = sealed_memory(c"test", MEMORY_LEN).unwrap();
         let mut table = MemoryTable::default();
@@ -100,7 +100,7 @@ mod tests {
         for len in run_lens.iter().copied().chain([usize::MAX]) {
             let (run, behind) = rest.split_at(len.min(rest.len()));
             if !run.is_empty() {
-                // Runs are apart.
+                // Leave a gap between runs.
                 let place = table.user_run(at, run.len()).unwrap();
                 table.copy_in(place, run);
                 runs.push(place);
@@ -141,7 +141,7 @@ mod tests {
             (octets(DATA_VALID, 0, IN_PLACE_LEN_MIN - HEADER_LEN), &[70], RxChecksum::Valid),
             (long(DATA_VALID, 0), &many, RxChecksum::Valid),
             (long(0, 0), &[70], RxChecksum::Unverified),
-            // Of a header inside, and outside of the frame.
+            // Checksum of a header inside and outside of the frame.
             (long(NEEDS_CSUM, 84), &[70], RxChecksum::Unverified),
             (long(NEEDS_CSUM, 255), &[], RxChecksum::Unverified),
         ];
@@ -149,7 +149,7 @@ mod tests {
             let (whole, checksum, fragments, counters) = received(&octets, run_lens);
             assert_eq!((checksum, fragments), (expected, 0));
             assert_eq!(whole.len(), octets.len() - HEADER_LEN);
-            // But for a checksum that was completed.
+            // Except for a completed checksum.
             let differ = whole.iter().zip(&octets[HEADER_LEN..]).filter(|(a, b)| a != b).count();
             assert!(differ <= 2, "{differ}");
             assert_eq!(counters.copied_rx_bytes, octets.len() as u64);

@@ -1,8 +1,8 @@
-//! Messages of the vhost-user protocol: bytes to values and back. No state, no socket.
+//! Messages of the vhost-user protocol: parsing and encoding, without state or socket.
 //!
-//! The protocol is QEMU's `docs/interop/vhost-user.rst`; section names below are of that document.
-//! A message is a header of three 32-bit words and a body; numbers are in the machine's byte order,
-//! for both ends are on it.
+//! The protocol is QEMU's `docs/interop/vhost-user.rst`; section names below refer to it. A message
+//! is a header of three 32-bit words and a body. Numbers are in the machine's byte order, since
+//! both ends run on the same machine.
 
 use crate::peer::header::{DESCRIPTORS_MAX, Header, MessageError};
 
@@ -15,7 +15,7 @@ pub(crate) const PROTOCOL_CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 const NO_DESCRIPTOR: u64 = 1 << 8;
 const VRING_INDEX_MASK: u64 = 0xff;
 
-/// A region of memory: guest address, bytes, user address, offset in its file.
+/// Memory region: guest address, length, user address, offset in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryRegion {
     pub(crate) guest: u64,
@@ -28,7 +28,7 @@ impl MemoryRegion {
     const LEN: usize = 32;
 }
 
-/// A request of the frontend.
+/// Request of the frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     GetFeatures,
@@ -40,7 +40,7 @@ pub(crate) enum Request {
         index: u8,
         size: u16,
     },
-    /// Addresses of descriptor table, available ring and used ring.
+    /// Sets the addresses of descriptor table, available ring and used ring.
     SetVringAddresses {
         index: u8,
         parts: [u64; 3],
@@ -52,12 +52,13 @@ pub(crate) enum Request {
     GetVringBase {
         index: u8,
     },
-    /// How the frontend tells; with a descriptor, or by none.
+    /// Sets the event by which the frontend notifies the backend; without a descriptor, the backend
+    /// must poll.
     SetVringKick {
         index: u8,
         has_descriptor: bool,
     },
-    /// How the backend tells.
+    /// Sets the event by which the backend notifies the frontend.
     SetVringCall {
         index: u8,
         has_descriptor: bool,
@@ -79,7 +80,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Reads a request that came with `descriptors` descriptors.
+    /// Parses a request that arrived with `descriptors` descriptors.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -125,7 +126,8 @@ impl Request {
             }
             9 => {
                 let (index, _flags) = fields.vring_state()?;
-                // In this order: descriptors, used, available, and a log that is not offered.
+                // In this order: descriptors, used, available, and a log, which this backend does
+                // not offer.
                 let [descriptors, used, available] = [fields.u64()?, fields.u64()?, fields.u64()?];
                 let _log = fields.u64()?;
                 Self::SetVringAddresses { index, parts: [descriptors, available, used] }
@@ -167,7 +169,7 @@ impl Request {
         })
     }
 
-    /// Whether the request comes with so many descriptors.
+    /// Returns true if the request takes this number of descriptors.
     fn takes_descriptors(&self, count: usize) -> bool {
         match self {
             Self::SetMemoryTable(regions) => count == regions.len(),
@@ -175,13 +177,13 @@ impl Request {
             | Self::SetVringCall { has_descriptor, .. }
             | Self::SetVringError { has_descriptor, .. } => count == usize::from(*has_descriptor),
             Self::AddMemoryRegion(_) => count == 1,
-            // Some frontends send the descriptor along; it says nothing.
+            // Some frontends send the descriptor along; it is ignored.
             Self::RemoveMemoryRegion(_) => count <= 1,
             _ => count == 0,
         }
     }
 
-    /// The number of the request, and its body.
+    /// Returns the number of the request, and its body.
     pub(crate) fn encode(&self) -> (u32, Vec<u8>) {
         let mut body = Vec::new();
         let mut state = |index: u8, value: u32| {
@@ -262,7 +264,7 @@ fn put_region(body: &mut Vec<u8>, region: &MemoryRegion) {
     }
 }
 
-/// What is left of a body.
+/// The part of a body that is not parsed yet.
 struct Fields<'a> {
     body: &'a [u8],
     id: u32,
@@ -283,7 +285,7 @@ impl Fields<'_> {
         self.octets().map(u64::from_ne_bytes)
     }
 
-    /// "Vring state description": an index and a number.
+    /// Parses a "Vring state description": an index and a number.
     fn vring_state(&mut self) -> Result<(u8, u32), MessageError> {
         let index = u8::try_from(self.u32()?).map_err(|_| MessageError::Body(self.id))?;
         Ok((index, self.u32()?))

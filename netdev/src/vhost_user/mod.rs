@@ -1,23 +1,25 @@
-//! vhost-user: network devices in memory that two processes share, without the kernel on the way.
+//! vhost-user: network devices in memory that two processes share, without the kernel in the data
+//! path.
 //!
-//! A Unix socket carries descriptors of memory and of events; frames go through virtqueues in that
-//! memory. The *frontend* ([`VirtioUser`]) has the place of a driver: the memory and the rings are
-//! its own. The *backend* ([`VhostUser`]) has the place of a device and copies from and to the
-//! frontend's memory. Peers are each other, QEMU's guests, and DPDK.
+//! A Unix socket carries descriptors of memory and of events. Frames go through virtqueues in that
+//! memory. The *frontend* ([`VirtioUser`]) acts as the driver: it owns the memory and the queues.
+//! The *backend* ([`VhostUser`]) acts as the device: it copies from and to the frontend's memory. A
+//! frontend and a backend of urnic can be each other's peers; other peers are QEMU's guests and
+//! DPDK.
 //!
 //! ```text
-//!   message     the messages of the protocol, as values
-//!   inbound     received frames: what of them is copied
-//!   outbound    frames that are sent, copied
+//!   message     messages of the protocol, as values
+//!   inbound     received frames: copies the head, passes the payload in place
+//!   outbound    transmitted frames, copied
 //!   offload     feature bits, and the header in front of frames
-//!   backend     VhostUser, its session with a frontend, its pairs of queues
-//!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues; published memory, and
-//!               frames that refer to it
+//!   backend     VhostUser, its session with a frontend, its virtqueue pairs
+//!   frontend    VirtioUser, its session with a backend, its memory and virtqueue pairs;
+//!               published memory, and frames that refer to it
 //! ```
 //!
-//! Neither side trusts the other: see `virtqueue`. What a peer writes wrongly is
-//! counted ([`RingCounters`]) and, where a queue cannot go on, takes the link down until the peer
-//! sets it up anew.
+//! Neither end trusts the other: see `virtqueue`. The devices count a peer's faults
+//! ([`RingCounters`]). A fault that makes a queue unusable takes the link down until the peer sets
+//! the queue up again.
 
 mod backend;
 mod frontend;
@@ -35,31 +37,34 @@ pub use frontend::VirtioUser;
 
 use crate::{OpenError, Refusals};
 
-/// How the two processes meet, and what goes between them.
+/// Settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUserConfig {
-    /// The socket.
+    /// Path of the Unix socket.
     pub path: PathBuf,
-    /// Whether this end makes the socket and waits for its peer, or connects to a peer that is there.
+    /// True if this end creates the socket and waits for a peer, false if it connects to a
+    /// listening peer.
     pub listens: bool,
-    /// Largest IP datagram, in bytes. Both ends have to agree on it by themselves.
+    /// Largest IP datagram, in bytes. The protocol does not negotiate it: configure both ends
+    /// alike.
     pub mtu: usize,
-    /// Whether super-frames and unfinished checksums are offered, and taken.
+    /// True if this end offers and accepts super-frames and partial checksums.
     pub offloads: bool,
-    /// Whether a frontend's memory is refused that could be taken away (`F_SEAL_SHRINK`).
+    /// True if a backend refuses memory that the frontend could take away (not sealed with
+    /// `F_SEAL_SHRINK`).
     pub sealed: bool,
-    /// A user whose processes may be the other end, besides those of this process's user and of root.
+    /// User ID whose processes are accepted as peer, besides this process's user and root.
     pub peer: Option<u32>,
-    /// Bytes of a frontend's memory that a backend maps. Pages of it that are not there yet are made when they
-    /// are used, and may count as the backend's.
+    /// Limit of a frontend's memory that a backend maps, in bytes. Its missing pages are allocated
+    /// on first use, and may be charged to the backend.
     pub memory_max: u64,
 }
 
 impl VhostUserConfig {
-    /// Bytes of a frontend's memory that are mapped where no limit was chosen: 64 GiB.
+    /// Default limit of a frontend's mapped memory: 64 GiB.
     pub const MEMORY_DEFAULT: u64 = 64 << 30;
 
-    /// An MTU of 1500, with offloads; the backend listens.
+    /// Returns a backend's settings: MTU 1500, with offloads, listening.
     #[must_use]
     pub const fn backend(path: PathBuf) -> Self {
         Self {
@@ -73,7 +78,7 @@ impl VhostUserConfig {
         }
     }
 
-    /// An MTU of 1500, with offloads; the frontend connects.
+    /// Returns a frontend's settings: MTU 1500, with offloads, connecting.
     #[must_use]
     pub const fn frontend(path: PathBuf) -> Self {
         Self {
@@ -93,37 +98,39 @@ impl VhostUserConfig {
     }
 }
 
-/// What a peer has brought about in the queues of a device.
+/// Counters of a virtqueue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounters {
     /// Frames received.
     pub frames_rx: u64,
-    /// Bytes of them that were copied out of the shared memory: heads, short frames, and those whose
-    /// checksum has to be verified.
+    /// Received bytes copied out of the shared memory: heads, short frames, and frames whose
+    /// checksum must be verified.
     pub copied_rx_bytes: u64,
-    /// Bytes of them that were handed over where they are, to be copied once, to where they belong.
+    /// Received bytes handed over in place; the stack copies them once, to their destination.
     pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
-    /// Bytes of them that were copied, once, into the shared memory: all, unless memory is shared where they are.
+    /// Transmitted bytes copied, once, into the shared memory: all bytes, unless published memory
+    /// is shared.
     pub copied_tx_bytes: u64,
-    /// Bytes of them that the peer reads where they are.
+    /// Transmitted bytes that the peer reads in place.
     pub referred_tx_bytes: u64,
-    /// Times the peer was told by an event.
+    /// Events sent to the peer.
     pub events_sent: u64,
     /// Chains of buffers that were refused.
     pub chains_refused: u64,
     /// Frames that were refused: too long, or shorter than their header.
     pub frames_refused: u64,
-    /// Chains of a frontend given back unread, as its queues were not both enabled.
+    /// Chains of a frontend returned unread because its two queues were not both enabled.
     pub chains_discarded: u64,
-    /// Queues that could not go on.
+    /// Queues that became unusable.
     pub queues_ended: u64,
-    /// Pieces of a frontend's memory that were not mapped: more than it may have, no file in memory, or not sealed.
+    /// Regions of a frontend that were not mapped: beyond the limit, not a memory file, or not
+    /// sealed.
     pub regions_refused: u64,
-    /// Connections of the socket that ended.
+    /// Sessions with a peer that ended.
     pub sessions_ended: u64,
-    /// Peers that were refused: processes of other users ([`VhostUserConfig::peer`]).
+    /// Peers refused because they run as another user ([`VhostUserConfig::peer`]).
     pub peers_refused: u64,
 }
 
@@ -138,18 +145,19 @@ impl RingCounters {
     }
 }
 
-/// MTUs of which the longest frame is one that a super-frame could be.
+/// Accepted MTUs. The longest frame of the largest MTU still fits into a super-frame.
 const MTU: RangeInclusive<usize> = 68..=65_521;
-/// Pairs of queues. The protocol has eight bits for the number of a queue.
+/// Virtqueue pairs. The protocol has eight bits for the number of a queue.
 const QUEUES: RangeInclusive<usize> = 1..=64;
-/// How long a message of the peer may wait while frames flow, in nanoseconds: until memory that it tells of is
-/// mapped, what is in it is copied. A look at the socket takes a few hundred.
+/// Longest time that a message of the peer waits while frames flow, in nanoseconds. Frames are
+/// copied until the memory that a message announces is mapped. A poll of the socket takes a few
+/// hundred nanoseconds.
 const CONTROL_INTERVAL_NS: u64 = 1_000_000;
-/// How often the device wants to be looked at though nothing arrives, in nanoseconds.
+/// Interval at which the device must be polled even if nothing arrives, in nanoseconds.
 const CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Messages handled in one go.
+/// Messages handled in one poll.
 const MESSAGES_MAX: usize = 64;
-/// Longest frame, with its header: 64 KiB and the link header, tagged.
+/// Longest frame with its header: 64 KiB and the tagged link header.
 const FRAME_LEN_MAX: usize = offload::HEADER_LEN + 65_536 + 22;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use crate::{Capabilities, Fragment, Medium, RxChecksum, RxFrame, TransmitError, TxFrame, vnet};
 
-/// Bytes of the header (Virtio 1.2 §5.1.6): with `VERSION_1` the count of buffers is always there.
+/// Length of the header (Virtio 1.2 §5.1.6). With `VERSION_1` it always contains the buffer count.
 pub(crate) const HEADER_LEN: usize = vnet::HEADER_LEN + 2;
 
 const CSUM: u64 = 1 << 0;
@@ -15,39 +15,39 @@ const GUEST_ECN: u64 = 1 << 9;
 const HOST_TSO4: u64 = 1 << 11;
 const HOST_TSO6: u64 = 1 << 12;
 const HOST_ECN: u64 = 1 << 13;
-/// A frame may take several buffers.
+/// A frame may span several buffers.
 pub(crate) const MRG_RXBUF: u64 = 1 << 15;
-/// More than one pair of queues.
+/// More than one virtqueue pair.
 pub(crate) const MQ: u64 = 1 << 22;
-/// A buffer may be a table of descriptors.
+/// A buffer may be a descriptor table.
 pub(crate) const INDIRECT: u64 = 1 << 28;
-/// Indices instead of flags say when to tell.
+/// Event indices replace flags for notification.
 pub(crate) const EVENT_INDEX: u64 = 1 << 29;
-/// The vhost-user protocol has features of its own.
+/// The vhost-user protocol features can be negotiated.
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// Virtio 1.0 or later.
 pub(crate) const VERSION_1: u64 = 1 << 32;
 
-/// What goes between the two ends with offloads.
+/// Features negotiated with offloads.
 pub(crate) const OFFLOADS: u64 =
     CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | HOST_TSO4 | HOST_TSO6 | HOST_ECN;
 
-/// Super-frame payload that fits with the longest headers.
+/// Payload of a super-frame that fits with the longest headers.
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
 
-/// `gso_type` when the first segment has CWR.
+/// Flag in `gso_type`: the first segment has CWR.
 const GSO_ECN: u8 = 0x80;
 
-/// Which end transmits.
+/// The transmitting end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A device: what the driver has said it receives applies.
+    /// Device: uses the features that the driver declared for reception.
     Backend,
-    /// A driver: what the device has said it receives applies.
+    /// Driver: uses the features that the device declared for reception.
     Frontend,
 }
 
-/// What an end can transmit when these features are agreed on.
+/// Returns the transmit capabilities of an end under the negotiated features.
 pub(crate) fn capabilities(end: End, features: u64, mtu: usize) -> Capabilities {
     let (checksum, segmentation) = match end {
         End::Backend => (GUEST_CSUM, GUEST_TSO4 | GUEST_TSO6),
@@ -60,14 +60,14 @@ pub(crate) fn capabilities(end: End, features: u64, mtu: usize) -> Capabilities 
         mtu,
         segmentation_len_max: NonZeroUsize::new(SEGMENTATION_LEN_MAX).filter(|_| cuts),
         tx_checksum,
-        // Each is copied.
+        // Each fragment is copied.
         fragments_max: usize::MAX,
         gather_len_min: 0,
         tx_digest: true,
     }
 }
 
-/// Features without those that need another which is not there (Virtio 1.2 §5.1.3.1).
+/// Removes features whose prerequisite is missing (Virtio 1.2 §5.1.3.1).
 pub(crate) const fn consistent(features: u64) -> u64 {
     let mut left = features;
     if left & CSUM == 0 {
@@ -85,7 +85,7 @@ pub(crate) const fn consistent(features: u64) -> u64 {
     left
 }
 
-/// The header for a frame; the count of buffers is zero.
+/// Encodes the header of a frame; the buffer count is zero.
 ///
 /// # Errors
 /// As [`vnet::encode`].
@@ -104,14 +104,14 @@ pub(crate) fn encode(
     Ok(header)
 }
 
-/// What the header of a received frame says of it.
+/// Decodes a received frame with its header.
 #[inline]
 pub(crate) fn decode(header: [u8; HEADER_LEN], bytes: &mut [u8]) -> RxFrame<'_> {
     vnet::decode(front(header), bytes)
 }
 
-/// The frame that begins with `head` and goes on with `payload`; `None` when its checksum has to be
-/// verified, or completed, which takes the frame in one place.
+/// Returns the frame that consists of `head` and `payload`. `None` if its checksum must be verified
+/// or completed, which needs a contiguous frame.
 #[inline]
 pub(crate) fn decode_scattered<'a>(
     header: [u8; HEADER_LEN],
@@ -123,19 +123,19 @@ pub(crate) fn decode_scattered<'a>(
     (checksum == RxChecksum::Valid).then_some(frame)
 }
 
-/// The header without the count of buffers, in the machine's byte order.
+/// Returns the header without the buffer count, in the machine's byte order.
 fn front(header: [u8; HEADER_LEN]) -> [u8; vnet::HEADER_LEN] {
     let mut front = [0; vnet::HEADER_LEN];
     front.copy_from_slice(&header[..vnet::HEADER_LEN]);
     little_endian(front)
 }
 
-/// The count of buffers in a header.
+/// Returns the buffer count of a header.
 pub(crate) const fn buffer_count(header: [u8; HEADER_LEN]) -> u16 {
     u16::from_le_bytes([header[HEADER_LEN - 2], header[HEADER_LEN - 1]])
 }
 
-/// From the machine's byte order to that of Virtio, and back.
+/// Converts between the machine's byte order and Virtio's.
 fn little_endian(mut header: [u8; vnet::HEADER_LEN]) -> [u8; vnet::HEADER_LEN] {
     if cfg!(target_endian = "big") {
         for word in header[2..].chunks_exact_mut(2) {

@@ -1,4 +1,5 @@
-//! Frames out, into buffers of the ring: the twin of [`inbound`](super::inbound).
+//! Copies transmitted frames into buffers of the ring; the counterpart of
+//! [`inbound`](super::inbound).
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::{Fragment, TxFrame};
 /// Copies a frame of `len` bytes behind its header to the front of `runs`.
 ///
 /// # Panics
-/// When they have no room for it.
+/// If the frame does not fit into `runs`.
 #[inline]
 pub(super) fn put_octets(
     table: &MemoryTable,
@@ -32,17 +33,17 @@ pub(super) fn put_octets(
     }
 }
 
-/// How far away the memory of the ring is. The other end has read it last: its lines are in a cache that the two
-/// cores share, or they have to come from the other core.
+/// Estimate of the distance to the ring's memory. The peer read this memory last: its cache lines
+/// are either in a cache that both cores share, or must come from the other core.
 #[derive(Debug, Default)]
 pub(super) struct Distance {
     is_far: bool,
-    /// Long frames until one is timed again.
+    /// Long frames until the next timed one.
     untimed: u8,
 }
 
 impl Distance {
-    /// When the copy of a frame of so many bytes begins, if it is one that is timed.
+    /// Returns the start time of a copy of `len` bytes, if this copy is timed.
     #[inline]
     fn begin(&mut self, len: usize) -> Option<Instant> {
         if len < TIMED_LEN_MIN {
@@ -53,7 +54,7 @@ impl Distance {
         is_timed.then(now)
     }
 
-    /// So many bytes took so long to be copied.
+    /// Records the duration of a copy of `len` bytes.
     fn note(&mut self, len: usize, took: Duration) {
         let lines = len / CACHE_LINE;
         self.is_far = took.as_nanos() > lines as u128 * NEAR_LINE_NS_MAX;
@@ -65,32 +66,34 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Long frames that are not timed between two that are.
+/// Long frames between two timed ones.
 const UNTIMED: u8 = 15;
-/// Frames of so many bytes are long: reading the clock takes as long as a few lines.
+/// Length from which a frame is long. Reading the clock takes as long as copying a few lines.
 const TIMED_LEN_MIN: usize = 16 << 10;
 const CACHE_LINE: usize = 64;
-/// What a line takes at most that is near: on a processor of 2025 it was 3 ns, and 10 where it was far.
+/// Longest time per near cache line, in nanoseconds. On a processor of 2025 a near line took 3 ns,
+/// a far one 10.
 const NEAR_LINE_NS_MAX: u128 = 5;
 
-/// Bytes between those that are written and those whose lines are asked for.
+/// Distance in bytes from the write position to the prefetched lines.
 const AHEAD_LEN: usize = 4096;
-/// Bytes that are written at once from which on it is worth asking for others.
+/// Shortest write that prefetches.
 const LONG_LEN_MIN: usize = 256;
 
-/// Fills runs, one behind the other.
+/// Writer that fills runs one after the other.
 struct Writer<'a> {
     table: &'a MemoryTable,
     runs: &'a [Run],
-    /// The run that is being filled, and how many of its bytes are.
+    /// Current run, and the number of its bytes filled.
     run: usize,
     into: usize,
     asks_ahead: bool,
 }
 
 impl Writer<'_> {
-    /// `len` bytes more of the run are about to be filled: asks for the lines of as many that follow, since a
-    /// store waits until each has come. Where they are near that takes longer than it saves.
+    /// Prefetches the lines behind the next `len` bytes of the run, as many as are about to be
+    /// written: a store waits until its line has arrived. For near memory, prefetching costs more
+    /// than it saves.
     #[inline]
     fn ask_ahead(&self, run: Run, len: usize) {
         if !self.asks_ahead || len < LONG_LEN_MIN {
@@ -100,7 +103,7 @@ impl Writer<'_> {
         self.table.prefetch_to_write(run.part(from, len.min(run.len - from)));
     }
 
-    /// Calls `each` with the parts of `octets`, each with the place that it goes to.
+    /// Calls `each` with the parts of `octets`, and the destination of each part.
     #[inline]
     fn fill(
         &mut self,
@@ -143,7 +146,7 @@ impl Destination for Writer<'_> {
     }
 
     fn digest_last(&self, len: usize, digester: &Digester, mut register: u32) -> u32 {
-        // Back to where they begin, and then through them in their order.
+        // Go back to the first of these bytes, then digest them in order.
         let (mut first, mut into, mut left) = (self.run, self.into, len);
         while left > into {
             left -= into;

@@ -1,14 +1,13 @@
-//! A pair of queues behind its lock: shared by the device that uses it and by the session that changes
-//! it.
+//! Virtqueue pair behind its lock, shared by its device and by the session, which changes it.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::peer::tell::Watch;
 
-/// A pair, and what its device sleeps on.
-//
-// The lock is taken for each frame, by the thread of its queue: no other pair is in the same cache line.
+/// Virtqueue pair, and the descriptor set that its device sleeps on.
+// The lock is taken for each frame, by the thread of the pair's device. The alignment keeps other
+// pairs out of its cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct SharedPair<P> {
@@ -21,8 +20,8 @@ impl<P: Default> SharedPair<P> {
         Ok(Arc::new(Self { pair: Mutex::default(), watch: Watch::new()? }))
     }
 
-    /// The pair. No caller's code runs under the lock but what frames are handed to, so a panic
-    /// there leaves nothing half changed that the next set-up does not replace.
+    /// Locks the pair. The only foreign code that runs under the lock is the sink of received
+    /// frames. A panic there leaves no state that the next set-up does not replace.
     pub(super) fn lock(&self) -> MutexGuard<'_, P> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The device's side of a queue: takes chains of buffers, and gives them back.
+//! Device side of a queue: takes chains of buffers, and returns them.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
@@ -6,42 +6,42 @@ use crate::virtqueue::memory::Run;
 use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction, Layout, MemoryTable, QueueFault};
 
-/// The device's side of a queue.
+/// Device side of a queue.
 #[derive(Debug)]
 pub(crate) struct DeviceQueue {
     layout: Layout,
     event_index: bool,
-    /// The available entry to take next.
+    /// Next available entry to take.
     next: u16,
-    /// The count of available entries as last loaded and checked.
+    /// Count of available entries, as last loaded and checked.
     available: u16,
-    /// The count of entries given back, and how far it is published.
+    /// Count of returned entries (`used`), and the part of it that the driver knows (`published`).
     used: u16,
     published: u16,
 }
 
-/// Buffers of the driver that belong together. They have to be given back, whatever they are.
+/// Chain of buffers that the driver offers. Each chain must be returned, valid or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// What the driver knows it by.
+    /// Head index, by which the driver identifies the chain.
     pub(crate) head: u16,
-    /// Its bytes; or why it cannot be used.
+    /// Length in bytes, or the fault that makes the chain unusable.
     pub(crate) len: Result<usize, ChainFault>,
 }
 
 impl DeviceQueue {
-    /// A queue whose next available entry is `next`.
+    /// Creates a queue whose next available entry is `next`.
     pub(crate) fn new(table: &MemoryTable, layout: Layout, event_index: bool, next: u16) -> Self {
         let used = layout.used_index(table);
         Self { layout, event_index, next, available: next, used, published: used }
     }
 
-    /// The available entry to take next.
+    /// Returns the next available entry to take.
     pub(crate) const fn next(&self) -> u16 {
         self.next
     }
 
-    /// Chains that wait.
+    /// Returns the number of waiting chains.
     ///
     /// # Errors
     /// [`QueueFault::Index`].
@@ -56,11 +56,11 @@ impl DeviceQueue {
         Ok(waiting)
     }
 
-    /// Takes the next chain. Its buffers are appended to `runs`, which says nothing when the chain
-    /// is at fault.
+    /// Takes the next chain and appends its buffers to `runs`. After a chain fault, `runs` is
+    /// meaningless.
     ///
     /// # Errors
-    /// [`QueueFault`]: nothing can be taken any more.
+    /// [`QueueFault`]: the queue is unusable.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -79,12 +79,12 @@ impl DeviceQueue {
         Ok(Some(Chain { head, len: self.walk(table, head, direction, runs) }))
     }
 
-    /// Puts the `count` chains back that were taken last; they will be taken again.
+    /// Puts back the `count` chains taken last, to be taken again.
     pub(crate) const fn put_back(&mut self, count: u16) {
         self.next = self.next.wrapping_sub(count);
     }
 
-    /// Walks a chain: each descriptor is loaded once.
+    /// Walks a chain, and loads each descriptor once.
     fn walk(
         &self,
         table: &MemoryTable,
@@ -119,14 +119,15 @@ impl DeviceQueue {
         }
     }
 
-    /// Gives a chain back, with the bytes written to it; told by [`publish`](Self::publish).
+    /// Returns a chain, with the bytes written to it. The driver sees it after
+    /// [`publish`](Self::publish).
     #[inline]
     pub(crate) fn give_back(&mut self, table: &MemoryTable, head: u16, len: u32) {
         self.layout.set_used_entry(table, self.used, head, len);
         self.used = self.used.wrapping_add(1);
     }
 
-    /// Tells what was given back. Returns whether the driver wants to be called.
+    /// Makes returned chains visible. Returns true if the driver must be notified.
     #[inline]
     pub(crate) fn publish(&mut self, table: &MemoryTable) -> bool {
         let before = self.published;
@@ -135,19 +136,20 @@ impl DeviceQueue {
         }
         self.layout.set_used_index(table, self.used);
         self.published = self.used;
-        // The index is written before it is asked whether the driver sleeps, which writes that it
-        // does before it looks at the index.
+        // Store the index first, then load the driver's event word. The driver stores its event
+        // word first, then loads the index. With a fence on each side at least one of the two sees
+        // the other's store.
         fence(SeqCst);
         self.layout.wants_call(table, self.event_index, before, self.used)
     }
 
-    /// Asks the driver to tell nothing, as the device looks by itself.
+    /// Asks the driver for no events, since the device polls.
     pub(crate) fn suppress(&self, table: &MemoryTable) {
         self.layout.ask_for_kick(table, self.event_index, None);
     }
 
-    /// Asks the driver to tell when it makes more than `seen` chains available, counted from the
-    /// next one to take. Returns whether it has already, in which case it may tell nothing.
+    /// Asks the driver for an event when it makes more than `seen` chains available, counted from
+    /// the next one to take. Returns true if it has already; then no event may come.
     pub(crate) fn arm(&self, table: &MemoryTable, seen: u16) -> bool {
         let at = self.next.wrapping_add(seen);
         self.layout.ask_for_kick(table, self.event_index, Some(at));
@@ -156,8 +158,8 @@ impl DeviceQueue {
     }
 }
 
-/// Walks a table of descriptors that is a buffer itself. It may lie at any address (Virtio 1.2
-/// §2.7.5.3 asks for no alignment), in as many regions as the driver likes.
+/// Walks an indirect descriptor table. The table may be at any address (Virtio 1.2 §2.7.5.3
+/// requires no alignment), but must be within one region.
 fn walk_indirect(
     table: &MemoryTable,
     outer: Descriptor,
@@ -166,7 +168,8 @@ fn walk_indirect(
     runs: &mut Vec<Run>,
 ) -> Result<usize, ChainFault> {
     let entries = usize::try_from(outer.len).map_err(|_| ChainFault::Table)? / DESCRIPTOR_LEN;
-    // Virtio 1.2 §2.7.5.3.2: the device ignores the write flag of the descriptor that refers to it.
+    // Virtio 1.2 §2.7.5.3.2: the device ignores the write flag of the descriptor that refers to the
+    // table.
     if entries == 0 || !outer.len.is_multiple_of(16) {
         return Err(ChainFault::Table);
     }
@@ -176,7 +179,7 @@ fn walk_indirect(
         let count = runs.len() - first;
         let whole = runs[first];
         runs.truncate(first);
-        // In one region, as drivers have it.
+        // In one region, as all known drivers have it.
         (count == 1).then_some(whole).ok_or(ChainFault::Table)?
     };
     let mut list = Entries { table, lies_at, octets: [0; _], from: 0, count: 0 };
@@ -198,12 +201,13 @@ fn walk_indirect(
     }
 }
 
-/// Entries of a table of descriptors, several of which are loaded at once: they mostly follow each other.
+/// Entries of a descriptor table. Loads several at once, since chains mostly use consecutive
+/// entries.
 struct Entries<'a> {
     table: &'a MemoryTable,
     lies_at: Run,
     octets: [u8; LOADED * DESCRIPTOR_LEN],
-    /// Which of them are loaded.
+    /// Range of loaded entries.
     from: usize,
     count: usize,
 }
@@ -212,7 +216,7 @@ struct Entries<'a> {
 const LOADED: usize = 32;
 
 impl Entries<'_> {
-    /// One that is in the table.
+    /// Loads an entry, which must be in the table.
     #[inline]
     fn load(&mut self, index: usize) -> Descriptor {
         if index.wrapping_sub(self.from) >= self.count {

@@ -1,37 +1,38 @@
-//! The driver's side of a queue: offers buffers of its own memory, and takes them back.
+//! Driver side of a queue: offers buffers of its own memory, and takes them back.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::virtqueue::{Direction, Layout, MemoryTable, QueueFault};
 
-/// The driver's side of a queue. A buffer is one descriptor, which has the buffer's number: of bytes, or of a
-/// table of others.
+/// Driver side of a queue. A buffer is one descriptor with the buffer's number. The descriptor
+/// refers to bytes or to an indirect table.
 #[derive(Debug)]
 pub(crate) struct DriverQueue {
     layout: Layout,
     event_index: bool,
-    /// The used entry to take next.
+    /// Next used entry to take.
     next: u16,
-    /// The count of entries made available, and how far it is published.
+    /// Count of entries made available (`available`), and the part of it that the device knows
+    /// (`published`).
     available: u16,
     published: u16,
-    /// For each buffer how long it is while the device has it, otherwise zero.
+    /// Length of each buffer while the device has it, otherwise zero.
     outstanding: Box<[u32]>,
 }
 
 impl DriverQueue {
-    /// A new queue, in memory that is all zero.
+    /// Creates a queue, in zeroed memory.
     pub(crate) fn new(layout: Layout, event_index: bool) -> Self {
         let outstanding = vec![0; usize::from(layout.size())].into_boxed_slice();
         Self { layout, event_index, next: 0, available: 0, published: 0, outstanding }
     }
 
-    /// Offers the buffer `number`, of `len` bytes at `address`; told by
+    /// Offers the buffer `number`, of `len` bytes at `address`. The device sees it after
     /// [`publish`](Self::publish).
     ///
     /// # Panics
-    /// When the device has it already, or it is empty.
+    /// If the device has the buffer already, or the buffer is empty.
     #[inline]
     pub(crate) fn offer(
         &mut self,
@@ -45,11 +46,12 @@ impl DriverQueue {
         self.offer_as(table, number, Descriptor { address, len, flags, next: 0 });
     }
 
-    /// Offers, as the buffer `number`, runs for the device to read: the table of as many
-    /// [entries](table_entry) is at `address`. Told by [`publish`](Self::publish).
+    /// Offers, as the buffer `number`, runs for the device to read. Their table, with this number
+    /// of [entries](table_entry), is at `address`. The device sees it after
+    /// [`publish`](Self::publish).
     ///
     /// # Panics
-    /// When the device has it already, or there are no runs.
+    /// If the device has the buffer already, or the table is empty.
     #[inline]
     pub(crate) fn offer_table(
         &mut self,
@@ -74,7 +76,7 @@ impl DriverQueue {
         self.available = self.available.wrapping_add(1);
     }
 
-    /// Tells what was offered. Returns whether the device wants to be kicked.
+    /// Makes offered buffers visible. Returns true if the device must be notified.
     #[inline]
     pub(crate) fn publish(&mut self, table: &MemoryTable) -> bool {
         let before = self.published;
@@ -88,7 +90,7 @@ impl DriverQueue {
         self.layout.wants_kick(table, self.event_index, before, self.available)
     }
 
-    /// Buffers that the device has given back and that were not taken.
+    /// Returns the number of buffers that the device has returned and that were not taken.
     ///
     /// # Errors
     /// [`QueueFault::Index`].
@@ -99,8 +101,8 @@ impl DriverQueue {
         if waiting > given { Err(QueueFault::Index) } else { Ok(waiting) }
     }
 
-    /// Takes the next buffer back: its number, and the bytes that were written to it. One has to
-    /// be [`waiting`](Self::waiting).
+    /// Takes the next returned buffer: its number, and the number of bytes written to it. Requires
+    /// a [`waiting`](Self::waiting) buffer.
     ///
     /// # Errors
     /// [`QueueFault`].
@@ -118,13 +120,13 @@ impl DriverQueue {
         Ok((number, len))
     }
 
-    /// Asks the device to tell nothing, as the driver looks by itself.
+    /// Asks the device for no events, since the driver polls.
     pub(crate) fn suppress(&self, table: &MemoryTable) {
         self.layout.ask_for_call(table, self.event_index, None);
     }
 
-    /// Asks the device to tell when it gives the next buffer back. Returns whether it has already,
-    /// in which case it may tell nothing.
+    /// Asks the device for an event when it returns the next buffer. Returns true if it has
+    /// already; then no event may come.
     pub(crate) fn arm(&self, table: &MemoryTable) -> bool {
         self.layout.ask_for_call(table, self.event_index, Some(self.next));
         fence(SeqCst);
@@ -132,13 +134,13 @@ impl DriverQueue {
     }
 }
 
-/// An entry of a table of runs for the device to read: `len` bytes at `address`. Behind it is the entry `next`, if
-/// there is one.
+/// Encodes an entry of an indirect table for the device to read: `len` bytes at `address`, followed
+/// by the entry `next` if there is one.
 #[inline]
 pub(crate) fn table_entry(address: u64, len: u32, next: Option<u16>) -> [u8; TABLE_ENTRY_LEN] {
     let flags = if next.is_some() { NEXT } else { 0 };
     Descriptor { address, len, flags, next: next.unwrap_or(0) }.to_octets()
 }
 
-/// Bytes of a [`table_entry`].
+/// Length of a [`table_entry`], in bytes.
 pub(crate) const TABLE_ENTRY_LEN: usize = DESCRIPTOR_LEN;

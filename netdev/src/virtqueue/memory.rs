@@ -1,4 +1,4 @@
-//! The memory table: addresses of the driver, and where they lie in this process.
+//! Memory table: the driver's addresses, and where they are in this process.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction};
 /// Memory that the driver has shared.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
-    /// In the order of guest addresses.
+    /// Regions, ordered by guest address.
     regions: Vec<Region>,
 }
 
-/// One region, by both kinds of addresses. A clone is the same mapping.
+/// Region with both kinds of addresses. A clone shares the mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
-    /// What descriptors call its first byte.
+    /// Guest address of the first byte, used in descriptors.
     guest: u64,
-    /// What the set-up of rings calls its first byte.
+    /// User address of the first byte, used to set up rings.
     user: u64,
     len: usize,
-    /// Where its first byte is in the mapping.
+    /// Offset of the first byte in the mapping.
     at: usize,
     mapping: Mapping,
     mapped_bytes: u64,
@@ -36,24 +36,24 @@ pub(crate) struct Region {
 #[derive(Clone, Debug)]
 enum Mapping {
     Shared(Arc<SharedMapping>),
-    /// No process can write it but the one that made it.
+    /// Memory that only its creator can write.
     ReadOnly(Arc<ReadMapping>),
 }
 
-/// Bytes in one region.
+/// Contiguous bytes in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     region: usize,
-    /// Bytes into the mapping.
+    /// Offset in the mapping, in bytes.
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
 impl Run {
-    /// The part of the run from `start` on, of `len` bytes.
+    /// Returns `len` bytes of the run from `start` on.
     ///
     /// # Panics
-    /// When it is not inside the run.
+    /// If they are not inside the run.
     #[inline]
     pub(crate) fn part(self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "part outside its run");
@@ -61,28 +61,29 @@ impl Run {
     }
 }
 
-/// Why a region was not taken.
+/// Reasons why a region was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     /// More regions than [`MemoryTable::REGIONS_MAX`].
     #[error("more memory regions than {}", MemoryTable::REGIONS_MAX)]
     TooMany,
-    /// Its numbers do not add up, or it lies over another.
+    /// The addresses overflow, or overlap with another region.
     #[error("a memory region whose addresses cannot be")]
     Range,
-    /// It cannot be mapped.
+    /// The system cannot map it.
     #[error("memory that cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
-    /// The process maps as much as it may.
+    /// The process has reached its limit of mapped peer memory.
     #[error(transparent)]
     Process(#[from] ProcessFull),
-    /// It cannot be mapped to be read only.
+    /// The region cannot be mapped read-only.
     #[error("memory that cannot be mapped: {0}")]
     Read(#[from] ReadError),
 }
 
 impl Region {
-    /// Maps `len` bytes at `offset` of a file: to be read only if no process can write it that is given the file.
+    /// Maps `len` bytes at `offset` of a file. Maps them read-only if no process that gets the file
+    /// can write it.
     ///
     /// # Errors
     /// [`TableError`].
@@ -102,7 +103,7 @@ impl Region {
             let mapping = Mapping::ReadOnly(Arc::new(ReadMapping::of(file, file_len)?));
             return Ok(Self::on(mapping, mapped, [guest, user], len, offset, file_len));
         }
-        // Less than a huge page more than is asked for, on both sides.
+        // Mapping whole huge pages may add less than one on each side; these bytes are not counted.
         let mapped = Mapped::take(len as u64)?;
         let (mapping, at) = SharedMapping::part(file, offset, len)?;
         let mapped_len = mapping.mapped_len();
@@ -122,17 +123,17 @@ impl Region {
         Self { guest, user, len, at, mapping, mapped_bytes, _mapped: Arc::new(mapped) }
     }
 
-    /// Returns the bytes of address space that the region takes.
+    /// Returns the length of address space that the region takes, in bytes.
     pub(crate) const fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes
     }
 
-    /// The address behind it. The sum was checked when it was mapped.
+    /// Returns the guest address behind the region. `map` has checked the sum.
     const fn guest_end(&self) -> u64 {
         self.guest + self.len as u64
     }
 
-    /// Whether the byte at an address of descriptors is in it.
+    /// Returns true if the region contains a guest address.
     #[inline]
     const fn holds(&self, guest: u64) -> bool {
         guest.wrapping_sub(self.guest) < self.len as u64
@@ -144,10 +145,10 @@ impl Region {
 }
 
 impl MemoryTable {
-    /// Most regions: as many as a driver of ours publishes, and its queues'.
+    /// Most regions: as many as a urnic driver publishes, and one for its queues.
     pub(crate) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX + 1;
 
-    /// Maps `len` bytes at `offset` of a file, and adds them.
+    /// Maps `len` bytes at `offset` of a file, and adds the region.
     ///
     /// # Errors
     /// [`TableError`].
@@ -162,7 +163,7 @@ impl MemoryTable {
     /// Adds a region.
     ///
     /// # Errors
-    /// [`TableError::TooMany`], and [`TableError::Range`] if it lies over another.
+    /// [`TableError::TooMany`], and [`TableError::Range`] if the region overlaps with another.
     pub(crate) fn insert(&mut self, region: Region) -> Result<(), TableError> {
         if self.regions.len() == Self::REGIONS_MAX {
             return Err(TableError::TooMany);
@@ -178,7 +179,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Where `len` bytes at an address of the ring set-up lie; `None` unless in one region that is written.
+    /// Returns the run of `len` bytes at a user address. `None` unless the run is within one
+    /// writable region.
     pub(crate) fn user_run(&self, address: u64, len: usize) -> Option<Run> {
         self.regions.iter().enumerate().find_map(|(index, region)| {
             let into = usize::try_from(address.checked_sub(region.user)?).ok()?;
@@ -191,12 +193,12 @@ impl MemoryTable {
         })
     }
 
-    /// Where `len` bytes at an address of a descriptor lie, appended to `runs`: one for each region
-    /// that they are in.
+    /// Appends the runs of `len` bytes at a guest address to `runs`: one for each region that the
+    /// bytes are in.
     ///
     /// # Errors
-    /// [`ChainFault`], with runs that mean nothing, unless all of them are shared, and can be used in this
-    /// direction.
+    /// [`ChainFault`] if bytes are not shared, or not usable in this direction; then the new runs
+    /// are meaningless.
     #[inline]
     pub(crate) fn guest_runs(
         &self,
@@ -205,7 +207,8 @@ impl MemoryTable {
         direction: Direction,
         runs: &mut Vec<Run>,
     ) -> Result<(), ChainFault> {
-        // Headers and payload take turns: it is mostly where the last but one is.
+        // Headers and payload alternate: the bytes are mostly in the region of the last run but
+        // one.
         if let [.., run, _] = runs[..]
             && direction == Direction::ToDevice
             && runs.len() < CHAIN_LEN_MAX
@@ -217,7 +220,7 @@ impl MemoryTable {
         self.all_guest_runs(address, len, direction, runs)
     }
 
-    /// Where bytes lie, if all of them are in the region of another run.
+    /// Returns the run of these bytes, if all are in the region of another run.
     #[inline]
     fn run_beside(&self, other: Run, address: u64, len: usize) -> Option<Run> {
         let region = self.regions.get(other.region)?;
@@ -250,7 +253,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// The bytes at an address that lie in its region, `len` at most, and the address behind them.
+    /// Returns the first run of at most `len` bytes at a guest address, and the address behind the
+    /// run.
     #[inline]
     fn first_run(&self, address: u64, len: usize) -> Option<(Run, u64)> {
         let behind = self.regions.partition_point(|region| region.guest <= address);
@@ -258,14 +262,14 @@ impl MemoryTable {
         let region = &self.regions[index];
         let into = usize::try_from(address - region.guest).ok()?;
         let run = Run { region: index, at: region.at + into, len: (region.len - into).min(len) };
-        // Inside a region, whose end is an address.
+        // Cannot overflow: the end of a region is an address.
         Some((run, address.checked_add(run.len as u64)?))
     }
 
-    /// The mapping that a run is in which may be written.
+    /// Returns the writable mapping of a run.
     ///
     /// # Panics
-    /// When the run is of another table, or can only be read.
+    /// If the run is of another table, or read-only.
     #[inline]
     pub(crate) fn mapping(&self, run: Run) -> &SharedMapping {
         match &self.regions[run.region].mapping {
@@ -277,17 +281,17 @@ impl MemoryTable {
     /// Copies bytes to the front of a run.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_in(&self, run: Run, octets: &[u8]) {
         let run = run.part(0, octets.len());
         self.mapping(run).copy_in(run.at, octets);
     }
 
-    /// Copies the bytes of a run.
+    /// Copies bytes from the front of a run.
     ///
     /// # Panics
-    /// When there are not as many as `octets` has.
+    /// If the run is shorter than `octets`.
     #[inline]
     pub(crate) fn copy_out(&self, run: Run, octets: &mut [u8]) {
         let run = run.part(0, octets.len());
@@ -297,7 +301,7 @@ impl MemoryTable {
         }
     }
 
-    /// The bytes of a run, where they are.
+    /// Returns the bytes of a run, in place.
     #[inline]
     pub(crate) fn fragment(&self, run: Run) -> Fragment<'_> {
         match &self.regions[run.region].mapping {
@@ -311,23 +315,23 @@ impl MemoryTable {
     /// Copies the bytes of a fragment to the front of a run.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_from(&self, run: Run, fragment: Fragment<'_>) {
         let run = run.part(0, fragment.len());
         self.mapping(run).copy_from(run.at, fragment);
     }
 
-    /// The bytes of a run are written soon.
+    /// Prefetches the bytes of a run, which will be written soon.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, run: Run) {
         self.mapping(run).prefetch_to_write(run.at, run.len);
     }
 
-    /// As [`copy_from`](Self::copy_from), and adds them to a digest's register.
+    /// Like [`copy_from`](Self::copy_from); also adds the bytes to a digest's register.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_and_digest(
         &self,

@@ -1,14 +1,15 @@
 //! Split virtqueues (Virtio 1.2 §2.7): rings in memory that is shared with a peer.
 //!
 //! ```text
-//!   memory   which addresses there are, and where they lie here
+//!   memory   address table: the driver's addresses, and where they are in this process
 //!   ring     the three parts of a queue, and its descriptors
-//!   device   the side that takes buffers, fills or reads them, and gives them back
+//!   device   the side that takes buffers, fills or reads them, and returns them
 //!   driver   the side that owns the memory and offers buffers
 //! ```
 //!
-//! Nothing here waits, notifies or allocates for a buffer. The peer may write any of this memory at
-//! any time: an index, address or length is loaded once, judged from that copy, and used from it.
+//! Nothing here waits, sends events, or allocates memory for a buffer. The peer may write any of
+//! this memory at any time: an index, address or length is loaded once, and only that copy is
+//! checked and used.
 
 mod device;
 mod driver;
@@ -20,51 +21,52 @@ pub(crate) use driver::{DriverQueue, TABLE_ENTRY_LEN, table_entry};
 pub(crate) use memory::{MemoryTable, Region, Run, TableError};
 pub(crate) use ring::Layout;
 
-/// Most descriptors in one chain, however long the ring is.
+/// Most descriptors in one chain, for any ring length.
 pub(crate) const CHAIN_LEN_MAX: usize = 1024;
 
-/// Which way bytes go through a buffer.
+/// Direction of the bytes in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// The driver wrote them, the device reads.
+    /// The driver writes, the device reads.
     ToDevice,
-    /// The device writes.
+    /// The device writes, the driver reads.
     ToDriver,
 }
 
-/// What makes a queue unusable until it is set up anew.
+/// Fault that makes a queue unusable until it is set up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueFault {
-    /// More entries are said to be in a ring than it has.
+    /// An index claims more entries than the ring has.
     #[error("an index is ahead by more than the ring has")]
     Index,
-    /// The head of a chain is not in the table.
+    /// The head of a chain is not in the descriptor table.
     #[error("a chain begins outside the descriptor table")]
     Head,
-    /// A buffer comes back that is not outstanding.
+    /// A returned buffer is not outstanding.
     #[error("a buffer that was not offered comes back")]
     Unknown,
-    /// More was written to a buffer than it has.
+    /// More bytes were written to a buffer than it has.
     #[error("more is said to be written than a buffer has")]
     Length,
 }
 
-/// What is wrong with a single chain; the ring goes on.
+/// Fault in a single chain; the ring remains usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChainFault {
-    /// A descriptor outside its table.
+    /// A descriptor is outside its table.
     #[error("a descriptor is outside its table")]
     Descriptor,
-    /// More descriptors than a chain may have: it may be a circle.
+    /// Too many descriptors in a chain, which may be a loop.
     #[error("a chain is longer than allowed")]
     TooLong,
-    /// A table in a table, beside other descriptors, or of no whole number of them.
+    /// An indirect table inside another, beside other descriptors, or not a multiple of a
+    /// descriptor's length.
     #[error("a table of descriptors is not as it has to be")]
     Table,
-    /// Readable where the device writes, or the reverse.
+    /// The buffer is readable where the device writes, or the reverse.
     #[error("a buffer is for the other direction")]
     Direction,
-    /// Not in the memory that is shared.
+    /// The buffer is not in the shared memory.
     #[error("a buffer is outside the shared memory")]
     Address,
 }

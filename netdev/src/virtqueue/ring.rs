@@ -1,4 +1,4 @@
-//! The three parts of a split queue in shared memory, and descriptors as they lie there.
+//! The three parts of a split queue in shared memory, and the descriptor format.
 
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::virtqueue::MemoryTable;
 use crate::virtqueue::memory::Run;
 
-/// Where a queue lies. All numbers in it are little-endian (Virtio 1.2 §1.4).
+/// Places of a queue's parts. All numbers in the parts are little-endian (Virtio 1.2 §1.4).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     size: u16,
@@ -15,24 +15,24 @@ pub(crate) struct Layout {
     used: Run,
 }
 
-/// Why a queue cannot lie where it is said to.
+/// Reasons why a queue's addresses are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LayoutError {
     /// Virtio 1.2 §2.7: "Queue Size value is always a power of 2. The maximum Queue Size value is
     /// 32768."
     #[error("a queue of a size that cannot be")]
     Size,
-    /// A part is not in one region of the shared memory.
+    /// A part is not within one region of the shared memory.
     #[error("a queue outside the shared memory")]
     Address,
-    /// A part is not aligned as Virtio 1.2 §2.7 says.
+    /// A part is not aligned as required by Virtio 1.2 §2.7.
     #[error("a queue that is not aligned")]
     Alignment,
 }
 
 impl Layout {
-    /// A queue of `size` entries whose descriptor table, available ring and used ring are at these
-    /// addresses of the ring set-up.
+    /// Finds a queue of `size` entries whose descriptor table, available ring and used ring are at
+    /// these user addresses.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -46,7 +46,8 @@ impl Layout {
         }
         let entries = usize::from(size);
         let part = |address, len| table.user_run(address, len).ok_or(LayoutError::Address);
-        // Virtio 1.2 §2.7.6, §2.7.8: flags and index in front, behind the entries the event index.
+        // Virtio 1.2 §2.7.6, §2.7.8: flags and index come first, the event index follows the
+        // entries.
         let layout = Self {
             size,
             descriptors: part(descriptors, DESCRIPTOR_LEN * entries)?,
@@ -59,12 +60,12 @@ impl Layout {
         if is_aligned { Ok(layout) } else { Err(LayoutError::Alignment) }
     }
 
-    /// Entries of each part.
+    /// Returns the number of entries of each part.
     pub(crate) const fn size(&self) -> u16 {
         self.size
     }
 
-    /// The descriptor table.
+    /// Returns the place of the descriptor table.
     #[inline]
     pub(crate) const fn descriptors(&self) -> Run {
         self.descriptors
@@ -79,19 +80,19 @@ impl Layout {
         (index & (self.size - 1)) as usize
     }
 
-    /// The count of entries that were made available. What they refer to may be read.
+    /// Loads the count of entries made available. Their buffers may be read.
     #[inline]
     pub(crate) fn available_index(&self, table: &MemoryTable) -> u16 {
         u16::from_le(Self::half_word(table, self.available, 2).load(Acquire))
     }
 
-    /// Says that entries were made available, after what they refer to was written.
+    /// Stores the count of entries made available, after their contents.
     #[inline]
     pub(crate) fn set_available_index(&self, table: &MemoryTable, index: u16) {
         Self::half_word(table, self.available, 2).store(index.to_le(), Release);
     }
 
-    /// The head of the chain in an entry of the available ring.
+    /// Returns the head of the chain in an entry of the available ring.
     #[inline]
     pub(crate) fn available_entry(&self, table: &MemoryTable, index: u16) -> u16 {
         let at = 4 + 2 * self.slot(index);
@@ -104,19 +105,19 @@ impl Layout {
         Self::half_word(table, self.available, at).store(head.to_le(), Relaxed);
     }
 
-    /// The count of entries that were used. What they refer to may be read.
+    /// Loads the count of used entries. Their buffers may be read.
     #[inline]
     pub(crate) fn used_index(&self, table: &MemoryTable) -> u16 {
         u16::from_le(Self::half_word(table, self.used, 2).load(Acquire))
     }
 
-    /// Says that entries were used, after what they refer to was written.
+    /// Stores the count of used entries, after their contents.
     #[inline]
     pub(crate) fn set_used_index(&self, table: &MemoryTable, index: u16) {
         Self::half_word(table, self.used, 2).store(index.to_le(), Release);
     }
 
-    /// Head and length in an entry of the used ring.
+    /// Returns head and length from an entry of the used ring.
     #[inline]
     pub(crate) fn used_entry(&self, table: &MemoryTable, index: u16) -> (u32, u32) {
         let mut entry = [0; 8];
@@ -133,7 +134,7 @@ impl Layout {
         table.copy_in(run, &[a, b, 0, 0, e, f, g, h]);
     }
 
-    /// Whether the driver wants to be told that entries were used from `before` to `now`.
+    /// Returns true if the driver asked for an event for used entries from `before` to `now`.
     #[inline]
     pub(crate) fn wants_call(
         &self,
@@ -151,7 +152,7 @@ impl Layout {
         }
     }
 
-    /// Whether the device wants to be told that entries were made available from `before` to `now`.
+    /// Returns true if the device asked for an event for available entries from `before` to `now`.
     #[inline]
     pub(crate) fn wants_kick(
         &self,
@@ -169,14 +170,14 @@ impl Layout {
         }
     }
 
-    /// The driver's word on whether it wants to be told of the used entry `at`, or of none.
+    /// Asks the device for an event at the used entry `at`, or for no event.
     pub(crate) fn ask_for_call(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
         match (event_index, at) {
             (true, Some(at)) => {
                 let event = 4 + 2 * usize::from(self.size);
                 Self::half_word(table, self.available, event).store(at.to_le(), Relaxed);
             }
-            // The entry asked for last is in the past: none is told of.
+            // The event index is in the past: no event comes.
             (true, None) => {}
             (false, at) => {
                 let flags = if at.is_some() { 0 } else { NO_EVENT };
@@ -185,7 +186,7 @@ impl Layout {
         }
     }
 
-    /// The device's word on whether it wants to be told of the available entry `at`, or of none.
+    /// Asks the driver for an event at the available entry `at`, or for no event.
     pub(crate) fn ask_for_kick(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
         match (event_index, at) {
             (true, Some(at)) => {
@@ -201,12 +202,13 @@ impl Layout {
     }
 }
 
-/// Whether an index that went from `before` to `now` went past `event` (Virtio 1.2 §2.7.10.1).
+/// Returns true if an index that moved from `before` to `now` passed `event` (Virtio 1.2
+/// §2.7.10.1).
 const fn passes(event: u16, before: u16, now: u16) -> bool {
     now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
 }
 
-/// A descriptor (Virtio 1.2 §2.7.5).
+/// Descriptor (Virtio 1.2 §2.7.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) address: u64,
@@ -238,23 +240,24 @@ impl Descriptor {
     }
 }
 
-/// Bytes of a descriptor.
+/// Length of a descriptor, in bytes.
 pub(crate) const DESCRIPTOR_LEN: usize = 16;
-/// Another descriptor follows.
+/// Flag: another descriptor follows.
 pub(crate) const NEXT: u16 = 1;
-/// The device writes the buffer.
+/// Flag: the device writes the buffer.
 pub(crate) const WRITE: u16 = 2;
-/// The buffer is a table of descriptors.
+/// Flag: the buffer is a descriptor table.
 pub(crate) const INDIRECT: u16 = 4;
 
-/// The side that wrote the flags wants to be told nothing.
+/// Flag: the side that wrote it wants no event.
 const NO_EVENT: u16 = 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Virtio 1.2 §2.7.10.1, against counting: the entries from `before` on, up to but not with `now`, are new.
+    /// Checks Virtio 1.2 §2.7.10.1 by counting: the entries from `before` to `now`, exclusive, are
+    /// new.
     #[test]
     fn an_event_index_is_passed_by_the_entry_of_its_number() {
         let near_the_wrap = || (0xfff0..=u16::MAX).chain(0..16);

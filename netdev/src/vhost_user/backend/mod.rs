@@ -1,4 +1,4 @@
-//! The backend: a network device for a frontend, in the frontend's memory.
+//! Backend: network device for a frontend, in the frontend's memory.
 
 mod pair;
 mod session;
@@ -25,50 +25,49 @@ use crate::{Capabilities, Device, OpenError, Refusals, RxFrame, TRACE, TransmitE
 use pair::{Pair, SharedPair};
 use session::Session;
 
-/// One pair of queues of a backend.
+/// One virtqueue pair of a backend.
 ///
-/// Frames are copied once into the frontend's buffers. Of received ones the heads are copied out, to
-/// where the frontend cannot change them any more, and long payload is handed over where it is.
-//
-// Those of two queues have no cache line in common.
+/// Transmitted frames are copied once into the frontend's buffers. Of received frames the heads are
+/// copied out, where the frontend cannot change them, and long payload is handed over in place.
+// The alignment keeps two devices out of each other's cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct VhostUser {
     shared: Arc<SharedPair>,
-    /// The socket; the device of the first pair looks after it for all.
+    /// Control socket. The device of the first pair serves it for all pairs.
     control: Option<Control>,
     capabilities: Capabilities,
     is_up: bool,
-    /// When the socket is looked at next.
+    /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// The frontend was asked to tell, for the device is about to sleep.
+    /// True if the caller is about to sleep, and the frontend was asked for an event.
     armed: Cell<bool>,
     distance: Distance,
-    /// Chains that waited when a frame did not fit.
+    /// Number of waiting chains when a frame did not fit.
     starved: Option<u16>,
-    /// Chains that the largest frame has taken since the link is up.
+    /// Most chains that a frame has taken since the link came up.
     chains_per_frame: usize,
     stage: Box<[u8]>,
     runs: Vec<Run>,
-    /// Chains that a frame takes: head, and bytes written.
+    /// Chains of a frame: head, and bytes written.
     heads: Vec<(u16, u32)>,
 }
 
 impl VhostUser {
-    /// Makes a backend of one pair of queues.
+    /// Opens a backend of one virtqueue pair.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(config: &VhostUserConfig) -> Result<Self, OpenError> {
         let mut queues = Self::open_queues(config, 1)?;
         Ok(queues.pop().expect("one was asked for"))
     }
 
-    /// Makes a backend of several pairs of queues. Each may be used in a thread of its own; none is
-    /// of use when the first has gone.
+    /// Opens a backend of several virtqueue pairs, each for a thread of its own. The first device
+    /// serves the control socket: dropping it stops all.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
         config.check(queues)?;
         let failed = |source: io::Error| OpenError::Io {
@@ -109,20 +108,20 @@ impl VhostUser {
         }
     }
 
-    /// What the frontend has brought about in this pair of queues.
+    /// Returns the counters of this virtqueue pair.
     #[must_use]
     pub fn counters(&self) -> RingCounters {
         let peers_refused = self.control.as_ref().map_or(0, |control| control.meeting.refused());
         RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
-    /// Makes closes of all later peers' descriptors wait for ever.
+    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(super) fn be_stuck(&mut self) {
         self.control.as_mut().expect("the first device").meeting.be_stuck();
     }
 
-    /// Looks at the socket, when that is due or it has something.
+    /// Polls the socket if that is due or the socket is readable.
     fn look_at_control(&mut self, now_ns: u64) {
         let mut is_due = now_ns >= self.control_due_ns;
         if self.armed.replace(false) {
@@ -209,9 +208,9 @@ impl Device for VhostUser {
         let Some(queue) = &mut to_driver.queue else { return 1 };
         match queue.waiting(table) {
             Ok(waiting) if self.starved == Some(waiting) || waiting == 0 => 0,
-            // A Linux guest's buffers are of a page at most, a frontend's for any frame.
+            // A Linux guest's buffers hold at most a page, a urnic frontend's hold any frame.
             Ok(waiting) => (usize::from(waiting) / self.chains_per_frame).max(1),
-            // Told when it is used.
+            // The fault is reported when the queue is used.
             Err(_) => 1,
         }
     }
@@ -239,7 +238,7 @@ impl Device for VhostUser {
         self.counters().refusals()
     }
 
-    /// Asks the frontend to tell, since the caller is about to sleep.
+    /// Asks the frontend for an event, since the caller is about to sleep.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         let mut pair = self.shared.lock();
         let has_no_kick = pair.has_no_kick();
@@ -263,7 +262,7 @@ impl Device for VhostUser {
     }
 }
 
-/// Takes the next chain of the driver. Its buffers are in `runs`.
+/// Takes the next chain of the driver, with its buffers in `runs`.
 #[inline]
 fn take_chain(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Chain> {
     let queue = pair.from_driver.queue.as_mut()?;
@@ -277,7 +276,7 @@ fn take_chain(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Chain> {
     }
 }
 
-/// Gives the next chain of the driver back unread; `None` when there is none.
+/// Returns the next chain to the driver unread. `None` if there is none.
 fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<()> {
     let Chain { head, .. } = take_chain(pair, runs)?;
     let Pair { table, from_driver, counters, .. } = pair;
@@ -286,9 +285,9 @@ fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<()> {
     Some(())
 }
 
-/// Hands over the next frame of the driver, and gives its chain back; `None` when there is none. A chain
-/// that is no frame is given back, too: a driver can make more of them available without end, so they
-/// count towards the burst.
+/// Hands over the next frame of the driver, and returns its chain. `None` if there is none. Also
+/// returns chains that are no frame. A driver can make any number of them available, so they count
+/// towards the burst.
 fn take_frame(
     pair: &mut Pair,
     stage: &mut [u8],
@@ -329,7 +328,7 @@ fn put_frame(
     let mut left = HEADER_LEN + frame_len;
     while left > 0 {
         if !heads.is_empty() && *features & MRG_RXBUF == 0 {
-            // Without merging, each buffer has to have room for any frame.
+            // Without merging, each buffer must have room for any frame.
             queue.put_back(1);
             return Err(TransmitError::TooLong);
         }
@@ -347,8 +346,8 @@ fn put_frame(
                 heads.push((head, u32::try_from(now).expect("no more than a frame")));
                 left -= now;
             }
-            // Too many runs, or buffers that are none: it is given back, and so is the frame's part
-            // so far; the frame is lost.
+            // Too many runs, or invalid buffers: return this chain and the earlier chains of the
+            // frame; the frame is lost.
             Ok(Some(Chain { head, len })) => {
                 counters.chains_refused += 1;
                 if let Err(fault) = len {
@@ -373,7 +372,7 @@ fn put_frame(
     Ok(())
 }
 
-/// Tells of something that a peer can bring about as often as it likes.
+/// Traces refusals, which a peer can cause at any rate, at powers of two only.
 #[cold]
 fn note(count: u64, what: &dyn std::fmt::Display) {
     if count.is_power_of_two() {
@@ -381,10 +380,10 @@ fn note(count: u64, what: &dyn std::fmt::Display) {
     }
 }
 
-/// The socket of a backend, and the frontend at its other end.
+/// Control socket of a backend, and its session with a frontend.
 #[derive(Debug)]
 struct Control {
-    /// Before the meeting: the end of a session needs no socket.
+    /// Dropped before the meeting: a session ends without the listening socket.
     peer: Option<(Channel, Session)>,
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
@@ -392,14 +391,14 @@ struct Control {
 }
 
 impl Control {
-    /// Has the first device woken when a frontend comes, unless none can be met now.
+    /// Wakes the first device when a frontend connects, unless none can be accepted now.
     fn watch_meeting(&self) -> io::Result<()> {
         self.pairs[0].watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
 
     fn connect(&mut self) -> io::Result<()> {
         let channel = self.meeting.try_meet()?;
-        // One at a time: others wait, and are no reason to wake up.
+        // One peer at a time: further peers wait and must not wake the device.
         if let Some(listener) = self.meeting.readiness() {
             self.pairs[0].watch.remove(listener);
         }
@@ -410,7 +409,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes what the frontend has sent.
+    /// Handles the frontend's messages.
     fn turn(&mut self) {
         if self.peer.is_none() && self.connect().is_err() {
             let _woken_later = self.watch_meeting();
@@ -427,7 +426,7 @@ impl Control {
     }
 }
 
-/// Why a connection with a frontend ends.
+/// Reasons why a session with a frontend ends.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]

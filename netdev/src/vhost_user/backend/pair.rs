@@ -1,5 +1,5 @@
-//! A pair of queues, as a frontend has set it up: shared by the device that uses it and by the
-//! session that changes it.
+//! Virtqueue pair as a frontend has set it up, shared by its device and by the session, which
+//! changes it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,21 +16,21 @@ use crate::virtqueue::{DeviceQueue, Layout, MemoryTable, QueueFault};
 
 pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
-/// A pair of queues and the memory they are in.
+/// Virtqueue pair and its memory.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     pub(super) table: Arc<MemoryTable>,
-    /// What was agreed on.
+    /// Negotiated features.
     pub(super) features: u64,
     /// Queue 0 of the pair: the device fills buffers of the driver.
     pub(super) to_driver: Vring,
-    /// Queue 1: the driver's frames.
+    /// Queue 1 of the pair: the driver's frames.
     pub(super) from_driver: Vring,
     pub(super) counters: RingCounters,
 }
 
 impl Pair {
-    /// Whether frames flow.
+    /// Returns true if frames flow.
     pub(super) const fn is_up(&self) -> bool {
         self.to_driver.runs() && self.from_driver.runs()
     }
@@ -39,12 +39,13 @@ impl Pair {
         if is_from_driver { &mut self.from_driver } else { &mut self.to_driver }
     }
 
-    /// Whether either queue is used without an event that tells of it.
+    /// Returns true if the driver sends no event for one of the queues, so that the device must
+    /// poll.
     pub(super) const fn has_no_kick(&self) -> bool {
         matches!(self.from_driver.kick, Some(None)) || matches!(self.to_driver.kick, Some(None))
     }
 
-    /// Starts the queues that can be, of those that do not run.
+    /// Starts all stopped queues whose set-up is complete.
     pub(super) fn start(&mut self) {
         let Self { table, features, to_driver, from_driver, .. } = self;
         for vring in [to_driver, from_driver] {
@@ -52,13 +53,13 @@ impl Pair {
         }
     }
 
-    /// Stops both queues. What is known of them is kept.
+    /// Stops both queues, and keeps their set-up.
     pub(super) fn stop(&mut self) {
         self.to_driver.stop(&self.table);
         self.from_driver.stop(&self.table);
     }
 
-    /// A queue cannot go on: it stands still until the frontend sets it up anew.
+    /// Stops a queue after a fault, until the frontend sets it up again.
     #[cold]
     pub(super) fn end(&mut self, is_from_driver: bool, fault: QueueFault) {
         self.counters.queues_ended += 1;
@@ -76,14 +77,15 @@ pub(super) struct Vring {
     pub(super) size: u16,
     /// Addresses of its parts.
     pub(super) parts: Option<[u64; 3]>,
-    /// The available entry to begin with.
+    /// First available entry to take.
     pub(super) base: u16,
     pub(super) is_enabled: bool,
-    /// How the driver tells: not said yet, by an event, or not at all.
+    /// The driver's notification: `None` before it is set, `Some(None)` if the driver sends no
+    /// event.
     pub(super) kick: Option<Option<PeerFd>>,
-    /// How the driver is told.
+    /// Event that notifies the driver.
     pub(super) call: Option<PeerFd>,
-    /// While it runs.
+    /// The running queue.
     pub(super) queue: Option<DeviceQueue>,
 }
 
@@ -94,7 +96,7 @@ impl Vring {
 
     fn start(&mut self, table: &MemoryTable, features: u64) {
         let (None, Some(parts), Some(_)) = (&self.queue, self.parts, &self.kick) else { return };
-        // A legacy driver, such as that of a firmware, has another header in front of frames.
+        // A legacy driver, such as a firmware's, has another header in front of frames.
         if features & VERSION_1 == 0 {
             return;
         }
@@ -104,15 +106,15 @@ impl Vring {
                 let queue = DeviceQueue::new(table, layout, event_index, self.base);
                 queue.suppress(table);
                 self.queue = Some(queue);
-                // What was used by a backend before this one may not have been told.
+                // An earlier backend may not have notified the driver of its last used buffers.
                 self.tell();
             }
-            // The memory may come with the next table.
+            // The memory may arrive with the next table.
             Err(error) => debug!(target: TRACE, %error, "a queue of a frontend does not start"),
         }
     }
 
-    /// Stops the queue. What was given back is told first: the base says that it was taken.
+    /// Stops the queue. First publishes the returned chains: the base declares them as taken.
     pub(super) fn stop(&mut self, table: &MemoryTable) {
         if let Some(mut queue) = self.queue.take() {
             if queue.publish(table) {

@@ -1,7 +1,7 @@
-//! What a frontend asks for, done: its memory mapped, its queues set up.
+//! Session of a backend: maps the frontend's memory and sets up its queues on request.
 //!
-//! Rules are of QEMU's `docs/interop/vhost-user.rst`. A request that cannot be done is told where the
-//! frontend asks for that (`REPLY_ACK`), and ends the connection otherwise.
+//! The rules are those of QEMU's `docs/interop/vhost-user.rst`. A failed request is reported if the
+//! frontend asked for a reply (`REPLY_ACK`), and ends the session otherwise.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -24,26 +24,27 @@ use crate::vhost_user::offload::{
 };
 use crate::virtqueue::{MemoryTable, Region, TableError};
 
-/// The state of a connection with a frontend.
+/// Session with a frontend.
 #[derive(Debug)]
 pub(super) struct Session {
     pairs: Vec<Arc<SharedPair>>,
     offers: u64,
     sealed: bool,
-    /// Bytes of memory that may be mapped.
+    /// Limit of mapped memory, in bytes.
     memory_max: u64,
-    /// Protocol features that were agreed on.
+    /// Negotiated protocol features.
     protocol: u64,
-    /// The memory table as it was told: a table changes by being made anew, of the same mappings.
+    /// Regions of the current memory table. To change it, a new table is built from the same
+    /// mappings.
     regions: Vec<(MemoryRegion, Region)>,
 }
 
-/// What a frontend gets to read.
+/// Reply to the frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Nothing,
     Word(u64),
-    /// Of a queue.
+    /// State of a queue.
     State(u8, u16),
 }
 
@@ -62,7 +63,7 @@ impl Reply {
     }
 }
 
-/// Why a request was not done.
+/// Reasons why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("features that were not offered")]
@@ -108,10 +109,10 @@ impl Session {
         PROTOCOL_MQ | PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS
     }
 
-    /// Does what a message asks for. Returns the reply.
+    /// Executes a request. Returns the reply.
     ///
     /// # Errors
-    /// [`Refusal`], which ends the connection.
+    /// [`Refusal`], which ends the session.
     pub(super) fn handle(&mut self, message: Message) -> Result<Reply, Refusal> {
         let Message { header, body, descriptors } = message;
         let request = Request::parse(header, &body, descriptors.len())?;
@@ -148,7 +149,7 @@ impl Session {
                 self.use_regions(regions)?;
             }
             Request::RemoveMemoryRegion(region) => {
-                // One at most: they do not overlap.
+                // At most one, since regions do not overlap.
                 let is_it = |(known, _): &(MemoryRegion, Region)| {
                     (known.guest, known.user, known.len) == (region.guest, region.user, region.len)
                 };
@@ -166,7 +167,7 @@ impl Session {
             | Request::SetVringEnable { index, .. } => {
                 return self.set_up_queue(index, request, files.pop());
             }
-            // Nothing is told by it.
+            // The backend never uses the error event.
             Request::SetVringError { .. } => {}
             Request::GetProtocolFeatures => return Ok(Reply::Word(Self::protocol_offers())),
             Request::SetProtocolFeatures(features) => {
@@ -183,7 +184,7 @@ impl Session {
         Ok(Reply::Nothing)
     }
 
-    /// Does what is asked of one queue.
+    /// Executes a request for one queue.
     fn set_up_queue(
         &self,
         index: u8,
@@ -191,7 +192,7 @@ impl Session {
         file: Option<PeerFd>,
     ) -> Result<Reply, Refusal> {
         let shared = self.pairs.get(usize::from(index / 2)).ok_or(Refusal::Queue(index))?;
-        // Queue 0 of a pair is for the driver to receive from, 1 for it to transmit to.
+        // The driver receives from queue 0 of a pair, and transmits to queue 1.
         let is_from_driver = index % 2 == 1;
         let event = event_of(file)?;
         let mut pair = shared.lock();
@@ -214,14 +215,15 @@ impl Session {
                 vring.base = base;
             }
             Request::GetVringBase { .. } => {
-                // "The back-end must [...] stop the ring": nothing touches it once this is answered.
+                // "The back-end must [...] stop the ring": nothing accesses the ring after the
+                // reply.
                 vring.stop(&table);
                 vring.forget_kick(&shared.watch);
                 return Ok(Reply::State(index, vring.base));
             }
             Request::SetVringKick { .. } => vring.set_kick(&shared.watch, event)?,
             Request::SetVringEnable { enabled, .. } => vring.is_enabled = enabled,
-            // `SetVringCall`, the last of those that come here.
+            // `SetVringCall`, the last request handled here.
             _ => vring.call = event,
         }
         pair.start();
@@ -238,8 +240,8 @@ impl Session {
                 pair.stop();
             }
             pair.features = features;
-            // "If VHOST_USER_F_PROTOCOL_FEATURES has not been negotiated, the ring starts directly in
-            // the enabled state."
+            // "If VHOST_USER_F_PROTOCOL_FEATURES has not been negotiated, the ring starts directly
+            // in the enabled state."
             if features & PROTOCOL_FEATURES == 0 {
                 pair.to_driver.is_enabled = true;
                 pair.from_driver.is_enabled = true;
@@ -250,7 +252,7 @@ impl Session {
         Ok(())
     }
 
-    /// Maps a region, and adds it to others, if it is as this session wants memory to be.
+    /// Maps a region and adds it to others, if it meets this session's conditions.
     fn add(
         &self,
         regions: &mut Vec<(MemoryRegion, Region)>,
@@ -264,7 +266,7 @@ impl Session {
             let counters = &mut first.lock().counters;
             counters.regions_refused += 1;
             let count = counters.regions_refused;
-            // A frontend can offer regions as often as it likes.
+            // A frontend can offer regions at any rate.
             if count.is_power_of_two() {
                 warn!(target: TRACE, count, %why, "refused a region of a frontend's memory");
             }
@@ -284,7 +286,8 @@ impl Session {
         if region.len > left {
             return Err(Refusal::TooMuch(self.memory_max));
         }
-        // Before anything else is asked: the frontend may serve the file system of another file.
+        // Check this first: calls on a file of a FUSE file system would wait for the frontend,
+        // which may serve it.
         if !is_memory(file) {
             return Err(Refusal::NoMemory);
         }
@@ -298,7 +301,7 @@ impl Session {
             debug!(target: TRACE, "a frontend's memory is not sealed: it can be taken away");
         }
         let numbers = [region.guest, region.user, region.len, region.offset];
-        // What begins within a page, or is to be read only, is mapped with what lies before it.
+        // A region that begins within a page, or is read-only, is mapped with the bytes before it.
         let region = Region::map(numbers, file)?;
         if region.mapped_bytes() > left {
             return Err(Refusal::TooMuch(self.memory_max));
@@ -306,8 +309,8 @@ impl Session {
         Ok(region)
     }
 
-    /// Takes the regions in place of those before. Queues go on where they lie then. After an error
-    /// what was taken before still is: a frontend that is told of the error goes on with that.
+    /// Replaces the regions. Queues continue at their place in the new regions. After an error the
+    /// earlier regions stay in use, because a frontend that gets the error continues with them.
     fn use_regions(&mut self, regions: Vec<(MemoryRegion, Region)>) -> Result<(), Refusal> {
         let mut table = MemoryTable::default();
         for (_, region) in &regions {
@@ -326,7 +329,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// The frontend is gone, and with it all that it has set up.
+    /// Drops all set-up of the frontend.
     fn drop(&mut self) {
         for shared in &self.pairs {
             let mut pair = shared.lock();
@@ -343,8 +346,9 @@ impl Drop for Session {
     }
 }
 
-/// An event of the frontend. What is no eventfd could make a write to it wait; so could the
-/// frontend, by clearing the flag set here and filling the event, and nothing can be done about that.
+/// Checks an event of the frontend. Writing to anything but an eventfd could wait. The frontend
+/// could still cause a wait by clearing the flag set here and filling the eventfd; nothing prevents
+/// that.
 fn event_of(file: Option<PeerFd>) -> Result<Option<PeerFd>, Refusal> {
     if let Some(file) = &file {
         if !is_event(file.as_fd()) {

@@ -1,7 +1,16 @@
-//! Published memory that the backend is told of, region by region, while the queues run.
+//! Regions of published memory announced to the backend, one by one, while the queues run.
 //!
-//! It is given files that it can map to be read and in no other way. A backend that maps all memory to be written
-//! refuses them, and then what is in them is copied.
+//! The backend gets files that it can map read-only only. A backend that maps all memory writable
+//! refuses them; their bytes are copied instead.
+//!
+//! 1. Publishing or withdrawing memory, in any thread, changes the publisher's generation. A
+//!    virtqueue pair refers to published memory only while its own generation is the publisher's
+//!    ([`Readable`]).
+//! 2. [`turn`](Announced::turn) removes withdrawn regions from all pairs and updates their
+//!    generation. Then it removes the regions from the backend, each after the backend has returned
+//!    all frames that refer to it.
+//! 3. `turn` announces new regions, as far as the backend has room. The pairs use a region after
+//!    the backend has accepted it ([`answer`](Announced::answer)).
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -17,30 +26,30 @@ use crate::peer::channel::{Channel, ChannelError};
 use crate::published::{Publisher, Region};
 use crate::vhost_user::message::{MemoryRegion, Request};
 
-/// What descriptors call the first byte of the first region: far behind the memory of the queues.
+/// Guest address of the first region: far behind the memory of the queues.
 const BASE: u64 = 1 << 40;
-/// Regions are so far apart, at least, and begin at multiples of it: a page.
+/// Alignment of regions, and least gap between two: a page.
 const GAP: u64 = 4096;
 
-/// What the backend was told.
+/// Regions announced to the backend.
 #[derive(Debug)]
 pub(super) struct Announced {
     publisher: Publisher,
-    /// The publisher's when it was looked at last.
+    /// Generation of the publisher at the last poll.
     generation: u64,
-    /// There may be regions that the backend was not told of.
+    /// True if there may be regions that are not announced yet.
     is_behind: bool,
     /// Regions that the backend has room for.
     slots: u64,
-    /// What the next region is called.
+    /// Guest address of the next region.
     next: u64,
-    /// Regions before this one were told.
+    /// Regions with a lower ID were announced.
     next_id: u64,
-    /// Those that the backend has not answered for.
+    /// Announced regions without the backend's answer, oldest first.
     asked: VecDeque<Told>,
-    /// Those that it has.
+    /// Regions that the backend accepted.
     taken: Vec<Told>,
-    /// Those that were withdrawn, and that it has.
+    /// Withdrawn regions that the backend still has mapped.
     leaving: VecDeque<Leaving>,
 }
 
@@ -53,16 +62,16 @@ struct Told {
 #[derive(Debug)]
 struct Leaving {
     region: MemoryRegion,
-    /// For each pair of queues how many frames had been sent that may refer to it.
+    /// For each queue pair the number of referring frames sent before the withdrawal.
     sent: Vec<u64>,
 }
 
-/// An answer that was not asked for.
+/// Error: an answer without a request.
 #[derive(Debug)]
 pub(super) struct Unasked;
 
 impl Announced {
-    /// Nothing is told as yet. The backend takes `slots` regions.
+    /// Creates an empty list. The backend has room for `slots` regions.
     pub(super) fn new(publisher: &Publisher, slots: u64) -> Self {
         Self {
             publisher: publisher.clone(),
@@ -77,16 +86,16 @@ impl Announced {
         }
     }
 
-    /// Whether the publisher has changed since it was looked at.
+    /// Returns true if the publisher has changed since the last poll.
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.publisher.generation() != self.generation
     }
 
-    /// Brings pairs and backend up to date, as far as the socket has room.
+    /// Updates queue pairs and backend, as far as the socket has room.
     ///
     /// # Errors
-    /// When the socket is of no use any more.
+    /// If the socket has failed.
     pub(super) fn turn(
         &mut self,
         channel: &Channel,
@@ -102,7 +111,7 @@ impl Announced {
         }
     }
 
-    /// Has the pairs refer no more to what is no more.
+    /// Makes all queue pairs stop using withdrawn regions.
     fn take_out(&mut self, pairs: &[Arc<SharedPair>]) {
         let Self { publisher, generation, taken, leaving, .. } = self;
         let (now, ids) = publisher
@@ -123,7 +132,7 @@ impl Announced {
         });
     }
 
-    /// Takes from the backend what was withdrawn and what no frame refers to that it has.
+    /// Removes from the backend all withdrawn regions that no outstanding frame refers to.
     fn let_go(&mut self, channel: &Channel, pairs: &[Arc<SharedPair>]) -> Result<(), ChannelError> {
         while let Some(leaving) = self.leaving.front() {
             let mut sent = leaving.sent.iter();
@@ -139,7 +148,7 @@ impl Announced {
         Ok(())
     }
 
-    /// Tells the backend of regions, as many as it has room for.
+    /// Announces regions to the backend, as many as it has room for.
     fn tell(&mut self, channel: &Channel) -> Result<(), ChannelError> {
         while self.is_behind {
             let count = self.asked.len() + self.taken.len() + self.leaving.len();
@@ -165,7 +174,7 @@ impl Announced {
         Ok(())
     }
 
-    /// The backend has answered for the region that was told first.
+    /// Handles the backend's answer for the oldest unanswered region.
     ///
     /// # Errors
     /// [`Unasked`].
@@ -180,7 +189,8 @@ impl Announced {
             Some(regions[at].clone())
         });
         if let Some(region) = region {
-            // If it is withdrawn now, the pairs are not current, and it is taken out before they are.
+            // If the region is withdrawn meanwhile, the queue pairs are outdated. They do not use
+            // it before the next `turn` has removed it.
             readable_of_all(pairs, |readable| readable.regions.insert(&region, told.region.guest));
             self.taken.push(told);
         } else {
@@ -191,10 +201,10 @@ impl Announced {
     }
 }
 
-/// What `each` says of the published memory of each pair.
+/// Calls `each` for the published memory of each queue pair. Returns the results.
 ///
-/// Not to be called while the publisher is looked at: a thread that has the lock of a pair may publish memory, or
-/// withdraw it, when a frame is handed to its program.
+/// Do not call this inside `Publisher::look`: a thread that holds the lock of a pair may publish or
+/// withdraw memory when the application gets a frame.
 fn readable_of_all<R>(
     pairs: &[Arc<SharedPair>],
     mut each: impl FnMut(&mut Readable) -> R,

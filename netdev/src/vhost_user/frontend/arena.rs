@@ -1,4 +1,4 @@
-//! The memory of a frontend that its backend has: where queues and buffers are in it.
+//! Memory of a frontend that its backend maps: layout of queues and buffers.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,30 +10,31 @@ use crate::vhost_user::FRAME_LEN_MAX;
 use crate::vhost_user::message::MemoryRegion;
 use crate::virtqueue::{MemoryTable, TABLE_ENTRY_LEN};
 
-/// Entries of a queue, each with a buffer for any frame.
+/// Entries of a queue. Each entry has a buffer for any frame.
 pub(super) const QUEUE_SIZE: u16 = 128;
-/// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than the Queue Size
-/// of the device", and the descriptor of a table of runs may count.
+/// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than
+/// the Queue Size of the device", and the descriptor of the run table may count.
 pub(super) const RUNS_MAX: usize = QUEUE_SIZE as usize - 1;
-/// Where in a buffer the bytes of a frame begin that has a table of its runs in front: in the same page as that,
-/// mostly.
+/// Offset of the frame's bytes in a buffer that begins with a table of runs. Mostly both are in the
+/// same page.
 pub(super) const WRITTEN_AT: usize = (RUNS_MAX * TABLE_ENTRY_LEN).next_multiple_of(64);
-/// Bytes from one buffer to the next: whole pages.
+/// Distance of two buffers: whole pages.
 pub(super) const SLOT_LEN: usize = (WRITTEN_AT + FRAME_LEN_MAX).next_multiple_of(4096);
-/// Bytes of what a queue's three parts are in, and where they begin.
+/// Length of the area of a queue's three parts, and their offsets.
 const RING_LEN: usize = 12_288;
 const AVAILABLE_AT: usize = 4096;
 const USED_AT: usize = 8192;
-/// Bytes of one queue, and of the two of a pair.
+/// Length of one queue, and of both queues of a pair.
 const QUEUE_LEN: usize = RING_LEN + QUEUE_SIZE as usize * SLOT_LEN;
 const PAIR_LEN: usize = 2 * QUEUE_LEN;
-/// Address of the memory's first byte, of both kinds. It says nothing of this process.
+/// Guest and user address of the memory's first byte. It is constant, so that it reveals no address
+/// of this process.
 const BASE: u64 = 0x1_0000_0000;
 const NAME: &CStr = c"urnic virtio-user";
 
 const _: () = assert!(QUEUE_SIZE as usize * 16 <= AVAILABLE_AT);
 
-/// Memory for several pairs, as it is shared with one backend.
+/// Memory of several queue pairs, shared with one backend.
 #[derive(Debug)]
 pub(super) struct Arena {
     pub(super) table: Arc<MemoryTable>,
@@ -42,7 +43,8 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Fresh memory: what an earlier backend still has mapped is of no use to it.
+    /// Creates new memory for each session. An earlier backend's mapping gives it no access to a
+    /// later session.
     pub(super) fn new(pairs: usize) -> io::Result<Self> {
         let len = pairs * PAIR_LEN;
         let file = sealed_memory(NAME, len)?;
@@ -52,14 +54,14 @@ impl Arena {
         Ok(Self { table: Arc::new(table), file, region })
     }
 
-    /// Addresses of the parts of a queue: descriptors, available, used.
+    /// Returns the addresses of a queue's parts: descriptors, available ring, used ring.
     pub(super) const fn parts(index: usize) -> [u64; 3] {
         let at = BASE + (index * QUEUE_LEN) as u64;
         [at, at + AVAILABLE_AT as u64, at + USED_AT as u64]
     }
 }
 
-/// Where a buffer of a queue is.
+/// Returns the address of a buffer.
 pub(super) const fn slot(index: usize, number: u16) -> u64 {
     BASE + (index * QUEUE_LEN + RING_LEN + number as usize * SLOT_LEN) as u64
 }

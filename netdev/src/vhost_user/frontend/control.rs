@@ -1,4 +1,4 @@
-//! The socket of a frontend: a backend is looked for, and listened to.
+//! Control socket of a frontend: finds a backend, and handles its messages.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,23 +14,23 @@ use crate::published::{Attached, Publisher};
 use crate::vhost_user::VhostUserConfig;
 use crate::{OpenError, TRACE};
 
-/// The socket of a frontend, and the backend at its other end.
+/// Control socket of a frontend, and its session with a backend.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Before the meeting: the end of a session needs no socket.
+    /// Dropped before the meeting: a session ends without the listening socket.
     session: Option<Session>,
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
     config: VhostUserConfig,
-    /// Whose memory the backend may read.
+    /// Publisher whose memory the backend may read.
     sharing: Option<(Publisher, Attached)>,
 }
 
 impl Control {
-    /// Of no backend as yet.
+    /// Creates the control socket, without a backend.
     ///
     /// # Errors
-    /// [`OpenError`], when the socket cannot be made.
+    /// [`OpenError`] if the socket cannot be created.
     pub(super) fn open(
         config: &VhostUserConfig,
         pairs: &[Arc<SharedPair>],
@@ -50,7 +50,7 @@ impl Control {
         self.meeting.be_stuck();
     }
 
-    /// Has the first device woken when a backend comes, unless none can be met now.
+    /// Wakes the first device when a backend connects, unless none can be accepted now.
     pub(super) fn watch_meeting(&self) -> io::Result<()> {
         self.pairs[0].watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
@@ -84,23 +84,23 @@ impl Control {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    /// Counts the backends that were not trusted.
+    /// Returns the number of refused backends.
     pub(super) const fn peers_refused(&self) -> u64 {
         self.meeting.refused()
     }
 
-    /// Whether there is published memory to tell of, or to take away.
+    /// Returns true if regions must be announced or withdrawn.
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_outdated)
     }
 
-    /// Takes what the backend has sent; looks for one if there is none.
+    /// Handles the backend's messages. Without a session, looks for a backend.
     pub(super) fn turn(&mut self) {
         let outcome = match &mut self.session {
             Some(session) => session.turn(),
             None => match self.connect() {
-                // There will be one.
+                // A backend may connect later.
                 Err(SessionError::Io(_)) => {
                     let _woken_later = self.watch_meeting();
                     return;
@@ -119,6 +119,6 @@ impl Control {
     }
 }
 
-/// How long a backend may take to agree when a frontend is opened: 5 s.
+/// Longest wait for the backend's agreement when a frontend is opened: 5 s.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

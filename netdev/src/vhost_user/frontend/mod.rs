@@ -1,4 +1,4 @@
-//! The frontend: the driver of a network device that another process is.
+//! Frontend: driver of a network device in another process.
 
 mod announced;
 mod arena;
@@ -29,64 +29,64 @@ use arena::QUEUE_SIZE;
 use control::Control;
 use pair::{Pair, Queues, SharedPair};
 
-/// One pair of queues of a frontend.
+/// One virtqueue pair of a frontend.
 ///
-/// The memory is a file of this device alone, sealed and made anew for each backend: a backend reads
-/// and writes what is in the queues, and nothing else of this process. Frames are copied once into
-/// it. Of received ones the heads are copied out, to where the backend cannot change them any more, and
-/// long payload is handed over where it is.
+/// The memory is a file of this device alone, sealed, and created anew for each backend: a backend
+/// can read and write the queues and their buffers, and nothing else of this process. Transmitted
+/// frames are copied into it once. Of received frames the heads are copied out, where the backend
+/// cannot change them, and long payload is handed over in place.
 ///
-/// One that [shares](Self::open_sharing) lets its backend read published memory, too, and never write it: payload
-/// that is in such memory is not copied to be sent.
-//
-// Those of two queues have no cache line in common.
+/// A frontend that [shares](Self::open_sharing) published memory lets its backend read, never
+/// write, that memory. Payload in published memory is not copied on transmission.
+// The alignment keeps two devices out of each other's cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct VirtioUser {
     shared: Arc<SharedPair>,
-    /// The socket; the device of the first pair looks after it for all.
+    /// Control socket. The device of the first pair serves it for all pairs.
     control: Option<Control>,
     capabilities: Capabilities,
     is_up: bool,
-    /// When the socket is looked at next.
+    /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// The backend was asked to tell, for the device is about to sleep.
+    /// True if the caller is about to sleep, and the backend was asked for an event.
     armed: Cell<bool>,
     distance: Distance,
     stage: Box<[u8]>,
-    /// Buffers of the frame that is being received: number, and what was written.
+    /// Buffers of the frame being received, and the written part of each.
     buffers: Vec<u16>,
     runs: Vec<Run>,
 }
 
 impl VirtioUser {
-    /// Makes a frontend of one pair of queues; see [`open_queues`](Self::open_queues).
+    /// Opens a frontend of one virtqueue pair; see [`open_queues`](Self::open_queues).
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(config: &VhostUserConfig) -> Result<Self, OpenError> {
         let mut queues = Self::open_queues(config, 1)?;
         Ok(queues.pop().expect("one was asked for"))
     }
 
-    /// Makes a frontend of several pairs of queues. Each may be used in a thread of its own; none is
-    /// of use when the first has gone. Unless it listens, the backend has to be there; should it go,
-    /// the device connects again when it is back.
+    /// Opens a frontend of several virtqueue pairs, each for a thread of its own. The first device
+    /// serves the control socket: dropping it stops all. A frontend that connects requires a
+    /// listening backend; if the backend closes, the device reconnects.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
         Self::open_with(config, queues, None)
     }
 
-    /// As [`open_queues`](Self::open_queues), of a program that lets the backend read all memory of `publisher`,
-    /// past every steering tag. Payload of at least 256 bytes in one run there is sent from where it is.
+    /// Opens a frontend as [`open_queues`](Self::open_queues) does, and lets the backend read all
+    /// memory of `publisher`, without regard to steering tags. Payload runs of at least 256 bytes
+    /// in published memory are sent by reference.
     ///
-    /// The backend has to be one that is given memory while it runs, and that maps it to be read only, as
-    /// [`VhostUser`](crate::vhost_user::VhostUser) does; what it does not map is copied.
+    /// The backend must accept memory regions while it runs, and must map them read-only, as
+    /// [`VhostUser`](crate::vhost_user::VhostUser) does. Regions that it does not map are copied.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open_sharing(
         config: &VhostUserConfig,
         queues: usize,
@@ -136,14 +136,14 @@ impl VirtioUser {
         device
     }
 
-    /// What the backend has brought about in this pair of queues.
+    /// Returns the counters of this virtqueue pair.
     #[must_use]
     pub fn counters(&self) -> RingCounters {
         let peers_refused = self.control.as_ref().map_or(0, Control::peers_refused);
         RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
-    /// Brings link and capabilities up to date.
+    /// Updates link state and capabilities.
     fn learn(&mut self) {
         let pair = self.shared.lock();
         self.is_up = pair.is_up();
@@ -153,13 +153,13 @@ impl VirtioUser {
         }
     }
 
-    /// Makes closes of all later peers' descriptors wait for ever.
+    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(super) fn be_stuck(&mut self) {
         self.control.as_mut().expect("the first device").be_stuck();
     }
 
-    /// Looks at the socket, when that is due or it has something.
+    /// Polls the socket if that is due or the socket is readable.
     fn look_at_control(&mut self, now_ns: u64) {
         let mut is_due = now_ns >= self.control_due_ns;
         if self.armed.replace(false) {
@@ -280,7 +280,7 @@ impl Device for VirtioUser {
         self.counters().refusals()
     }
 
-    /// Asks the backend to tell, since the caller is about to sleep.
+    /// Asks the backend for an event, since the caller is about to sleep.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         let pair = self.shared.lock();
         self.armed.set(true);

@@ -1,4 +1,4 @@
-//! A pair of queues in memory of this process that a backend has.
+//! Virtqueue pair in memory of this process that a backend maps.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ use crate::{TRACE, TxFrame};
 pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
 impl SharedPair {
-    /// Forgets the queues; their events are of no use any more.
+    /// Drops the queues, and stops waiting for their events.
     pub(super) fn stop(&self, pair: &mut Pair) {
         if let Some(queues) = pair.queues.take() {
             for queue in [&queues.to_driver, &queues.from_driver] {
@@ -30,12 +30,12 @@ impl SharedPair {
     }
 }
 
-/// A pair: its queues while a backend has them.
+/// Virtqueue pair; it has queues while a backend is connected.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     pub(super) queues: Option<Queues>,
     pub(super) counters: RingCounters,
-    /// The backend broke a queue: its session has to end.
+    /// True if the backend broke a queue: its session must end.
     pub(super) is_broken: bool,
 }
 
@@ -59,11 +59,11 @@ pub(super) struct Queues {
     pub(super) features: u64,
     pub(super) to_driver: Vring,
     pub(super) from_driver: Vring,
-    /// Buffers to transmit from that the backend does not have. The one that was given back first is
-    /// used first: what was given back last is in the cache of the backend's core, from where each line
-    /// has to be fetched before it is written to, at half the speed of the cache that both share.
+    /// Free transmit buffers, reused in the order of their return. The buffer returned last is
+    /// still in the cache of the backend's core, and a write would have to fetch each line from
+    /// there, at half the speed of the cache that both cores share.
     pub(super) free: VecDeque<u16>,
-    /// What is not copied to be sent, if memory is shared.
+    /// Published memory sent by reference, if memory is shared.
     pub(super) readable: Option<Readable>,
 }
 
@@ -88,13 +88,13 @@ impl Vring {
         Ok(Self { queue, kick: event()?, call: event()?, index, slots })
     }
 
-    /// The memory of a buffer.
+    /// Returns the memory of a buffer.
     #[inline]
     pub(super) fn slot(&self, number: u16) -> Run {
         self.slots[usize::from(number)]
     }
 
-    /// Lets the backend have the first `len` bytes of a buffer.
+    /// Offers the first `len` bytes of a buffer to the backend.
     #[inline]
     pub(super) fn offer(
         &mut self,
@@ -107,12 +107,12 @@ impl Vring {
         self.queue.offer(table, number, self.address(number), len, direction);
     }
 
-    /// What descriptors call the first byte of a buffer.
+    /// Returns the guest address of a buffer.
     const fn address(&self, number: u16) -> u64 {
         slot(self.index, number)
     }
 
-    /// Lets the backend have a frame that was written into a buffer.
+    /// Offers a frame that was written into a buffer to the backend.
     #[inline]
     fn offer_written(&mut self, table: &MemoryTable, number: u16, frame: Written) {
         let address = self.address(number);
@@ -124,7 +124,8 @@ impl Vring {
         self.queue.offer(table, number, address, len, Direction::ToDevice);
     }
 
-    /// Tells the backend of what was offered, if it wants to be told. Returns whether it did.
+    /// Makes the offered buffers visible, and notifies the backend if it asked for that. Returns
+    /// true if it was notified.
     #[inline]
     pub(super) fn publish(&mut self, table: &MemoryTable) -> bool {
         let wants = self.queue.publish(table);
@@ -136,7 +137,7 @@ impl Vring {
 }
 
 impl Queues {
-    /// The queues of the pair `index`, with all buffers to receive into offered.
+    /// Creates the queues of pair `index`, with all receive buffers offered.
     pub(super) fn new(
         arena: &Arena,
         watch: &Watch,
@@ -158,7 +159,7 @@ impl Queues {
         Ok(Self { table, features, to_driver, from_driver, free, readable })
     }
 
-    /// Takes back what the backend has sent.
+    /// Takes back the buffers of frames that the backend has sent.
     #[inline]
     pub(super) fn reap(&mut self) -> Result<(), QueueFault> {
         let queue = &mut self.from_driver.queue;
@@ -172,8 +173,9 @@ impl Queues {
         Ok(())
     }
 
-    /// Lets the backend have a frame in a free buffer, of which it reads long runs of published memory where they
-    /// are. Returns how many bytes that are; or `None`, and nothing is done, when the frame is to be copied as a whole.
+    /// Puts a frame into a free buffer, with long runs of published memory by reference. Returns
+    /// the number of bytes by reference. Returns `None`, and does nothing, if the frame must be
+    /// copied whole.
     #[inline]
     pub(super) fn put_referring(
         &mut self,
@@ -191,7 +193,8 @@ impl Queues {
         from_driver.offer_written(table, number, written);
         if written.referred > 0 {
             readable.give(number);
-            // The next is probably like this one, and its lines are in the cache of the backend's core.
+            // The next frame probably has the same layout. Prefetch its lines, which are in the
+            // cache of the backend's core.
             if let Some(next) = free.front() {
                 for part in written.parts() {
                     table.prefetch_to_write(from_driver.slot(*next).part(part.start, part.len()));
@@ -201,9 +204,9 @@ impl Queues {
         Some(written.referred)
     }
 
-    /// Takes the buffers of the next frame, which go to `buffers` and what was written of each to `runs`.
-    /// The bytes, with the header, if it is a frame; `None` when there is none. The buffers are to be
-    /// [offered again](Self::offer_again).
+    /// Takes the buffers of the next frame into `buffers`, and the written part of each into
+    /// `runs`. Returns the length with the header, or an inner `None` for an invalid frame; `None`
+    /// if there is no frame. The caller must [offer the buffers again](Self::offer_again).
     pub(super) fn take_buffers(
         &mut self,
         buffers: &mut Vec<u16>,
@@ -244,7 +247,7 @@ impl Queues {
         Ok(Some(Some(len).filter(|len| is_good && *len <= FRAME_LEN_MAX)))
     }
 
-    /// Lets the backend have buffers that were received.
+    /// Offers receive buffers to the backend again.
     pub(super) fn offer_again(&mut self, buffers: &[u16]) {
         let Self { table, to_driver, .. } = self;
         for number in buffers {

@@ -1,9 +1,9 @@
-//! Published memory that the backend reads where it is, as one pair of queues knows it.
+//! Published memory that the backend reads in place, as one virtqueue pair knows it.
 //!
-//! What a descriptor refers to is read after the call that made it, perhaps when the program has written over it, or
-//! has withdrawn it. Why nothing wrong comes of that is said in `shm/outbox.rs`, whose ring does the same; here
-//! memory that was withdrawn is taken from the backend when the frames are back that refer to it, in whatever
-//! order it gives them back.
+//! The backend reads the bytes after the transmit call, perhaps after the application has
+//! overwritten or withdrawn them. The head of `shm/outbox.rs`, whose ring does the same, explains
+//! why this is safe. Here a withdrawn region is removed from the backend when it has returned all
+//! frames that refer to the region, in any order.
 
 use crate::Fragment;
 use crate::published::Publisher;
@@ -13,18 +13,19 @@ use crate::vhost_user::frontend::arena::QUEUE_SIZE;
 #[derive(Debug)]
 pub(super) struct Readable {
     publisher: Publisher,
-    /// The publisher's when `regions` was made.
+    /// Generation of the publisher that `regions` reflects.
     generation: u64,
-    /// By the addresses that descriptors call their first bytes.
+    /// Regions, by the guest addresses of their first bytes.
     pub(super) regions: Lookup<u64>,
-    /// For each buffer that the backend has and that refers to memory, its number among all such; zero for others.
+    /// For each buffer at the backend that refers to memory, its sequence number among all such;
+    /// zero for other buffers.
     referring: [u64; QUEUE_SIZE as usize],
-    /// Frames sent that referred to memory.
+    /// Sent frames that refer to memory.
     sent: u64,
 }
 
 impl Readable {
-    /// Of nothing as yet.
+    /// Creates an empty set.
     pub(super) fn new(publisher: &Publisher) -> Self {
         Self {
             publisher: publisher.clone(),
@@ -35,44 +36,44 @@ impl Readable {
         }
     }
 
-    /// Whether the regions are those that there are. If not, one of them may be no more, and its addresses those of
-    /// other memory.
+    /// Returns true if the regions are up to date. Otherwise a region may have been withdrawn, and
+    /// its addresses reused for other memory.
     #[inline]
     pub(super) fn is_current(&self) -> bool {
         self.publisher.generation() == self.generation
     }
 
-    /// The regions are those of a generation.
+    /// Marks the regions as those of a generation.
     pub(super) const fn set_current(&mut self, generation: u64) {
         self.generation = generation;
     }
 
-    /// What descriptors call the first byte of a fragment, if the backend reads it where it is. Only while the
-    /// regions [are current](Self::is_current).
+    /// Returns the guest address of a fragment, if the backend reads it in place. Call only while
+    /// the regions [are current](Self::is_current).
     #[inline]
     pub(super) fn find(&mut self, fragment: Fragment<'_>) -> Option<u64> {
         self.regions.find(fragment).map(|(start, into)| start + into)
     }
 
-    /// The backend is given a buffer that refers to memory.
+    /// Records that the backend gets a buffer that refers to memory.
     #[inline]
     pub(super) fn give(&mut self, number: u16) {
         self.sent += 1;
         self.referring[usize::from(number)] = self.sent;
     }
 
-    /// A buffer is back.
+    /// Records that a buffer was returned.
     #[inline]
     pub(super) fn take_back(&mut self, number: u16) {
         self.referring[usize::from(number)] = 0;
     }
 
-    /// Frames sent that referred to memory.
+    /// Returns the number of sent frames that refer to memory.
     pub(super) const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Whether one of the first `sent` such frames is not back.
+    /// Returns true if one of the first `sent` such frames was not returned.
     pub(super) fn is_out(&self, sent: u64) -> bool {
         self.referring.iter().any(|number| (1..=sent).contains(number))
     }
@@ -95,7 +96,7 @@ mod tests {
             readable.take_back(number);
             assert_eq!(readable.is_out(sent), is_out, "{number}");
         }
-        // The same buffer again, with what is read now.
+        // The same buffer again, with memory that the backend reads now.
         readable.give(0);
         assert!(!readable.is_out(sent) && readable.is_out(readable.sent()));
     }

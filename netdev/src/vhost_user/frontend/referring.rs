@@ -1,4 +1,4 @@
-//! Frames out, of which long runs of published memory stay where they are: the other way of
+//! Writes transmitted frames with long runs of published memory by reference; the alternative to
 //! [`outbound`](crate::vhost_user::outbound).
 
 use std::ops::Range;
@@ -10,39 +10,39 @@ use crate::frame::Digester;
 use crate::virtqueue::{MemoryTable, Run, TABLE_ENTRY_LEN, table_entry};
 use crate::{Fragment, TxFrame};
 
-/// Bytes of a fragment from which on it is referred to: a shorter one takes less time to copy than its
-/// reader takes to fetch a descriptor and the lines of one more place.
+/// Shortest fragment that is sent by reference. Copying a shorter one takes less time than the
+/// reader needs to fetch a descriptor and the cache lines of one more place.
 const REFERRED_LEN_MIN: usize = 256;
 
-/// Whether a frame has anything that could be referred to.
+/// Returns true if a frame has a fragment long enough to be sent by reference.
 #[inline]
 pub(super) fn has_long_run(frame: &TxFrame<'_>) -> bool {
     frame.payload.iter().any(|fragment| fragment.len() >= REFERRED_LEN_MIN)
 }
 
-/// What was written of a frame.
+/// Result of writing a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
-    /// Entries of the table in front of the buffer.
+    /// Entries of the table at the front of the buffer.
     pub(super) entries: usize,
-    /// Bytes that were copied, at [`WRITTEN_AT`].
+    /// Bytes copied, at [`WRITTEN_AT`].
     pub(super) copied: usize,
-    /// Bytes that the backend reads where they are.
+    /// Bytes that the backend reads in place.
     pub(super) referred: usize,
 }
 
 impl Written {
-    /// What of the buffer was written.
+    /// Returns the written parts of the buffer.
     pub(super) const fn parts(&self) -> [Range<usize>; 2] {
         [0..self.entries * TABLE_ENTRY_LEN, WRITTEN_AT..WRITTEN_AT + self.copied]
     }
 }
 
-/// Writes `header` and a frame into `buffer`, which descriptors call `address`: what is copied of it, and a table of
-/// where all of it is.
+/// Writes `header` and a frame into `buffer`, whose guest address is `address`: the copied bytes,
+/// and a table of all runs.
 ///
 /// # Panics
-/// When the frame is longer than any.
+/// If the frame exceeds the longest frame.
 #[inline]
 pub(super) fn write(
     header: &[u8],
@@ -66,17 +66,18 @@ struct Writer<'a> {
     buffer: Run,
     address: u64,
     readable: &'a mut Readable,
-    /// The run that the next bytes may prolong: its address and length. A frame begins with what is copied.
+    /// Open run, which adjacent bytes extend: its address and length. A frame begins with copied
+    /// bytes.
     open: (u64, u32),
     written: Written,
 }
 
 impl Writer<'_> {
-    /// Where a fragment is referred to. Behind the run that it is, there is always room for one more, of all that
-    /// follows, copied.
+    /// Returns the guest address of a fragment to refer to. Always leaves room for one more run,
+    /// with all that follows copied.
     #[inline]
     fn find(&mut self, fragment: Fragment<'_>) -> Option<u64> {
-        // The run that is open has no entry yet.
+        // The open run has no entry yet.
         let refers = fragment.len() >= REFERRED_LEN_MIN && self.written.entries + 3 <= RUNS_MAX;
         refers.then(|| self.readable.find(fragment)).flatten()
     }
@@ -84,7 +85,7 @@ impl Writer<'_> {
     #[inline]
     fn push(&mut self, address: u64, len: usize) {
         let len = u32::try_from(len).expect("no more than a frame");
-        // Regions are apart, so that two are never taken for one.
+        // Regions have gaps between them, so runs of two regions are never merged.
         if self.open.0 + u64::from(self.open.1) == address {
             self.open.1 += len;
         } else if len > 0 {
@@ -93,7 +94,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the entry of the run that is open.
+    /// Writes the entry of the open run.
     #[inline]
     fn close(&mut self, has_next: bool) {
         let Written { entries, .. } = &mut self.written;
@@ -103,7 +104,7 @@ impl Writer<'_> {
         self.table.copy_in(place, &table_entry(self.open.0, self.open.1, next));
     }
 
-    /// The place in the buffer for the next `len` bytes that are copied.
+    /// Allocates space in the buffer for the next `len` copied bytes.
     #[inline]
     fn place(&mut self, len: usize) -> Run {
         let at = WRITTEN_AT + self.written.copied;

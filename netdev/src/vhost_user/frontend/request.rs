@@ -1,4 +1,4 @@
-//! Requests to the backend, on their way.
+//! Sending of requests to the backend.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +9,7 @@ use crate::vhost_user::message::Request;
 /// Sends a request, with its descriptors.
 ///
 /// # Errors
-/// [`ChannelError`]; nothing is sent when the socket [is full](ChannelError::is_full).
+/// [`ChannelError`]; nothing is sent if the socket [is full](ChannelError::is_full).
 pub(super) fn send(
     channel: &Channel,
     request: &Request,

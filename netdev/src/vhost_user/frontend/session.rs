@@ -1,4 +1,11 @@
-//! The frontend's part of the protocol: features are agreed on, memory and queues handed over.
+//! Session of a frontend with a backend: negotiates features, hands over memory and queues.
+//!
+//! The session sends one question at a time and waits for the answer ([`Awaits`]):
+//!
+//! 1. features; then protocol features, if the backend has any; then the number of queues;
+//! 2. the number of memory regions that the backend accepts, if memory is shared;
+//! 3. the memory table, with a reply if the backend supports `REPLY_ACK`. The queues follow without
+//!    waiting for the reply.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +27,7 @@ use crate::vhost_user::offload::{
     self, EVENT_INDEX, INDIRECT, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
 };
 
-/// A connection with a backend.
+/// Session with a backend.
 #[derive(Debug)]
 pub(super) struct Session {
     channel: Channel,
@@ -28,28 +35,28 @@ pub(super) struct Session {
     wants: u64,
     features: u64,
     protocol: u64,
-    /// Whose memory the backend reads where it is.
+    /// Publisher whose memory the backend reads in place.
     publisher: Option<Publisher>,
-    /// What it was told of that, once it runs.
+    /// Regions announced to the backend; set before the queues start.
     announced: Option<Announced>,
     awaits: Awaits,
 }
 
-/// What the backend is to say next.
+/// The answer that the backend must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     Features,
     ProtocolFeatures,
     QueueCount,
-    /// How many regions of memory it takes.
+    /// Number of memory regions that the backend accepts.
     SlotCount,
-    /// That it has the memory.
+    /// Acknowledgement of the memory.
     Memory,
-    /// Nothing, but for published memory: it runs.
+    /// Only answers for published memory: the queues run.
     Nothing,
 }
 
-/// Why the connection ends.
+/// Reasons why the session ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error(transparent)]
@@ -79,7 +86,7 @@ impl SessionError {
         }
     }
 
-    /// What to do, if nothing has been agreed on.
+    /// Returns the remedy, if nothing was negotiated.
     pub(super) const fn remedy(&self) -> &'static str {
         match self {
             Self::Queues(_) => "ask for no more, by queues=N",
@@ -91,7 +98,7 @@ impl SessionError {
 }
 
 impl Session {
-    /// Begins with the question for features.
+    /// Sends the request for features.
     pub(super) fn begin(
         channel: Channel,
         pairs: &[Arc<SharedPair>],
@@ -122,12 +129,12 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether frames may flow.
+    /// Returns true if frames may flow.
     pub(super) fn is_running(&self) -> bool {
         self.awaits == Awaits::Nothing
     }
 
-    /// Takes what the backend has said.
+    /// Handles the backend's messages.
     pub(super) fn turn(&mut self) -> Result<(), SessionError> {
         if self.pairs.iter().any(|pair| pair.lock().is_broken) {
             return Err(SessionError::Broken);
@@ -141,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Whether memory was published or withdrawn since the last turn.
+    /// Returns true if memory was published or withdrawn since the last turn.
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.announced.as_ref().is_some_and(Announced::is_outdated)
@@ -185,7 +192,7 @@ impl Session {
                 self.count_slots()
             }
             Awaits::SlotCount => {
-                // One is of the queues.
+                // One slot is taken by the memory of the queues.
                 let slots = word.saturating_sub(1);
                 self.announced =
                     self.publisher.as_ref().map(|publisher| Announced::new(publisher, slots));
@@ -203,7 +210,8 @@ impl Session {
         }
     }
 
-    /// Asks how much memory the backend can be told of, if it is to read any in place.
+    /// Asks for the number of memory regions that the backend accepts, if it must read memory in
+    /// place.
     fn count_slots(&mut self) -> Result<(), SessionError> {
         if self.publisher.is_none() {
             return self.agree();
@@ -300,7 +308,7 @@ impl Drop for Session {
 }
 
 impl Awaits {
-    /// The request that is to be answered.
+    /// Returns the request whose answer is due.
     fn request(self) -> u32 {
         let request = match self {
             Self::Features => Request::GetFeatures,
