@@ -1,13 +1,13 @@
 //! Reader of capture files: pcap and pcapng.
 //!
-//! Owns the file's position and gives out its frames one by one, each with its link type, so that
-//! [`CapturedFrame::ip_packet`] finds the IP datagram whatever the capture was taken on. Promises
-//! that no file whatsoever makes it panic, hang or allocate more than [`FRAME_LEN_MAX`] bytes at
-//! once: lengths in the file are checked before they are believed.
+//! Owns the file's position and returns its frames one by one, each with its link type, so that
+//! [`CapturedFrame::ip_packet`] finds the IP datagram behind any link header. No file makes it
+//! panic, hang or allocate more than [`FRAME_LEN_MAX`] bytes at once: lengths in the file are
+//! checked before they are used.
 //!
 //! The formats are parsed here and not by `pcap-file`, which this package writes with. Version 2.0
-//! of that crate takes every pcapng timestamp for nanoseconds, ignoring `if_tsresol`; hands out
-//! the padding of simple packets as data; refuses frames longer than the snap length, which every
+//! of that crate takes every pcapng timestamp for nanoseconds, ignoring `if_tsresol`; returns the
+//! padding of simple packets as data; refuses frames longer than the snap length, which every
 //! truncating capture has, and options without an end mark, which the format allows; and rejects a
 //! whole file for a malformed option of a kind that does not matter here.
 
@@ -28,53 +28,54 @@ use source::Source;
 /// A frame of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedFrame {
-    /// Its number in the file, from 1, as other tools count.
+    /// Number in the file, from 1, as in other tools.
     pub number: u64,
-    /// When it was captured, in nanoseconds since the capture's epoch (1970 for real captures).
-    /// Zero when the file does not say.
+    /// Time of capture, in nanoseconds since the capture's epoch (1970 for real captures). Zero if
+    /// the file has no timestamp.
     pub timestamp_ns: u64,
-    /// What its bytes begin with.
+    /// Link type: the header at which its bytes begin.
     pub link: LinkType,
-    /// Which interface of its section it was captured on, from 0; 0 where the format knows of one only.
+    /// Interface of its section, from 0; 0 if the format has only one.
     pub interface: u32,
-    /// Bytes it had on the link; more than `bytes` holds when the capture was truncating.
+    /// Length on the link, in bytes; more than the length of `bytes` if the capture truncated the
+    /// frame.
     pub original_len: usize,
-    /// Its captured bytes.
+    /// Captured bytes.
     pub bytes: Vec<u8>,
 }
 
 impl CapturedFrame {
-    /// The IP datagram in the frame, behind the link header and VLAN tags and without padding;
-    /// `None` when the frame carries something else.
+    /// Returns the IP datagram in the frame, behind the link header and VLAN tags and without
+    /// padding; `None` if the frame carries something else.
     ///
-    /// A datagram of which not everything was captured is returned as far as it goes.
+    /// A datagram that was not captured whole is returned as far as it was captured.
     ///
     /// # Errors
-    /// When the frame ends inside its link header.
+    /// If the frame ends inside its link header.
     pub fn ip_packet(&self) -> Result<Option<&[u8]>, LinkError> {
         self.link.ip_packet(&self.bytes)
     }
 }
 
-/// Why a capture cannot be read, or not further.
+/// Reasons why a capture cannot be read (further).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
     /// Reading failed.
     #[error("reading the capture failed")]
     Io(#[from] std::io::Error),
-    /// There is nothing to read.
+    /// The file is empty.
     #[error("the capture is empty")]
     Empty,
-    /// This is no capture, or one of a format that is not known here.
+    /// The file is no capture, or one of an unknown format.
     #[error("neither pcap nor pcapng: {}", foreign::begins(*magic, *known))]
     UnknownFormat {
         /// The first four bytes, as a big-endian number.
         magic: u32,
-        /// The format that begins like this, where one is known.
+        /// The format that begins with these bytes, if it is known.
         known: Option<ForeignFormat>,
     },
-    /// The format's version is not known here.
+    /// Unknown version of the format.
     #[error("capture format version {major}.{minor} is not supported")]
     UnsupportedVersion {
         /// Major version.
@@ -82,8 +83,8 @@ pub enum CaptureError {
         /// Minor version.
         minor: u16,
     },
-    /// All frames begin with a header that is not known here. Frames of one interface of several are
-    /// returned all the same, with [`LinkType::Other`].
+    /// All frames begin with an unknown header. If only one of several interfaces has one, its
+    /// frames are returned with [`LinkType::Other`].
     #[error("frame {frame}: link type {} is not supported", link_name(*number))]
     UnsupportedLink {
         /// The link type's number (`LINKTYPE_` value) in the file.
@@ -91,7 +92,7 @@ pub enum CaptureError {
         /// Number of the first frame that has it.
         frame: u64,
     },
-    /// The file ends inside something. All whole frames have been returned.
+    /// The file is truncated. All whole frames have been returned.
     #[error("the capture is cut off at octet {offset}, before frame {frame} is whole")]
     Truncated {
         /// Number of the first frame that is not whole.
@@ -99,27 +100,27 @@ pub enum CaptureError {
         /// Length of the file.
         offset: u64,
     },
-    /// A frame claims to be longer than any frame is; more likely the file is damaged.
+    /// A frame claims to be longer than any frame; more likely the file is damaged.
     #[error("frame {frame} claims {len} octets, more than {FRAME_LEN_MAX}")]
     FrameTooLong {
-        /// The frame's number.
+        /// Number of the frame.
         frame: u64,
-        /// Bytes that it claims.
+        /// Claimed length, in bytes.
         len: u32,
     },
     /// The file contradicts itself or its format.
     #[error("damaged capture: {what}, before octet {offset}, at frame {frame}")]
     Malformed {
-        /// Number of the frame that comes next or is concerned.
+        /// Number of the next frame, or of the affected one.
         frame: u64,
-        /// How far the file was read.
+        /// Position in the file.
         offset: u64,
-        /// What is wrong.
+        /// The contradiction.
         what: &'static str,
     },
 }
 
-/// Reads the frames of a capture file, in order.
+/// Reader of the frames of a capture file, in order.
 ///
 /// An iterator over `Result<CapturedFrame, CaptureError>`; the first error is the last item.
 #[derive(Debug)]
@@ -139,8 +140,8 @@ impl<R: Read> CaptureReader<R> {
     /// Recognises the format and reads the file's header. Reading is buffered here.
     ///
     /// # Errors
-    /// When the file cannot be read, is empty, is no capture, or has a link type or version that
-    /// is not supported; see [`CaptureError`].
+    /// If the file cannot be read, is empty, is no capture, or has an unsupported link type or
+    /// version; see [`CaptureError`].
     pub fn open(file: R) -> Result<Self, CaptureError> {
         let mut source = Source::new(file);
         if source.is_at_end()? {
@@ -156,7 +157,7 @@ impl<R: Read> CaptureReader<R> {
 }
 
 impl<R: Read> CaptureReader<R> {
-    /// Gives a frame back that is not needed any more: its memory is used for the next one.
+    /// Recycles a frame: its memory is used for the next one.
     pub fn recycle(&mut self, frame: CapturedFrame) {
         self.source.recycle(frame.bytes);
     }

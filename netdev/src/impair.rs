@@ -1,9 +1,9 @@
-//! Middleware that makes a good link bad: loss, bursts, outages, reordering, duplicates, bit errors,
-//! a bottleneck with its queue, delay and jitter, and segments cut or merged on the way.
+//! Middleware that impairs a link: loss, bursts, outages, reordering, duplicates, bit errors, a
+//! bottleneck with its queue, delay and jitter, and segments cut or merged on the way.
 //!
-//! It impairs frames transmitted through it and passes received frames on untouched; wrap both
-//! ends of a pair to impair both directions. Every decision comes from a seed: the same frames at
-//! the same times meet the same fate.
+//! It impairs transmitted frames, and passes received frames unchanged; wrap both ends of a pair to
+//! impair both directions. All randomness comes from a seed: equal frames at equal times are
+//! impaired equally.
 
 mod config;
 mod dice;
@@ -21,22 +21,21 @@ use crate::{
     checksum, segment,
 };
 
-/// A device that impairs what is transmitted through it; see the [module](self).
+/// Device that impairs the frames transmitted through it; see the [module](self).
 ///
-/// An ordinary frame goes through, in this order: merging with its predecessor, cutting into
-/// pieces, and then for each piece loss, bit errors, the bottleneck, duplication, and delay or
-/// reordering. A
+/// An ordinary frame passes, in this order: merging with its predecessor, cutting into pieces, and
+/// then for each piece loss, bit errors, the bottleneck, duplication, and delay or reordering. A
 /// super-frame is never merged, cut or corrupted.
 ///
-/// While bit errors, cutting, merging or the loss of acknowledgments are configured at construction, the device offers neither
-/// super-frames nor checksum offload, so that frames carry real checksums and arrive
-/// [`Unverified`](crate::RxChecksum::Unverified); a partial checksum that comes anyway is
-/// completed first.
+/// If bit errors, cutting, merging or the loss of acknowledgments are configured at construction,
+/// the device offers neither super-frames nor checksum offload. Frames then carry real checksums
+/// and arrive [`Unverified`](crate::RxChecksum::Unverified). A partial checksum that arrives anyway
+/// is completed first.
 ///
-/// Delayed frames move on when a method is called with a later `now_ns`, and
-/// [`next_arrival_ns`](Device::next_arrival_ns) counts them in: it is the earlier of the inner
-/// device's next arrival and the next release of a frame held here. A driver under a virtual clock
-/// that advances to the earliest of all its devices therefore never waits for nothing.
+/// Delayed frames are released when a method is called with a later `now_ns`.
+/// [`next_arrival_ns`](Device::next_arrival_ns) is the earlier of the inner device's next arrival
+/// and the next release of a frame held here. A driver under a virtual clock therefore finds
+/// something to do whenever it advances to the earliest of all its devices.
 #[derive(Debug)]
 pub struct Impair<D> {
     inner: D,
@@ -44,11 +43,11 @@ pub struct Impair<D> {
     counters: ImpairCounters,
     dice: Dice,
     hold: Hold,
-    /// A segment that the next frame may be merged into; passed on by `flush` at the latest.
+    /// Segment that the next frame may be merged into; sent by `flush` at the latest.
     pending: Option<Vec<u8>>,
     /// Recycled frame buffers.
     pool: Vec<Vec<u8>>,
-    /// Whether capabilities leave out super-frames and checksum offload; constant.
+    /// True if the capabilities leave out super-frames and checksum offload; constant.
     offloads_hidden: bool,
 }
 
@@ -68,22 +67,22 @@ impl<D: Device> Impair<D> {
         }
     }
 
-    /// The wrapped device.
+    /// Returns the wrapped device.
     pub const fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The wrapped device. What is transmitted through it directly is not impaired.
+    /// Returns the wrapped device. Frames transmitted through it directly are not impaired.
     pub const fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
 
-    /// What has been done so far.
+    /// Returns the counters.
     pub const fn counters(&self) -> &ImpairCounters {
         &self.counters
     }
 
-    /// The configuration in force.
+    /// Returns the current configuration.
     pub const fn config(&self) -> &ImpairConfig {
         &self.config
     }
@@ -94,7 +93,7 @@ impl<D: Device> Impair<D> {
         self.config = config;
     }
 
-    /// Merges, then cuts, an ordinary frame as configured, and conveys what results.
+    /// Merges, then cuts, an ordinary frame as configured, and conveys the result.
     fn rewrite(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let mut bytes = self.gather(frame);
         if let TxChecksum::Partial { start, offset } = frame.checksum {
@@ -125,14 +124,14 @@ impl<D: Device> Impair<D> {
         }
     }
 
-    /// Passes on the segment that was waiting for another to be merged with.
+    /// Conveys the segment that was waiting for another to be merged with.
     fn convey_pending(&mut self, now_ns: u64) {
         if let Some(pending) = self.pending.take() {
             self.cut(now_ns, pending).unwrap_or_else(|_| self.counters.dropped += 1);
         }
     }
 
-    /// Cuts a segment into pieces, perhaps, and conveys them.
+    /// Conveys a segment, perhaps cut into pieces.
     fn cut(&mut self, now_ns: u64, bytes: Vec<u8>) -> Result<(), TransmitError> {
         let mut result = Ok(());
         let cut = self.dice.resegment.chance(self.config.resegment);
@@ -146,7 +145,7 @@ impl<D: Device> Impair<D> {
                 let mut piece = self.pool.pop().unwrap_or_default();
                 for range in cuts.pieces() {
                     segment::piece(&bytes, &layout, range, 0, &mut piece);
-                    // Half of a frame cannot be refused: a piece without room is a loss.
+                    // A part of a frame cannot be refused: a piece without room is lost.
                     self.convey(now_ns, &TxFrame::whole(&piece))
                         .unwrap_or_else(|_| self.counters.dropped += 1);
                 }
@@ -189,7 +188,7 @@ impl<D: Device> Impair<D> {
         result
     }
 
-    /// Whether the path does not take a datagram as long as the frame's.
+    /// Returns true if the frame's datagram exceeds the path MTU.
     fn is_too_long(&self, frame: &TxFrame<'_>) -> bool {
         let Some(path_mtu) = self.config.path_mtu else { return false };
         let medium = self.inner.capabilities().medium;
@@ -201,9 +200,9 @@ impl<D: Device> Impair<D> {
         datagram_len > path_mtu
     }
 
-    /// Whether the frame only acknowledges and the dice say that it gets lost.
+    /// Returns true if the frame only acknowledges and the dice decide that it is lost.
     fn loses_ack(&mut self, frame: &TxFrame<'_>) -> bool {
-        // A frame with its payload apart has some.
+        // A frame with a separate payload carries data.
         self.config.ack_loss > 0.0
             && frame.payload.iter().all(|fragment| fragment.is_empty())
             && segment::is_pure_ack(frame.head, self.inner.capabilities().medium)
@@ -227,7 +226,7 @@ impl<D: Device> Impair<D> {
             Release::At(_) | Release::Late(_) => {}
         }
         if self.hold.len() >= self.config.held_max {
-            // The tail of a full queue drops, as in any switch.
+            // A full queue drops its tail, as in a switch.
             self.counters.dropped += 1;
             return Ok(());
         }
@@ -238,7 +237,7 @@ impl<D: Device> Impair<D> {
         Ok(())
     }
 
-    /// Passes on held frames whose time has come, or which enough others have overtaken.
+    /// Hands on held frames whose time has come, or which enough others have overtaken.
     fn release(&mut self, now_ns: u64) {
         while let Some((held, late_ns)) = self.hold.take_due(now_ns) {
             self.counters.late += u64::from(late_ns > LATE_NS);
@@ -259,7 +258,7 @@ impl<D: Device> Impair<D> {
         }
     }
 
-    /// The whole frame in a recycled buffer.
+    /// Returns the whole frame in a recycled buffer.
     fn gather(&mut self, frame: &TxFrame<'_>) -> Vec<u8> {
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.resize(frame.len(), 0);
@@ -290,7 +289,7 @@ impl<D: Device> Device for Impair<D> {
     }
 
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        // A frame that would be refused is refused, whatever the dice would say.
+        // A frame that the device would refuse is refused before the dice decide.
         if !self.inner.link_up() {
             return Err(TransmitError::LinkDown);
         }

@@ -1,8 +1,8 @@
-//! Middleware that brings frames for the interface's own link address back to it.
+//! Middleware that returns frames for the interface's own link address to it.
 //!
-//! No link does: a switch does not send a frame back to the port it came from, and a TAP interface or
-//! a packet socket hands it to the other end. Two programs of one host, or two ends in one program,
-//! could not connect by the address of their interface.
+//! Links do not: a switch does not send a frame back to the port that it came from, and a TAP
+//! interface or packet socket hands it to the other end. Without this middleware two processes of
+//! one host, or two endpoints in one process, could not connect by the address of their interface.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -12,17 +12,17 @@ use crate::{
     Capabilities, Device, Medium, Refusals, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
 };
 
-/// Bytes of frames that wait to be received, at most. One that finds no room is refused as by a full
-/// device, and offered again.
+/// Most bytes of frames that wait to be received. A frame without room is refused with `Full`, as
+/// by a full device.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Allocations that are kept for later frames.
+/// Most allocations kept for later frames.
 const SPARE_MAX: usize = 64;
 
-/// A device whose frames to its own link address are received by itself.
+/// Device that receives the frames that it sends to its own link address.
 #[derive(Debug)]
 pub struct Loopback<D> {
     inner: D,
-    /// `None` on devices without link addresses.
+    /// `None` for devices without link addresses.
     mac: Option<[u8; 6]>,
     waiting: VecDeque<Own>,
     waiting_bytes: usize,
@@ -55,7 +55,8 @@ impl<D: Device> Loopback<D> {
         octets.resize(frame.len(), 0);
         frame.gather(&mut octets);
         self.waiting_bytes += octets.len();
-        // What has never left memory needs no checksum to be right; one that is there may be looked at.
+        // Bytes that never left memory need no checksum. A complete checksum is left to the
+        // receiver.
         let checksum = match frame.checksum {
             TxChecksum::Partial { .. } => RxChecksum::Valid,
             TxChecksum::Complete => RxChecksum::Unverified,
@@ -96,7 +97,7 @@ impl<D: Device> Device for Loopback<D> {
             return self.take(frame);
         }
         if asks_for_itself(frame.head) {
-            // One that finds no room is asked again.
+            // The sender repeats a request that was lost.
             let _lost = self.take(frame);
         }
         self.inner.transmit(now_ns, frame)
@@ -131,7 +132,8 @@ impl<D: Device> Device for Loopback<D> {
     }
 }
 
-/// Whether the frame is an ARP request (RFC 826) of a host for its own address: no other answers it.
+/// Returns true if the frame is an ARP request (RFC 826) for the sender's own address, which no
+/// other host answers.
 fn asks_for_itself(head: &[u8]) -> bool {
     let untagged = match head.get(12..14) {
         Some([0x81, 0x00]) => head.get(16..),

@@ -1,13 +1,12 @@
-//! A linked pair of devices in memory, under a clock that the callers give.
+//! Linked pair of devices in memory, under the callers' clock.
 //!
-//! Owns the wire between its two ends: per direction a bounded queue of frames, each with the time
-//! at which it arrives. Promises that frames arrive whole, in order and unchanged, after
-//! `serialisation + latency`. The two ends may live on two threads.
+//! Owns the wire between its two ends: for each direction a bounded queue of frames with their
+//! arrival times. Frames arrive whole, in order and unchanged, after `serialisation + latency`. The
+//! two ends may be used by two threads.
 //!
-//! Frames travel in recycled buffers. A direction allocates them as the queue grows, at most
-//! [`LinkConfig::queue_frames`] of them, and none afterwards; gathering a frame into its buffer is
-//! the only copy. The buffer bound *is* the queue bound: a frame occupies its buffer until the
-//! receiver has given it back.
+//! Frames are stored in recycled buffers. A direction allocates them as the queue grows, at most
+//! [`LinkConfig::queue_frames`]. Gathering a frame into its buffer is the only copy. The number of
+//! buffers *is* the queue's limit: a frame occupies its buffer until the receiver has returned it.
 
 mod link;
 
@@ -20,31 +19,32 @@ use crate::{
     Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
 };
 
-/// What joins the two ends of a pair.
+/// Settings of the link between the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
     /// Largest IP datagram, in bytes.
     pub mtu: usize,
-    /// Time a frame travels after its last byte was sent, in nanoseconds.
+    /// Time from the sending of a frame's last byte to its arrival, in nanoseconds.
     pub latency_ns: u64,
-    /// Bits per second, per direction, counting frame bytes only; `None` sends in no time. At
-    /// zero nothing ever arrives.
+    /// Bits per second and direction, counting frame bytes only. `None`: sending takes no time.
+    /// Zero: nothing ever arrives.
     pub rate_bits_per_second: Option<u64>,
-    /// Most frames in flight per direction, at least one; a frame more is refused with
-    /// [`TransmitError::Full`]. Up to an eighth of them may be received frames whose buffers come
-    /// back when [`receive`](Device::receive) is called again.
+    /// Most frames in flight per direction, at least one; further frames are refused with
+    /// [`TransmitError::Full`]. Up to an eighth of them may be received frames whose buffers return
+    /// in the next call of [`receive`](Device::receive).
     pub queue_frames: usize,
-    /// What frames begin with.
+    /// Layer at which frames begin.
     pub medium: Medium,
-    /// Largest super-frame payload, in bytes; `None` refuses super-frames. They cross uncut.
+    /// Largest super-frame payload, in bytes; `None` refuses super-frames. The link does not cut
+    /// them.
     pub super_frame_len_max: Option<NonZeroUsize>,
-    /// Whether the link takes frames with a partial checksum. It does not complete it: such a
-    /// frame never leaves memory and arrives as [`RxChecksum::Valid`].
+    /// True if the link takes frames with a partial checksum. It does not complete the checksum:
+    /// such a frame never leaves memory and arrives as [`RxChecksum::Valid`].
     pub tx_checksum: bool,
 }
 
 impl Default for LinkConfig {
-    /// Ethernet with an MTU of 1500, no latency, any rate, 1024 frames, no offloads.
+    /// Returns Ethernet with an MTU of 1500, no latency, unlimited rate, 1024 frames, no offloads.
     fn default() -> Self {
         Self {
             mtu: 1500,
@@ -58,7 +58,7 @@ impl Default for LinkConfig {
     }
 }
 
-/// Two devices, each receiving what the other transmits. The link is up.
+/// Creates two devices; each receives the frames that the other transmits. The link is up.
 #[must_use]
 pub fn pair(config: LinkConfig) -> (MemoryDevice, MemoryDevice) {
     let link = Link::new(config.mtu, config.latency_ns);
@@ -70,19 +70,19 @@ pub fn pair(config: LinkConfig) -> (MemoryDevice, MemoryDevice) {
 pub struct MemoryDevice {
     config: LinkConfig,
     link: Link,
-    /// Which direction of the link this end sends on; it receives on the other.
+    /// Direction of the link on which this end sends; it receives on the other.
     direction: usize,
     /// Frames taken by `transmit` and not yet flushed.
     staged: VecDeque<Slot>,
-    /// Buffers of this end's sending direction, ready for use.
+    /// Free buffers of this end's sending direction.
     spare: Vec<Box<[u8]>>,
-    /// Buffers that exist for this end's sending direction, wherever they are.
+    /// Number of all buffers of this end's sending direction.
     buffers: usize,
-    /// When the last byte taken so far will have been sent.
+    /// Time at which the last byte taken so far will have been sent.
     sent_at_ns: u64,
-    /// When the last frame taken so far arrives.
+    /// Time at which the last frame taken so far arrives.
     arrival_ns: u64,
-    /// Received frames: on their way to the sink, then until their buffers are given back.
+    /// Received frames: first handed to the sink, then kept until their buffers are returned.
     burst: VecDeque<Slot>,
 }
 
@@ -101,7 +101,8 @@ impl MemoryDevice {
         }
     }
 
-    /// A handle on the link itself, which works when this device is wrapped in middleware.
+    /// Returns a handle to the link, which remains usable when this device is wrapped in
+    /// middleware.
     #[must_use]
     pub fn link(&self) -> Link {
         self.link.clone()
@@ -122,15 +123,16 @@ impl MemoryDevice {
         self.link.set_latency(latency_ns);
     }
 
-    /// A buffer of at least `len` bytes, or `None` while all of them are in flight.
+    /// Returns a buffer of at least `len` bytes, or `None` while all are in flight.
     fn buffer(&mut self, len: usize) -> Option<Box<[u8]>> {
         if let Some(buffer) = self.spare.pop() {
             return Some(self.long_enough(buffer, len));
         }
         let buffer_len = self.buffer_len(len);
         let buffers_max = self.config.queue_frames.max(1);
-        // Asking for used buffers costs a lock, so a few are made first: as many as stay in the
-        // processor's cache, for a copy out of it costs more than the lock.
+        // Fetching returned buffers takes a lock, so some buffers are allocated first: as many as
+        // fit into the processor's cache, since copying out of the cache would cost more than the
+        // lock.
         if self.buffers >= buffers_max.min(CACHED_LEN / buffer_len) {
             std::mem::swap(&mut self.spare, &mut self.link.lock(self.direction).spare);
             if let Some(buffer) = self.spare.pop() {
@@ -144,29 +146,29 @@ impl MemoryDevice {
         Some(vec![0; buffer_len].into_boxed_slice())
     }
 
-    /// The buffer, or a longer one in its place when the MTU has grown since it was made.
+    /// Returns the buffer, or a longer one if the MTU has grown since it was allocated.
     fn long_enough(&self, buffer: Box<[u8]>, len: usize) -> Box<[u8]> {
         if buffer.len() >= len { buffer } else { vec![0; self.buffer_len(len)].into_boxed_slice() }
     }
 
-    /// The length of new buffers: enough for `len` bytes and all that may come later.
+    /// Returns the length of new buffers: enough for `len` bytes and for all later frames.
     fn buffer_len(&self, len: usize) -> usize {
         let ip_len = self
             .config
             .super_frame_len_max
             .map_or(0, |max| max.get().saturating_add(IP_TCP_HEADERS_LEN_MAX));
         let usual = ip_len.max(self.link.mtu()).saturating_add(LINK_HEADER_LEN_MAX);
-        // An odd number of cache lines: buffers a power of two apart would compete for the same
-        // few cache sets.
+        // An odd number of cache lines: buffers at distances of a power of two would compete for
+        // the same few cache sets.
         (usual.min(BUFFER_LEN_MAX).max(len).div_ceil(CACHE_LINE) | 1) * CACHE_LINE
     }
 
-    /// Takes one frame of `len` bytes that `write` puts straight into the buffer it crosses the
-    /// link in: for stacks that write whole frames instead of describing them. The buffer starts
-    /// with arbitrary content. Otherwise like [`transmit`](Device::transmit).
+    /// Takes one frame of `len` bytes that `write` writes directly into its buffer: for stacks that
+    /// write whole frames instead of describing them. The buffer starts with arbitrary content.
+    /// Otherwise like [`transmit`](Device::transmit).
     ///
     /// # Errors
-    /// When the frame was not taken; see [`TransmitError`]. `write` did not run then.
+    /// [`TransmitError`] if the frame was not taken; `write` was not called then.
     pub fn transmit_in_place<R>(
         &mut self,
         now_ns: u64,
@@ -191,15 +193,15 @@ impl MemoryDevice {
         Ok(written)
     }
 
-    /// When a frame offered now that takes `wire_len` bytes will have arrived, with the link busy
-    /// until then.
+    /// Returns the arrival time of a frame of `wire_len` bytes offered now, and occupies the link
+    /// until it is sent.
     fn schedule(&mut self, now_ns: u64, wire_len: usize) -> u64 {
         let start = now_ns.max(self.sent_at_ns);
         self.sent_at_ns = match self.config.rate_bits_per_second {
             None => start,
             Some(rate) => start.saturating_add(sending_ns(wire_len, rate)),
         };
-        // Order holds even when the latency has just been lowered.
+        // Frames stay in order even if the latency was just lowered.
         let arrival_ns = self.sent_at_ns.saturating_add(self.link.latency_ns());
         self.arrival_ns = arrival_ns.max(self.arrival_ns);
         self.arrival_ns
@@ -229,12 +231,12 @@ impl Device for MemoryDevice {
         if self.burst.is_empty() {
             return 0;
         }
-        // The lock is free while the sink runs: it may well use the other end.
+        // The lock is free while the sink runs, since the sink may use the other end.
         for slot in &self.burst {
             sink(RxFrame::whole(&slot.buffer[..slot.len], slot.checksum, slot.segment_size));
         }
         let count = self.burst.len();
-        // A few buffers can wait until the next call has the lock anyway.
+        // A few buffers can wait until the next call, which takes the lock anyway.
         if count > self.config.queue_frames / 8 {
             let mut wire = self.link.lock(incoming);
             wire.spare.extend(self.burst.drain(..).map(|slot| slot.buffer));
@@ -243,7 +245,7 @@ impl Device for MemoryDevice {
     }
 
     fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
-        // Nothing is changed under the lock, whatever the caller does.
+        // Nothing changes under the lock, whatever the callback does.
         let wire = self.link.lock(1 - self.direction);
         let arrived = wire.frames.iter().take(burst).take_while(|slot| slot.arrival_ns <= now_ns);
         arrived.for_each(|slot| look(&slot.buffer[..slot.len]));
@@ -260,7 +262,7 @@ impl Device for MemoryDevice {
         let arrival_ns = self.schedule(now_ns, wire_len(frame, len));
         let checksum = match frame.checksum {
             TxChecksum::Partial { .. } => RxChecksum::Valid,
-            // Even where the link offers more: middleware may have changed the frame since.
+            // Even if the link offers more: middleware may have changed the frame since.
             TxChecksum::Complete => RxChecksum::Unverified,
         };
         let segment_size = frame.segment_size;
@@ -271,7 +273,7 @@ impl Device for MemoryDevice {
     fn transmit_room(&self) -> usize {
         let unmade = self.config.queue_frames.max(1) - self.buffers;
         let room = self.spare.len() + unmade;
-        // More may have come back; worth the lock only when it is getting tight.
+        // More buffers may have been returned; take the lock only if room is short.
         if room >= ROOM_AMPLE {
             return room;
         }
@@ -283,7 +285,7 @@ impl Device for MemoryDevice {
             return;
         }
         let mut wire = self.link.lock(self.direction);
-        // Asked under the lock, so that nothing slips onto a wire that has just been cleared.
+        // Checked under the lock, so that no frame is put onto a wire that was just cleared.
         if self.link.is_up() {
             append(&mut wire.frames, &mut self.staged);
         } else {
@@ -318,7 +320,7 @@ fn take_arrived(
     taken: &mut VecDeque<Slot>,
 ) {
     let has_arrived = |slot: &Slot| slot.arrival_ns <= now_ns;
-    // The usual case: all of them. They arrive in order, so the last one tells.
+    // Usual case: all frames. They arrive in order, so checking the last one suffices.
     if frames.len() <= burst && frames.back().is_some_and(has_arrived) {
         std::mem::swap(frames, taken);
         return;
@@ -336,7 +338,7 @@ fn append(frames: &mut VecDeque<Slot>, more: &mut VecDeque<Slot>) {
     }
 }
 
-/// Bytes that cross the wire for a frame: a super-frame counts its headers once per segment.
+/// Returns the bytes of a frame on the wire: a super-frame counts its headers once per segment.
 fn wire_len(frame: &TxFrame<'_>, len: usize) -> usize {
     let Some(segment_size) = frame.segment_size else { return len };
     let payload_len = len - frame.head.len();
@@ -344,7 +346,7 @@ fn wire_len(frame: &TxFrame<'_>, len: usize) -> usize {
     len.saturating_add((segments - 1).saturating_mul(frame.head.len()))
 }
 
-/// Nanoseconds, rounded up, that `len` bytes take at `rate` bits per second.
+/// Returns the time, in nanoseconds, rounded up, that `len` bytes take at `rate` bits per second.
 pub(crate) fn sending_ns(len: usize, rate: u64) -> u64 {
     const NS_PER_OCTET_AT_1_BPS: u64 = 8 * 1_000_000_000;
     let at_1_bps = u64::try_from(len).ok().and_then(|len| len.checked_mul(NS_PER_OCTET_AT_1_BPS));
@@ -358,14 +360,14 @@ pub(crate) fn sending_ns(len: usize, rate: u64) -> u64 {
 const LINK_HEADER_LEN: usize = 14;
 /// Ethernet header with two VLAN tags.
 const LINK_HEADER_LEN_MAX: usize = 22;
-/// IP and TCP headers in front of a super-frame's payload, each at its longest.
+/// Longest IP and TCP headers in front of a super-frame's payload.
 const IP_TCP_HEADERS_LEN_MAX: usize = 120;
-/// Longest buffer made in advance of a frame that needs it, whatever the MTU.
+/// Longest buffer allocated ahead of need, for any MTU.
 const BUFFER_LEN_MAX: usize = 256 * 1024;
 const CACHE_LINE: usize = 64;
-/// Frames that a caller hardly sends at once.
+/// More frames than a caller usually sends at once.
 const ROOM_AMPLE: usize = 64;
-/// Bytes of buffers that are made before used ones are asked for.
+/// Bytes of buffers that are allocated before returned ones are fetched.
 const CACHED_LEN: usize = 64 * 1024;
 
 #[cfg(test)]

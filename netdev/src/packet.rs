@@ -1,23 +1,24 @@
-//! Packet sockets of the Linux kernel (`AF_PACKET`): an interface's frames, beside the kernel.
+//! Packet sockets of the Linux kernel (`AF_PACKET`): an interface's frames, in parallel to the
+//! kernel.
 //!
-//! Owns one socket on an interface that the kernel goes on using. A frame goes out by one `writev`
-//! from where its bytes are, with a `virtio_net_hdr` in front: super-frames and partial checksums
-//! are the kernel's, or the card's, to finish. Frames come in through a ring that the kernel fills.
+//! Owns one socket on an interface that the kernel continues to use. A frame is sent by one
+//! `writev` from its fragments, with a `virtio_net_hdr` in front: the kernel or the network card
+//! completes super-frames and partial checksums. Frames arrive through a ring that the kernel
+//! fills.
 //!
-//! The ring is `TPACKET_V2`, not 3: the latter hands over blocks of frames, when they are full or
-//! a timer of a millisecond or more has run out, which is what a ping-pong would wait for each
-//! time. Its slots hold frames of the MTU. A longer frame (the kernel merges them on receive, and
-//! other stacks in this machine send uncut ones) is queued whole behind its slot and fetched by
-//! `read` into one buffer: slots of 64 KiB would make the ring a hundred MiB and more.
+//! The ring is `TPACKET_V2`. `TPACKET_V3` hands over blocks of frames, when a block is full or a
+//! timer of at least a millisecond expires; a ping-pong would wait for that timer each time. The
+//! slots hold frames of the MTU. A longer frame (the kernel merges frames on receive, and other
+//! stacks on this machine send uncut ones) is queued whole behind its slot and read into one
+//! buffer: with slots of 64 KiB the ring would take a hundred MiB and more.
 //!
-//! There is no transmit ring: payload would have to be copied into it by this program, while the
-//! kernel copies from anywhere, and a super-frame does not fit into a slot. The price: a trial
-//! program of its own, with plain frames of 1514 bytes over veth on a busy machine, spent 1.3 µs
-//! of processor time on a frame by such a ring, and 1.9 by `writev`.
+//! There is no transmit ring: this process would have to copy payload into it, while the kernel can
+//! copy from anywhere, and a super-frame does not fit into a slot. The cost: in a trial with plain
+//! frames of 1514 bytes over veth on a busy machine a frame took 1.3 µs of processor time with such
+//! a ring, and 1.9 µs with `writev`.
 //!
-//! The interface may be taken down, set up again, deleted and made anew at any time. The device
-//! notices by the errors it meets, and by asking every [`LINK_CHECK_INTERVAL_NS`] of the callers'
-//! clock.
+//! The interface may be taken down, set up, deleted and created again at any time. The device
+//! notices by failing calls, and by a query every [`LINK_CHECK_INTERVAL_NS`] of the caller's clock.
 
 mod filter;
 pub(crate) mod open;
@@ -38,18 +39,20 @@ use crate::sys::packet_ring::{PacketRing, SlotHeader};
 use crate::sys::packet_socket::{self, Membership};
 use crate::{Capabilities, Device, Medium, OpenError, RxFrame, TransmitError, TxFrame, vnet};
 
-/// How long a change of the interface may go unnoticed while its calls succeed, in nanoseconds.
+/// Longest time for which a change of the interface goes unnoticed while calls succeed, in
+/// nanoseconds.
 pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
-/// A packet socket on an interface.
+/// Packet socket on an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
-    /// Dropped before the socket: the ring is the socket's.
+    /// Dropped before the socket, which owns the ring.
     ring: PacketRing,
     socket: File,
     control: Control,
     name: Name,
-    /// What the socket is bound to; another interface of the name has another.
+    /// Index of the interface that the socket is bound to. Another interface of the same name has
+    /// another index.
     interface_index: u32,
     membership: Membership,
     super_frames: bool,
@@ -58,16 +61,16 @@ pub struct PacketSocket {
     mtu: usize,
     check_due_ns: u64,
     gather: Gather,
-    /// A frame that is longer than a slot, behind its header.
+    /// Room for a frame that is longer than a slot, with its header.
     buffer: Box<[u8]>,
     frames_cut: u64,
 }
 
 impl PacketSocket {
-    /// Tries what every interface takes: a packet socket.
+    /// Checks the rights by creating a packet socket, which every interface needs.
     ///
     /// # Errors
-    /// As opening an interface would fail.
+    /// The errors of opening an interface.
     pub fn check_rights() -> Result<(), OpenError> {
         open::check_rights()
     }
@@ -75,42 +78,43 @@ impl PacketSocket {
     /// Opens an interface; see [`PacketConfig`].
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(config: &PacketConfig<'_>) -> Result<Self, OpenError> {
         open::open(config)
     }
 
-    /// Opens an interface `queues` times. The kernel divides received frames among the queues by
-    /// a hash of addresses and ports that is the same in both directions, so that a flow stays in
-    /// one queue; which one cannot be known before. What has no ports is divided too: a stack on
-    /// one of several queues does not see each ARP reply.
+    /// Opens an interface `queues` times. The kernel distributes received frames among the queues
+    /// by a hash of addresses and ports that is equal for both directions, so a flow stays in one
+    /// queue. The queue of a flow is not known in advance. Frames without ports are distributed,
+    /// too: a stack on one of several queues does not see each ARP reply.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open_queues(config: &PacketConfig<'_>, queues: usize) -> Result<Vec<Self>, OpenError> {
         open::open_queues(config, queues)
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     #[must_use]
     pub const fn name(&self) -> Name {
         self.name
     }
 
-    /// The Ethernet address that the stack above has to use.
+    /// Returns the Ethernet address that the stack above must use.
     #[must_use]
     pub const fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// Frames lost because they were longer than a slot and the socket's queue was full. Without
-    /// `CAP_NET_ADMIN` that queue is as short as `net.core.rmem_max` says.
+    /// Returns the number of frames lost because they were longer than a slot and the socket's
+    /// queue was full. Without `CAP_NET_ADMIN` the length of that queue is limited by
+    /// `net.core.rmem_max`.
     #[must_use]
     pub const fn frames_cut(&self) -> u64 {
         self.frames_cut
     }
 
-    /// Throws away what has been received so far.
+    /// Discards the frames received so far.
     fn discard_received(&mut self) {
         let Self { ring, socket, buffer, .. } = self;
         // A busy interface may fill the ring as fast as it is emptied; one round is enough.
@@ -122,14 +126,14 @@ impl PacketSocket {
         }
     }
 
-    /// Asks the kernel what has become of the interface, when that is due.
+    /// Asks the kernel for the state of the interface, if that is due.
     fn check_link(&mut self, now_ns: u64) {
         if now_ns < self.check_due_ns {
             return;
         }
         self.check_due_ns = now_ns.saturating_add(LINK_CHECK_INTERVAL_NS);
-        // An interface that goes down leaves an error on the socket: as long as it is not taken,
-        // the descriptor is ready all the time.
+        // An interface that goes down leaves an error on the socket. Until the error is taken, the
+        // descriptor stays readable.
         let _known_by_flags = packet_socket::take_error(self.socket.as_fd());
         let Ok(index) = self.control.index(self.name) else {
             self.link.set(self.name, LinkState::Gone);
@@ -142,7 +146,7 @@ impl PacketSocket {
         self.ask();
     }
 
-    /// Brings state and MTU up to date.
+    /// Updates state and MTU.
     fn ask(&mut self) {
         match (self.control.flags(self.name), self.control.mtu(self.name)) {
             (Ok(flags), Ok(mtu)) => {
@@ -154,10 +158,10 @@ impl PacketSocket {
         }
     }
 
-    /// An interface of the name has appeared after the first one was deleted.
+    /// Binds to a new interface of the same name, after the first one was deleted.
     fn bind_again(&mut self, interface_index: u32) {
         let fd = self.socket.as_fd();
-        // Refused in a fanout group: such a socket stays down until it is opened anew.
+        // Refused in a fanout group: such a socket stays down until it is opened again.
         let bound = packet_socket::bind(fd, interface_index)
             .and_then(|()| packet_socket::join(fd, interface_index, self.membership));
         if bound.is_ok() {
@@ -168,7 +172,8 @@ impl PacketSocket {
         }
     }
 
-    /// Learns from a failed call. The next check is due as usual: a link that flaps costs no more.
+    /// Handles the error of a failed call. The next check is not made earlier, so a flapping link
+    /// costs no more.
     fn learn_from(&mut self, error: &io::Error) -> TransmitError {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
@@ -181,7 +186,8 @@ impl PacketSocket {
                 self.link.set(self.name, LinkState::Gone);
                 TransmitError::LinkDown
             }
-            // EINVAL for a frame the kernel cannot parse, EFAULT for memory whose file shrank.
+            // EINVAL for a frame that the kernel cannot parse, EFAULT for memory whose file was
+            // shortened.
             _ => TransmitError::Refused,
         }
     }
@@ -248,8 +254,8 @@ impl Device for PacketSocket {
     }
 }
 
-/// The frame that a slot stands for: in the slot itself, or fetched from the socket's queue. `None`
-/// when the kernel cut it, or what it says of it cannot be.
+/// Returns the frame of a slot: in the slot itself, or read from the socket's queue. `None` if the
+/// kernel cut it, or its header is invalid.
 fn frame_in<'a>(
     header: SlotHeader,
     slot: &'a mut [u8],
@@ -280,10 +286,10 @@ fn frame_in<'a>(
     Some(vnet::decode(vnet::moved_by(vnet_header, crate::ethernet::TAG_LEN), frame))
 }
 
-/// Takes the frame from the socket's queue that a slot stands for.
+/// Reads the frame of a slot from the socket's queue.
 pub(crate) fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
-    // An error that waits on the socket, of an interface that went down, is told before any frame
-    // and once: the frame is there still, and would pass for that of the next slot.
+    // The read returns a pending error of an interface that went down before any frame, and once.
+    // The frame is still queued then: it would be taken for the frame of the next slot.
     for _ in 0..FETCH_TRIES {
         match queue.read(buffer) {
             Ok(len) => return Some(len),
@@ -294,16 +300,17 @@ pub(crate) fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
     None
 }
 
-/// Errors in a row after which a frame is given up: one waits, and another may come meanwhile.
+/// Errors in a row after which a frame is given up: one is pending, and another may arrive
+/// meanwhile.
 const FETCH_TRIES: usize = 3;
 
-/// Super-frame payload that fits with the longest headers.
+/// Payload of a super-frame that fits with the longest headers.
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
 
-/// As on a TAP interface, whose frames the kernel gathers with the same code.
+/// Same as for a TAP interface, whose frames the kernel gathers with the same code.
 const GATHER_LEN_MIN: usize = 4096;
 
-/// Longest frame that the kernel gives, with its header: 64 KiB and the link header, tagged.
+/// Longest frame that the kernel delivers, with its header: 64 KiB and the tagged link header.
 pub(crate) const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;
 
 /// A device moves to the thread that polls it.

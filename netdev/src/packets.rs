@@ -1,15 +1,14 @@
-//! Middleware that shows single packets to the layer above while the device below moves
+//! Middleware that presents single packets to the layer above while the device below transfers
 //! super-frames.
 //!
 //! ```text
 //! layer above ═ packets, checksums complete ═ Packets ═ super-frames, partial checksums ═ device
 //! ```
 //!
-//! A received super-frame is cut the way the kernel cuts it for a device without offloads, so the
-//! layer above meets the packets that would have been on a wire. In the other direction, when asked
-//! for, packets that follow each other in one flow leave as one super-frame, but only when cutting
-//! that gives the same packets again, byte for byte. Their order is that of the layer above, and
-//! a packet whose checksum is wrong stays alone.
+//! A received super-frame is cut as the kernel cuts it for a device without offloads, so the layer
+//! above gets the packets as on a wire. In the other direction, if enabled, consecutive packets of
+//! one flow are sent as one super-frame, but only if cutting it gives the same packets, byte for
+//! byte. The order of packets is kept, and a packet with a wrong checksum is sent alone.
 
 mod cut;
 mod merge;
@@ -21,25 +20,26 @@ use merge::Train;
 
 use crate::{Capabilities, Device, Refusals, RxChecksum, RxFrame, TransmitError, TxFrame};
 
-/// A device of single packets on one of super-frames; see the [module](self).
+/// Device of single packets on a device of super-frames; see the [module](self).
 ///
-/// Whatever the inner device offers, this one takes neither super-frames nor partial checksums, and
-/// what it hands over is [`Unverified`](RxChecksum::Unverified), with its real checksum in place.
+/// Accepts neither super-frames nor partial checksums, even if the inner device does. Received
+/// packets are [`Unverified`](RxChecksum::Unverified), with their real checksum in place.
 #[derive(Debug)]
 pub struct Packets<D> {
     inner: D,
     merges: bool,
-    /// What did not fit the caller's last burst.
+    /// Packets that did not fit the caller's last burst.
     rest: Rest,
-    /// Packets that leave together, at the next `flush` at the latest.
+    /// Packets to be sent together, in the next `flush` at the latest.
     train: Train,
     lost: u64,
-    /// A received frame in one piece; keeps its allocation.
+    /// Buffer for a contiguous received frame; keeps its allocation.
     gathered: Vec<u8>,
 }
 
 impl<D: Device> Packets<D> {
-    /// Wraps `inner`; with `merges`, packets may leave as super-frames, if the device takes them.
+    /// Wraps `inner`. With `merges`, packets may be sent as super-frames, if the device accepts
+    /// them.
     #[must_use]
     pub fn new(inner: D, merges: bool) -> Self {
         let Capabilities { segmentation_len_max, tx_checksum, .. } = inner.capabilities();
@@ -48,12 +48,12 @@ impl<D: Device> Packets<D> {
         Self { inner, merges, rest, train, lost: 0, gathered: Vec::new() }
     }
 
-    /// The wrapped device.
+    /// Returns the wrapped device.
     pub const fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Packets that the inner device refused when they were to leave with others.
+    /// Returns the number of merged packets that the inner device refused.
     pub const fn lost(&self) -> u64 {
         self.lost
     }
@@ -81,7 +81,7 @@ impl<D: Device> Device for Packets<D> {
         let medium = inner.capabilities().medium;
         let mut count = rest.hand_over(burst, sink);
         while count < burst {
-            // One at a time, for it may be any number of packets.
+            // One at a time, since a frame may be any number of packets.
             let received = inner.receive(now_ns, 1, &mut |frame| {
                 count += match frame.gathered(gathered) {
                     RxFrame { head: bytes, segment_size: Some(size), .. } => {
@@ -133,7 +133,7 @@ impl<D: Device> Device for Packets<D> {
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
-        // What has been cut off is there already.
+        // Packets that were cut off are available now.
         if self.rest.is_empty() { self.inner.next_arrival_ns() } else { Some(0) }
     }
 
@@ -154,7 +154,7 @@ impl<D: Device> Device for Packets<D> {
     }
 }
 
-/// A frame whose checksum is left to its receiver.
+/// Returns a frame whose checksum the receiver must verify.
 const fn plain(bytes: &[u8]) -> RxFrame<'_> {
     RxFrame::whole(bytes, RxChecksum::Unverified, None)
 }

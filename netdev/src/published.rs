@@ -25,8 +25,7 @@ use crate::sys::block::Block;
 use crate::sys::published;
 use crate::sys::shared_mapping::SharedMapping;
 
-/// Most regions of a publisher. Each region is an open descriptor, of which a process has 1024 by
-/// default.
+/// Most regions of a publisher. Each region is an open descriptor; a process has 1024 by default.
 pub const PUBLISHED_REGIONS_MAX: usize = 512;
 /// Most bytes of a publisher: a peer needs address space for all of them.
 pub const PUBLISHED_BYTES_MAX: usize = 1 << 36;

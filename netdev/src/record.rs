@@ -1,7 +1,7 @@
 //! Middleware that writes the frames passing through a device to a pcapng file.
 //!
-//! Any number of recorders write to one [`CaptureWriter`], each as an interface of its own, so
-//! both ends of a link end up in one file in the order of the calls. Timestamps are the callers'
+//! Any number of recorders can write to one [`CaptureWriter`], each as its own interface, so both
+//! ends of a link are recorded in one file in the order of the calls. Timestamps are the callers'
 //! `now_ns`.
 
 mod writer;
@@ -16,9 +16,9 @@ use crate::{
     Capabilities, Device, Refusals, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
 };
 
-/// Which frames a [`Recorder`] writes.
+/// Frames that a [`Recorder`] writes.
 ///
-/// With both ends of a pair recorded into one file, [`Sent`](Self::Sent) at each end gives every
+/// With both ends of a pair recorded into one file, [`Sent`](Self::Sent) at each end records every
 /// frame once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directions {
@@ -30,19 +30,19 @@ pub enum Directions {
     Both,
 }
 
-/// A device that records what passes through it.
+/// Device that records the frames passing through it.
 ///
-/// Frames are written whole: a super-frame as the one large frame it is. A partial checksum is
-/// completed in the written copy of a sent frame; a received one with
-/// [`RxChecksum::Valid`](crate::RxChecksum::Valid) is written as it is. Frames that the inner
-/// device refuses are not written. An error of the file never reaches the data path: recording
-/// stops, and [`finish`](Self::finish) tells.
+/// Frames are written whole: a super-frame as one large frame. A partial checksum is completed in
+/// the written copy of a sent frame; a received one with
+/// [`RxChecksum::Valid`](crate::RxChecksum::Valid) is written unchanged. Frames that the inner
+/// device refuses are not written. An error of the file never affects the data path: recording
+/// stops, and [`finish`](Self::finish) returns the error.
 pub struct Recorder<D, W: Write> {
     inner: D,
     writer: CaptureWriter<W>,
     interface: Interface,
     directions: Directions,
-    /// A frame in one piece; keeps its allocation.
+    /// Buffer for a contiguous frame; keeps its allocation.
     gathered: Vec<u8>,
 }
 
@@ -55,12 +55,12 @@ impl<D: Device, W: Write> Recorder<D, W> {
         Self { inner, writer, interface, directions, gathered: Vec::new() }
     }
 
-    /// The wrapped device.
+    /// Returns the wrapped device.
     pub const fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The wrapped device. What passes through it directly is not recorded.
+    /// Returns the wrapped device. Frames passing through it directly are not recorded.
     pub const fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
@@ -68,7 +68,7 @@ impl<D: Device, W: Write> Recorder<D, W> {
     /// Flushes the file.
     ///
     /// # Errors
-    /// The first error met while writing; nothing was written after it.
+    /// The first error of writing; nothing was written after it.
     pub fn finish(&self) -> io::Result<()> {
         self.writer.finish()
     }
@@ -85,7 +85,8 @@ impl<D: Device, W: Write> Device for Recorder<D, W> {
         }
         let Self { inner, writer, interface, gathered, .. } = self;
         inner.receive(now_ns, burst, &mut |frame| {
-            // What is written is what is handed over, even if another process changes it meanwhile.
+            // Write the same bytes that are handed over, even if another process changes the frame
+            // meanwhile.
             let frame = frame.gathered(gathered);
             writer.write(*interface, now_ns, Direction::Inbound, frame.head);
             sink(frame);

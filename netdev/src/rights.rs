@@ -1,7 +1,7 @@
-//! Rights that kernel devices need, and the commands that give them.
+//! Rights that kernel devices need, and the commands that grant them.
 //!
-//! A user namespace gives all rights over the network namespaces made in it, and none to load BPF
-//! programs: the kernel counts `CAP_BPF` in the first user namespace only.
+//! A user namespace grants all rights over the network namespaces created in it, but none to load
+//! BPF programs: the kernel checks `CAP_BPF` in the first user namespace only.
 
 use std::fs;
 
@@ -10,33 +10,34 @@ use rustix::process::geteuid;
 /// Rights that a device needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// Capabilities, as `setcap` takes them.
+    /// Capabilities in `setcap` syntax.
     capabilities: &'static str,
     /// True if a user namespace can give them.
     namespace_gives: bool,
 }
 
-/// `CAP_NET_ADMIN` lets more than some frames of 64 KiB wait in a packet socket.
+/// `CAP_NET_ADMIN` allows a packet socket to queue more than a few frames of 64 KiB.
 pub(crate) const PACKET: Need =
     Need { capabilities: "cap_net_raw,cap_net_admin", namespace_gives: true };
 pub(crate) const TAP: Need = Need { capabilities: "cap_net_admin", namespace_gives: true };
 pub(crate) const XDP: Need =
     Need { capabilities: "cap_net_raw,cap_net_admin,cap_bpf", namespace_gives: false };
 
-/// The user of this process, as far as the remedy depends on it.
+/// Kind of this process's user, for the choice of the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
     Ordinary,
     /// Root without some capabilities, as in a container.
     Root,
-    /// Ordinary, and the program is an application under `urnic run`, such as an interpreter: capabilities would be
-    /// all its users', and the loader would not preload urnic's libraries (`AT_SECURE` of ld.so(8)).
+    /// Ordinary, and the executable is an application under `urnic run`, such as an interpreter.
+    /// Capabilities on its file would apply to all its users, and the loader would not preload
+    /// urnic's libraries (`AT_SECURE` of ld.so(8)).
     OrdinaryUnderRun,
     /// Root of a user namespace, an ordinary user outside.
     RootOfNamespace,
 }
 
-/// Returns what gives this process the rights.
+/// Returns the command that grants this process the rights.
 pub(crate) fn remedy(need: Need) -> String {
     let user = match (geteuid().is_root(), in_user_namespace()) {
         (false, _) if std::env::var_os(RUN).is_some() => User::OrdinaryUnderRun,
@@ -84,18 +85,18 @@ fn remedy_for(user: User, need: Need, program: &str) -> String {
     }
 }
 
-/// Variable by which `urnic run` names the device to the libraries that it preloads.
+/// Environment variable by which `urnic run` passes the device to the preloaded libraries.
 const RUN: &str = "URNIC_DEV";
 
-/// Makes a user namespace and a network namespace that belongs to it.
+/// Command that creates a user namespace and a network namespace that belongs to it.
 const NAMESPACE: &str = "unshare --user --map-root-user --net";
 
-/// Returns true if a shell takes the path as it is.
+/// Returns true if a shell needs no quotes for the path.
 fn is_plain(path: &str) -> bool {
     path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte))
 }
 
-/// Returns true if this process lives in another user namespace than the first one.
+/// Returns true if this process is in another user namespace than the first one.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let words: Vec<_> = map.split_whitespace().collect();

@@ -1,21 +1,23 @@
-//! TCP segments cut into smaller ones and merged into larger ones, as middleboxes and offloads do.
+//! Cuts TCP segments into smaller ones and merges them into larger ones, as middleboxes and
+//! offloads do.
 //!
-//! Middleware looks behind the link header here, and only at what cutting needs. Segments whose
-//! checksum is wrong are left alone: recutting would repair it.
+//! Only middleware parses frames beyond the link header here, and only the fields needed for
+//! cutting. Segments with a wrong checksum are not changed, since recutting would repair the
+//! checksum.
 
 use std::ops::Range;
 
 use crate::checksum::Sum;
 use crate::{Medium, ethernet};
 
-/// Where the parts of a frame with a TCP segment begin, in bytes from the frame's first.
+/// Offsets of the parts of a frame with a TCP segment, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) ip_at: usize,
     version: Version,
     pub(crate) tcp_at: usize,
     pub(crate) payload_at: usize,
-    /// Behind the IP datagram; padding may follow.
+    /// End of the IP datagram; padding may follow.
     pub(crate) end: usize,
 }
 
@@ -26,13 +28,14 @@ enum Version {
 }
 
 impl Layout {
-    /// Bytes of TCP payload.
+    /// Returns the length of the TCP payload, in bytes.
     pub(crate) const fn payload_len(&self) -> usize {
         self.end - self.payload_at
     }
 }
 
-/// Bytes of the link header, VLAN tags included; the whole frame when it ends inside.
+/// Returns the length of the link header, VLAN tags included; that of the whole frame if it ends
+/// inside.
 pub(crate) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
     match medium {
         Medium::Ip => 0,
@@ -41,12 +44,12 @@ pub(crate) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
 }
 
 /// Finds a TCP segment that may be cut: over IPv4 or plain IPv6, not a fragment, with a correct
-/// checksum and no flags besides those of a data transfer.
+/// checksum and only flags of a data transfer.
 pub(crate) fn parse(frame: &[u8], medium: Medium) -> Option<Layout> {
     locate(frame, medium).filter(|layout| tcp_sum(frame, layout).checksum() == 0)
 }
 
-/// Finds a TCP segment like [`parse`], whatever is in its checksum field.
+/// Finds a TCP segment like [`parse`], with any value in its checksum field.
 pub(crate) fn locate(frame: &[u8], medium: Medium) -> Option<Layout> {
     let ip_at = link_header_len(frame, medium);
     let ip = frame.get(ip_at..)?;
@@ -60,7 +63,8 @@ pub(crate) fn locate(frame: &[u8], medium: Medium) -> Option<Layout> {
     if tcp_header_len < TCP_HEADER_LEN || tcp_header_len > tcp.len() {
         return None;
     }
-    // SYN and RST use sequence space or end the connection; urgent data counts from the segment.
+    // SYN and RST use sequence space or end the connection; the urgent pointer counts from the
+    // segment.
     if tcp[TCP_FLAGS] & (SYN | RST | URG) != 0 {
         return None;
     }
@@ -73,14 +77,14 @@ pub(crate) fn locate(frame: &[u8], medium: Medium) -> Option<Layout> {
     })
 }
 
-/// Whether the frame holds a TCP segment with payload that could be merged with a later one.
+/// Returns true if the frame holds a TCP segment with payload that a later one can be merged with.
 pub(crate) fn is_data(frame: &[u8], medium: Medium) -> bool {
     parse(frame, medium).is_some_and(|layout| {
         layout.payload_len() > 0 && frame[layout.tcp_at + TCP_FLAGS] & FIN == 0
     })
 }
 
-/// Whether the frame holds a TCP segment that only acknowledges.
+/// Returns true if the frame holds a TCP segment that only acknowledges.
 pub(crate) fn is_pure_ack(frame: &[u8], medium: Medium) -> bool {
     parse(frame, medium).is_some_and(|layout| {
         let flags = frame[layout.tcp_at + TCP_FLAGS];
@@ -88,8 +92,8 @@ pub(crate) fn is_pure_ack(frame: &[u8], medium: Medium) -> bool {
     })
 }
 
-/// Makes the segment that carries `range` of the payload of `frame`. Over IPv4 its identification
-/// is `id_offset` more.
+/// Writes the segment with `range` of the payload of `frame` to `out`. Over IPv4 its identification
+/// increases by `id_offset`.
 pub(crate) fn piece(
     frame: &[u8],
     layout: &Layout,
@@ -109,7 +113,7 @@ pub(crate) fn piece(
         out[layout.tcp_at + TCP_FLAGS] &= !(PSH | FIN);
     }
     if !is_first {
-        // RFC 3168 §6.1.2: CWR answers one ECE; only the first piece repeats it.
+        // RFC 3168 §6.1.2: CWR answers one ECE, so only the first piece keeps it.
         out[layout.tcp_at + TCP_FLAGS] &= !CWR;
     }
     if layout.version == Version::V4 {
@@ -119,22 +123,22 @@ pub(crate) fn piece(
     finish(out, *layout);
 }
 
-/// The identification of an IPv4 datagram.
+/// Returns the identification of an IPv4 datagram.
 pub(crate) fn identification(frame: &[u8], layout: &Layout) -> Option<u16> {
     let at = layout.ip_at + IPV4_ID;
     (layout.version == Version::V4).then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
 }
 
-/// Whether the right checksums of a segment are those that would be computed for it: one of all
-/// ones is as right as zero, but never the result.
+/// Returns true if recomputing the correct checksums of a segment would give the same bytes: all
+/// ones is as correct as zero, but never computed.
 pub(crate) fn has_computed_checksums(frame: &[u8], layout: &Layout) -> bool {
     let is_computed = |at: usize| frame[at..at + 2] != [0xff; 2];
     is_computed(layout.tcp_at + TCP_CHECKSUM)
         && (layout.version == Version::V6 || is_computed(layout.ip_at + IPV4_CHECKSUM))
 }
 
-/// Appends the payload of `second` to `first`, when it continues the same flow with equal headers
-/// and the IP datagram stays within `mtu`. Says whether it did.
+/// Appends the payload of `second` to `first`, if it continues the same flow with equal headers and
+/// the IP datagram stays within `mtu`. Returns true if it was appended.
 pub(crate) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usize) -> bool {
     let (Some(a), Some(b)) = (parse(first, medium), parse(second, medium)) else { return false };
     let len = a.end - a.ip_at + b.payload_len();
@@ -148,7 +152,8 @@ pub(crate) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usi
     true
 }
 
-/// Whether `second` could have been cut from the end of `first`, but for the identifications.
+/// Returns true if `second` could have been cut from the end of `first`, without regard to the
+/// identifications.
 pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> bool {
     let (Layout { ip_at, tcp_at, payload_at, .. }, b_at) = (*a, (b.ip_at, b.tcp_at, b.payload_at));
     if (ip_at, tcp_at, payload_at) != b_at || a.version != b.version {
@@ -159,14 +164,14 @@ pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> 
     }
     let equal = |range: Range<usize>| first[range.clone()] == second[range];
     let ip_equal = match a.version {
-        // All but the total length, the identification and the header checksum.
+        // All except the total length, the identification and the header checksum.
         Version::V4 => {
             equal(ip_at..ip_at + 2) && equal(ip_at + 6..ip_at + 10) && equal(ip_at + 12..tcp_at)
         }
-        // All but the payload length.
+        // All except the payload length.
         Version::V6 => equal(ip_at..ip_at + 4) && equal(ip_at + 6..tcp_at),
     };
-    // Ports, acknowledgment and offset; then window, and behind the checksum urgent pointer and
+    // Ports, acknowledgment and offset; then the window; behind the checksum urgent pointer and
     // options.
     let tcp_equal = equal(tcp_at..tcp_at + TCP_SEQ)
         && equal(tcp_at + TCP_SEQ + 4..tcp_at + TCP_FLAGS)
@@ -183,7 +188,7 @@ pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> 
         && number(second, tcp_at + TCP_SEQ) == next
 }
 
-/// Version, header length and total length of an IPv4 datagram with a whole TCP segment.
+/// Returns version, header length and total length of an IPv4 datagram with a whole TCP segment.
 fn ipv4(ip: &[u8]) -> Option<(Version, usize, usize)> {
     let header = ip.get(..IPV4_HEADER_LEN)?;
     let header_len = usize::from(header[0] & 0xf) * 4;
@@ -197,7 +202,8 @@ fn ipv4(ip: &[u8]) -> Option<(Version, usize, usize)> {
     (is_whole && is_tcp && is_sound).then_some((Version::V4, header_len, total_len))
 }
 
-/// Version, header length and total length of an IPv6 packet with TCP right behind the header.
+/// Returns version, header length and total length of an IPv6 packet with TCP directly behind the
+/// header.
 fn ipv6(ip: &[u8]) -> Option<(Version, usize, usize)> {
     let header = ip.get(..IPV6_HEADER_LEN)?;
     let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -205,7 +211,7 @@ fn ipv6(ip: &[u8]) -> Option<(Version, usize, usize)> {
     is_tcp.then_some((Version::V6, IPV6_HEADER_LEN, IPV6_HEADER_LEN + payload_len))
 }
 
-/// Writes lengths and checksums that fit a changed frame, which ends with its datagram.
+/// Writes lengths and checksums of a changed frame, which ends with its datagram.
 fn finish(frame: &mut [u8], layout: Layout) {
     let layout = finish_network(frame, layout);
     let field = layout.tcp_at + TCP_CHECKSUM;
@@ -214,15 +220,15 @@ fn finish(frame: &mut [u8], layout: Layout) {
     frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Like [`finish`], with the checksum left for a device to complete: the field gets the sum of the
-/// pseudo-header.
+/// Like [`finish`], but leaves the checksum for a device to complete: writes the sum of the
+/// pseudo-header to its field.
 pub(crate) fn finish_partial(frame: &mut [u8], layout: Layout) {
     let layout = finish_network(frame, layout);
     let sum = !pseudo_header(frame, &layout).checksum();
     frame[layout.tcp_at + TCP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Writes lengths and the checksum of the IP header that fit a changed frame.
+/// Writes lengths and the IP header's checksum of a changed frame.
 fn finish_network(frame: &mut [u8], layout: Layout) -> Layout {
     let layout = Layout { end: frame.len(), ..layout };
     let ip = &mut frame[layout.ip_at..layout.end];
@@ -244,7 +250,7 @@ fn finish_network(frame: &mut [u8], layout: Layout) -> Layout {
     layout
 }
 
-/// The sum of pseudo-header and segment.
+/// Returns the sum of pseudo-header and segment.
 fn tcp_sum(frame: &[u8], layout: &Layout) -> Sum {
     pseudo_header(frame, layout).octets(&frame[layout.tcp_at..layout.end])
 }

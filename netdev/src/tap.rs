@@ -1,15 +1,15 @@
-//! TAP interfaces of the Linux kernel, Ethernet frames by `read` and `write`, and TUN interfaces, IP
-//! datagrams.
+//! TAP interfaces of the Linux kernel (Ethernet frames by `read` and `write`), and TUN interfaces
+//! (IP datagrams).
 //!
-//! Owns one queue of an interface. A frame goes out by one `writev` from where its bytes are, and
-//! comes in by one `read` into a buffer that is used again and again: the driver takes and gives
-//! one frame per call. With the `virtio_net_hdr` ([`TapConfig::vnet_header`]) that frame is a
-//! super-frame of up to 64 KiB, and checksums stay partial as long as it stays in this machine.
+//! Owns one queue of an interface. A frame is sent by one `writev` from its fragments, and received
+//! by one `read` into a reused buffer: the driver transfers one frame per call. With the
+//! `virtio_net_hdr` ([`TapConfig::vnet_header`]) that frame is a super-frame of up to 64 KiB, and
+//! checksums stay partial while it stays in this machine.
 //!
-//! The interface may be taken down, set up again, renamed, deleted and made anew at any time. The
-//! device notices by the errors it meets, and by asking every
-//! [`LINK_CHECK_INTERVAL_NS`] of the callers' clock; an interface of the same name that appears
-//! after it was deleted is attached to again, by the same descriptor.
+//! The interface may be taken down, set up, renamed, deleted and created again at any time. The
+//! device notices by failing calls, and by a query every [`LINK_CHECK_INTERVAL_NS`] of the caller's
+//! clock. After a deletion it attaches to the next interface of the same name, by the same
+//! descriptor.
 
 mod open;
 
@@ -28,65 +28,67 @@ use crate::{
     Capabilities, Device, Medium, OpenError, RxChecksum, RxFrame, TransmitError, TxFrame, vnet,
 };
 
-/// How long a change of the interface may go unnoticed while its calls succeed, in nanoseconds.
+/// Longest time for which a change of the interface goes unnoticed while calls succeed, in
+/// nanoseconds.
 pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 /// One queue of a TAP interface.
 #[derive(Debug)]
 pub struct Tap {
-    /// The driver's descriptor; the interface may come and go under it.
+    /// Descriptor of the driver. The interface under it may be deleted and created again.
     file: File,
     control: Control,
     name: Name,
-    /// What to attach with, should the interface be made anew.
+    /// Flags to attach with, if the interface is created again.
     attach_flags: u16,
     link: LinkState,
     mtu: usize,
     check_due_ns: u64,
     gather: Gather,
-    /// The frame being received, behind its header.
+    /// Buffer of the frame being received, with its header.
     buffer: Box<[u8]>,
 }
 
 impl Tap {
-    /// Tries what making an interface takes: the driver's node and the right to set up interfaces
-    /// of this network namespace. An interface that exists may be open to a user without that right.
+    /// Checks the rights to create an interface: access to the driver's node, and the right to set
+    /// up interfaces of this network namespace. An existing interface may be open to a user without
+    /// that right.
     ///
     /// # Errors
-    /// As making an interface would fail.
+    /// The errors of creating an interface.
     pub fn check_rights() -> Result<(), OpenError> {
         open::check_rights()
     }
 
-    /// Opens the one queue of an interface, or makes the interface; see [`TapConfig`].
+    /// Opens the one queue of an interface, or creates the interface; see [`TapConfig`].
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(config: &TapConfig) -> Result<Self, OpenError> {
         let mut queues = open::open(config, 1)?;
         Ok(queues.pop().expect("one queue was asked for"))
     }
 
-    /// Opens `queues` queues of an interface that was made for several, or makes one. The kernel
-    /// gives each received flow to the queue that last sent a frame of it.
+    /// Opens `queues` queues of an interface created for several, or creates one. The kernel
+    /// delivers each received flow to the queue that last sent a frame of it.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
         open::open(config, queues)
     }
 
-    /// The interface's name; it may have been renamed since it was opened.
+    /// Returns the interface's name; it may have been renamed since it was opened.
     #[must_use]
     pub const fn name(&self) -> Name {
         self.name
     }
 
-    /// Tells the kernel whether the interface has a carrier: without one its state is down, though it
-    /// is set up, and what programs send into it is lost.
+    /// Sets the carrier of the interface. Without a carrier its state is down even if it is set up,
+    /// and packets sent into it are lost.
     ///
     /// # Errors
-    /// When the interface is not set up or gone, and with kernels before 4.20.
+    /// If the interface is deleted or not set up, and with kernels before 4.20.
     pub fn set_carrier(&self, on: bool) -> io::Result<()> {
         tap::set_carrier(self.file.as_fd(), on)
     }
@@ -94,7 +96,7 @@ impl Tap {
     /// Sets the largest IP datagram of the interface, in bytes.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` when it cannot carry that.
+    /// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` if the interface cannot carry that.
     pub fn set_mtu(&mut self, mtu: usize) -> io::Result<()> {
         self.control.set_mtu(self.name, mtu)?;
         self.mtu = mtu;
@@ -113,7 +115,7 @@ impl Tap {
         if self.has_vnet_header() { vnet::HEADER_LEN } else { 0 }
     }
 
-    /// Asks the kernel what has become of the interface, when that is due.
+    /// Asks the kernel for the state of the interface, if that is due.
     fn check_link(&mut self, now_ns: u64) {
         if now_ns < self.check_due_ns {
             return;
@@ -126,7 +128,7 @@ impl Tap {
         }
     }
 
-    /// Brings name, state and MTU up to date.
+    /// Updates name, state and MTU.
     fn ask(&mut self) {
         let to = match tap::attached(self.file.as_fd()) {
             Err(_) => LinkState::Gone,
@@ -137,8 +139,8 @@ impl Tap {
                         self.mtu = mtu;
                         if flags.up() { LinkState::Up } else { LinkState::Down }
                     }
-                    // Moved to another namespace, where its name says nothing here: the MTU stays
-                    // what it was, and calls that fail tell when the link is down.
+                    // Moved to another namespace, where the name cannot be looked up here. The MTU
+                    // is kept, and failing calls report a link that is down.
                     _ => LinkState::Up,
                 }
             }
@@ -146,9 +148,9 @@ impl Tap {
         self.link.set(self.name, to);
     }
 
-    /// The interface was deleted; attaches to another of the same name, if there is one.
+    /// Attaches to another interface of the same name, if there is one, after a deletion.
     fn attach_again(&mut self) {
-        // Never makes one: it was deleted on purpose.
+        // Never creates one: it was deleted on purpose.
         if self.control.index(self.name).is_err() {
             return;
         }
@@ -160,12 +162,12 @@ impl Tap {
         }
     }
 
-    /// Agrees with the driver on what stands in front of frames.
+    /// Sets the header in front of frames.
     fn set_up_header(&self) -> io::Result<()> {
         let fd = self.file.as_fd();
         if !self.has_vnet_header() {
             // Without the header a partial checksum looks like a wrong one, and an earlier owner of
-            // the interface may have asked for them.
+            // the interface may have enabled partial checksums.
             return tap::set_offload(fd, false);
         }
         let (_, flags) = tap::attached(fd)?;
@@ -176,7 +178,8 @@ impl Tap {
         tap::set_offload(fd, true)
     }
 
-    /// Learns from a failed call. The next check is due as usual: a link that flaps costs no more.
+    /// Handles the error of a failed call. The next check is not made earlier, so a flapping link
+    /// costs no more.
     fn learn_from(&mut self, error: &io::Error) -> TransmitError {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
@@ -189,7 +192,8 @@ impl Tap {
                 self.link.set(self.name, LinkState::Gone);
                 TransmitError::LinkDown
             }
-            // EINVAL for a frame the kernel cannot parse, EFAULT for memory whose file shrank.
+            // EINVAL for a frame that the kernel cannot parse, EFAULT for memory whose file was
+            // shortened.
             _ => TransmitError::Refused,
         }
     }
@@ -258,22 +262,23 @@ impl Device for Tap {
         Some(LINK_CHECK_INTERVAL_NS)
     }
 
-    /// `None` while the interface is gone, for then the descriptor is always ready, with an error.
+    /// `None` while the interface is deleted, because the descriptor is always readable then, with
+    /// an error.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         (self.link != LinkState::Gone).then(|| self.file.as_fd())
     }
 }
 
-/// Super-frame payload that fits with the longest headers.
+/// Payload of a super-frame that fits with the longest headers.
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
 
-/// Fragments beside the header and the head of a frame.
+/// Fragments besides the header and the head of a frame.
 const FRAGMENTS_MAX: usize = RUNS_MAX - 2;
 
-/// Each run of memory costs the kernel about 36 ns, beside the copy. Measured: runs of 1448 bytes are
-/// faster copied into the frame (by 15 % with super-frames, by 30 % with plain ones), runs of 8940
-/// gathered.
+/// Each run of memory costs the kernel about 36 ns, besides the copy. As measured, runs of 1448
+/// bytes are faster copied into the frame (by 15 % with super-frames, by 30 % with plain frames),
+/// runs of 8940 bytes gathered.
 const GATHER_LEN_MIN: usize = 4096;
 
-/// Longest frame that the driver gives, with its header: 64 KiB and the link header, tagged.
+/// Longest frame that the driver delivers, with its header: 64 KiB and the tagged link header.
 const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;

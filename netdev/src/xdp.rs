@@ -1,23 +1,23 @@
-//! AF_XDP sockets of the Linux kernel: the frames of one queue of an interface, past the kernel's
-//! stack.
+//! AF_XDP sockets of the Linux kernel: the frames of one queue of an interface, bypassing the
+//! kernel's stack.
 //!
-//! Owns a socket with packet memory of its own. A redirect program on the interface, loaded here,
-//! gives it every frame that arrives on its queue; the kernel sees none of them. The program is
-//! held by a descriptor and goes with the process, however that ends. Frames of queues without a
-//! socket pass to the kernel.
+//! Owns a socket with its own packet memory. A redirect program on the interface, loaded here,
+//! passes every frame of the queue to the socket; the kernel's stack gets none of them. The program
+//! is attached by a descriptor, so it is removed when the process ends, for any reason. Frames of
+//! queues without a socket pass to the kernel.
 //!
-//! A received frame is borrowed from packet memory; one to transmit is copied into it, the only
-//! device for which that holds, because the kernel or the card sends from nowhere else. Zero-copy
-//! mode means that the kernel copies neither. `examples/raw_packet.rs` measures; over veth, the
-//! native mode was slower than the generic one in every run.
+//! A received frame is borrowed from packet memory. A frame to transmit is copied into it, since
+//! the kernel or the card sends from no other memory. Zero-copy mode means that the kernel copies
+//! neither. `examples/raw_packet.rs` measures; over veth, native mode was slower than generic mode
+//! in every run.
 //!
-//! What does not work, and what to do:
-//! - Frames are as long as a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have
+//! Limitations and remedies:
+//! - A frame must fit into a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have
 //!   limits of their own (veth 3506 bytes).
 //! - Nothing completes checksums. A sender in this machine that leaves them to its card (the kernel
-//!   on the other end of a veth, a packet socket with super-frames) sends frames that never get
-//!   one, and they are dropped as corrupt: `ethtool -K PEER tx off`.
-//! - A card that takes VLAN tags out of frames loses them: `ethtool -K IFACE rxvlan off`.
+//!   on the other end of a veth, a packet socket with super-frames) sends frames without a correct
+//!   checksum, which are dropped as corrupt. Remedy: `ethtool -K PEER tx off`.
+//! - The tags that a card strips from frames are lost. Remedy: `ethtool -K IFACE rxvlan off`.
 
 mod open;
 mod redirect;
@@ -39,16 +39,17 @@ use crate::{
 };
 use redirect::Redirect;
 
-/// How long a change of the interface may go unnoticed while its calls succeed, in nanoseconds.
+/// Longest time for which a change of the interface goes unnoticed while calls succeed, in
+/// nanoseconds.
 pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
-/// A socket on a queue of an interface.
+/// Socket on a queue of an interface.
 #[derive(Debug)]
 pub struct XdpSocket {
-    /// Takes frames from the interface before the queue goes.
+    /// Dropped before the queue, so that no more frames are redirected.
     _redirect: Arc<Redirect>,
     queue: XdpQueue,
-    /// Makes the interface receive what the stack above listens to.
+    /// Makes the interface receive the groups of the stack above, or all frames.
     _membership: OwnedFd,
     control: Control,
     name: Name,
@@ -64,22 +65,23 @@ pub struct XdpSocket {
     mode: XdpMode,
 }
 
-/// How frames get to the socket.
+/// Path of frames to the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpMode {
-    /// Whether the program runs in the driver, rather than behind it.
+    /// True if the program runs in the driver, false if behind it.
     pub native: bool,
-    /// Whether the card uses packet memory itself, rather than the kernel copying.
+    /// True if the card uses packet memory directly, false if the kernel copies.
     pub zero_copy: bool,
-    /// Why it is not what was asked for, each with what the kernel answered.
+    /// Reasons why the requested mode was not possible, each with the kernel's answer.
     pub fallbacks: Vec<String>,
 }
 
 impl XdpSocket {
-    /// Tries what every interface takes: a socket, a map of sockets and a redirect program.
+    /// Checks the rights by creating a socket, a socket map and a redirect program, which every
+    /// interface needs.
     ///
     /// # Errors
-    /// As opening an interface would fail.
+    /// The errors of opening an interface.
     pub fn check_rights() -> Result<(), OpenError> {
         open::check_rights()
     }
@@ -87,46 +89,47 @@ impl XdpSocket {
     /// Opens one queue of an interface; see [`XdpConfig`].
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open(config: &XdpConfig<'_>) -> Result<Self, OpenError> {
         let mut queues = open::open(config, 1)?;
         Ok(queues.pop().expect("one queue was asked for"))
     }
 
-    /// Opens `queues` queues of an interface, from that of the configuration on, under one program.
-    /// Which queue a flow arrives on is the card's choice (`ethtool -x`, `ethtool -n`).
+    /// Opens `queues` queues of an interface, from the configured one on, under one program. The
+    /// card chooses the queue of a flow (`ethtool -x`, `ethtool -n`).
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], which names a remedy.
     pub fn open_queues(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<Self>, OpenError> {
         open::open(config, queues)
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     #[must_use]
     pub const fn name(&self) -> Name {
         self.name
     }
 
-    /// The Ethernet address that the stack above has to use.
+    /// Returns the Ethernet address that the stack above must use.
     #[must_use]
     pub const fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// How frames get here, and why not better.
+    /// Returns the path of frames to the socket, and the reasons for fallbacks.
     #[must_use]
     pub const fn mode(&self) -> &XdpMode {
         &self.mode
     }
 
-    /// Ring entries of the kernel that named no chunk of its own; always 0 with a sane kernel.
+    /// Returns the number of the kernel's ring entries that named no chunk of the kernel's; always
+    /// 0 with a correct kernel.
     #[must_use]
     pub const fn bad_entries(&self) -> u64 {
         self.queue.bad_entries()
     }
 
-    /// Asks the kernel what has become of the interface, when that is due.
+    /// Asks the kernel for the state of the interface, if that is due.
     fn check_link(&mut self, now_ns: u64) {
         if now_ns < self.check_due_ns {
             return;
@@ -141,7 +144,7 @@ impl XdpSocket {
         }
     }
 
-    /// Brings state and MTU up to date.
+    /// Updates state and MTU.
     fn ask(&mut self) {
         match (self.control.flags(self.name), self.control.mtu(self.name)) {
             (Ok(flags), Ok(mtu)) => {
@@ -154,10 +157,10 @@ impl XdpSocket {
         }
     }
 
-    /// An interface of the name has appeared after the first one was deleted.
+    /// Reopens on a new interface of the same name, after the first one was deleted.
     fn open_again(&mut self) {
         self.link.set(self.name, LinkState::Gone);
-        // One of several queues cannot: the program is attached once for all of them.
+        // Not possible for one of several queues: the program is attached once for all of them.
         if let Some(reopen) = &self.reopen
             && let Ok(again) = reopen.open()
         {
@@ -173,7 +176,7 @@ impl XdpSocket {
             Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => {
                 self.link.set(self.name, LinkState::Gone)
             }
-            // The next check will tell; frames stay in the ring until then.
+            // The next check reports it; frames stay in the ring until then.
             _ => {}
         }
     }
@@ -233,8 +236,8 @@ impl Device for XdpSocket {
         }
     }
 
-    /// Nothing arrives by itself; but what a congested interface did not take has to be offered
-    /// again, and no event tells when.
+    /// Nothing arrives on a virtual clock. But frames that a congested interface did not take must
+    /// be flushed again, and no event reports the right time.
     fn next_arrival_ns(&self) -> Option<u64> {
         let waits = self.link == LinkState::Up && self.queue.has_unsent();
         waits.then(|| self.flushed_ns.saturating_add(FLUSH_AGAIN_NS))
@@ -253,10 +256,11 @@ impl Device for XdpSocket {
     }
 }
 
-/// How long frames wait that a congested interface did not take, in nanoseconds.
+/// Interval after which frames that a congested interface did not take are flushed again, in
+/// nanoseconds.
 const FLUSH_AGAIN_NS: u64 = 50_000;
 
-/// The error for a failed `action` on the interface.
+/// Returns the error for a failed `action` on the interface.
 fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
     OpenError::from_io(error, format!("{action} {name}"), rights::remedy(rights::XDP))
 }

@@ -1,12 +1,12 @@
-//! The pcap format: one link type, then records of a 16-byte header and a frame. Modified pcap has 8
-//! more bytes in each header.
+//! The pcap format: one link type, then records of a 16-byte header and a frame. Modified pcap has
+//! 8 more bytes in each header.
 
 use std::io::Read;
 
 use super::source::{Endianness, Source};
 use super::{CaptureError, CapturedFrame, LinkType};
 
-/// What the file header says.
+/// Contents of the file header.
 #[derive(Debug)]
 pub(super) struct Classic {
     endianness: Endianness,
@@ -17,7 +17,8 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    /// Reads the rest of the header behind a magic number, or says that it is not of this format.
+    /// Reads the rest of the header behind a magic number. Returns `None` if the magic number is of
+    /// another format.
     pub(super) fn open<R: Read>(
         magic: [u8; 4],
         source: &mut Source<R>,
@@ -38,9 +39,9 @@ impl Classic {
         if major != 2 {
             return Err(CaptureError::UnsupportedVersion { major, minor });
         }
-        // Time zone, accuracy and snap length: nothing here depends on them.
+        // Skip time zone, accuracy and snap length, which are not used.
         source.skip(12)?;
-        // The upper half says whether frames end with a check sequence, which IP ignores.
+        // The upper half tells whether frames end with a check sequence, which IP ignores.
         let number = endianness.u32(source.array()?) & 0xffff;
         let link = LinkType::from_number(number)
             .ok_or(CaptureError::UnsupportedLink { number, frame: 1 })?;
@@ -75,5 +76,5 @@ impl Classic {
     }
 }
 
-/// Bytes that a record's header has more in modified pcap.
+/// Additional bytes of a record's header in modified pcap.
 const MODIFIED_LEN: u32 = 8;

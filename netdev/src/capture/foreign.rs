@@ -1,17 +1,18 @@
-//! Names of what is not read here: capture formats by their first bytes, link types by their number.
+//! Names of unsupported formats and link types: formats by their first bytes, link types by their
+//! number.
 //!
-//! Only for messages: an error that names the format says what converts it.
+//! Only for messages: an error that names the format also names the command that converts it.
 
-/// A format that is not read, recognised by its first bytes.
+/// Unsupported format, recognised by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignFormat {
-    /// Its name.
+    /// Name of the format.
     pub name: &'static str,
-    /// A command that makes pcap or pcapng of it.
+    /// Command that converts it to pcap or pcapng.
     pub remedy: &'static str,
 }
 
-/// The format of a file that begins with `magic`, then `rest`.
+/// Returns the format of a file that begins with `magic`, then `rest`.
 pub(super) fn format(magic: u32, rest: &[u8]) -> Option<ForeignFormat> {
     let rest = &rest[..rest.len().min(HEAD_LEN - 4)];
     let head = [&magic.to_be_bytes()[..], rest].concat();
@@ -30,8 +31,8 @@ pub(super) fn format(magic: u32, rest: &[u8]) -> Option<ForeignFormat> {
     }
 }
 
-/// An ERF record: seconds since 1970 in the upper half of eight little-endian bytes, a type, flags, and
-/// the record's length.
+/// Returns true for an ERF record: seconds since 1970 in the upper half of eight little-endian
+/// bytes, a type, flags, and the record's length.
 fn is_record(head: &[u8]) -> bool {
     let Some([_, _, _, _, s0, s1, s2, s3, kind, flags, high, low]) = head.first_chunk::<12>()
     else {
@@ -46,7 +47,7 @@ fn is_record(head: &[u8]) -> bool {
         && (16..=RECORD_LEN_MAX).contains(&len)
 }
 
-/// Says what a file of unknown format begins with.
+/// Describes the beginning of a file of unknown format.
 pub(super) fn begins(magic: u32, known: Option<ForeignFormat>) -> String {
     match known {
         Some(ForeignFormat { name, remedy }) => {
@@ -65,9 +66,9 @@ pub fn link_name(number: u32) -> String {
     }
 }
 
-/// The longest ERF record of a jumbo frame, about.
+/// Approximate length of the longest ERF record of a jumbo frame.
 const RECORD_LEN_MAX: u16 = 10_240;
-/// Bytes looked at.
+/// Bytes inspected.
 const HEAD_LEN: usize = 16;
 const EDITCAP: &str = "editcap -F pcapng FILE OUT";
 
@@ -98,7 +99,7 @@ const FORMATS: [(&[u8], &str, &str); 23] = [
     (b"Rar!", "RAR", "unrar e FILE"),
 ];
 
-/// Link types that captures have and that carry no IP, or in a way not known here.
+/// Link types of captures that carry no IP, or carry it in an unsupported way.
 const LINKS: [(u32, &str); 22] = [
     (6, "Token Ring"),
     (7, "ARCNET"),

@@ -1,8 +1,8 @@
-//! What captured frames begin with, and where the IP datagram is behind it.
+//! Link headers of captured frames, and the position of the IP datagram behind them.
 
 use crate::ethernet;
 
-/// What a captured frame begins with.
+/// Link type: the header at which a captured frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkType {
@@ -18,14 +18,14 @@ pub enum LinkType {
     LinuxCooked,
     /// The Linux "cooked" header of 20 bytes (276).
     LinuxCookedV2,
-    /// A protocol family of 4 bytes, in the order of the capturing machine (0) or the network
+    /// A protocol family of 4 bytes, in the byte order of the capturing machine (0) or the network
     /// (108).
     Loopback,
-    /// A record of the Extensible Record Format (197), of which those with Ethernet frames (types 2, 11
+    /// A record of the Extensible Record Format (197). Records with Ethernet frames (types 2, 11
     /// and 16) and with InfiniBand packets (type 21) are read.
     Erf,
-    /// IP over InfiniBand (242): 40 bytes of a global header, or of addresses, and the encapsulation
-    /// header.
+    /// IP over InfiniBand (242): 40 bytes of a global header, or of addresses, and the
+    /// encapsulation header.
     Ipoib,
     /// An InfiniBand packet from its local header on (247).
     InfiniBand,
@@ -45,7 +45,7 @@ pub enum LinkType {
     Other(u32),
 }
 
-/// A frame ends inside its link header.
+/// Error: a frame ends inside its link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {len} octets ends inside its link header")]
 pub struct LinkError {
@@ -54,7 +54,7 @@ pub struct LinkError {
 }
 
 impl LinkType {
-    /// The link type with this number in capture files, if it is supported.
+    /// Returns the link type with this number in capture files, if it is supported.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -78,11 +78,11 @@ impl LinkType {
         })
     }
 
-    /// The IP datagram in a frame of this link type; see
+    /// Returns the IP datagram in a frame of this link type; see
     /// [`CapturedFrame::ip_packet`](super::CapturedFrame::ip_packet).
     ///
     /// # Errors
-    /// When the frame ends inside its link header.
+    /// If the frame ends inside its link header.
     pub fn ip_packet(self, frame: &[u8]) -> Result<Option<&[u8]>, LinkError> {
         let error = LinkError { len: frame.len() };
         let at = match self {
@@ -116,8 +116,8 @@ impl LinkType {
     }
 }
 
-/// A cooked header with its EtherType at `ethertype_at` and VLAN tags behind its `len` bytes.
-/// `None` when it is cut, `Some(None)` when it does not announce IP.
+/// Parses a cooked header with its EtherType at `ethertype_at` and VLAN tags behind its `len`
+/// bytes. `None` if it is truncated, `Some(None)` if it does not announce IP.
 fn cooked(frame: &[u8], ethertype_at: usize, len: usize) -> Option<Option<usize>> {
     let header = frame.get(..len)?;
     let ethertype = u16::from_be_bytes([header[ethertype_at], header[ethertype_at + 1]]);
@@ -134,7 +134,7 @@ fn by_ethertype(frame: &[u8], (at, ethertype): (usize, u16)) -> Option<usize> {
     }
 }
 
-/// IEEE 802.2: a header of LLC and SNAP for an EtherType, behind a length.
+/// Parses IEEE 802.2: a header of LLC and SNAP for an EtherType, behind a length.
 fn snap(frame: &[u8], at: usize) -> Option<usize> {
     let header = frame.get(at..)?.first_chunk::<8>()?;
     let ethertype = u16::from_be_bytes([header[6], header[7]]);
@@ -142,8 +142,8 @@ fn snap(frame: &[u8], at: usize) -> Option<usize> {
     (header[..6] == [0xaa, 0xaa, 3, 0, 0, 0] && is_ip).then_some(at + header.len())
 }
 
-/// RFC 1661 §2 and RFC 1662 §3.1: address and control bytes may be missing, and a protocol below 256 may
-/// take one byte. Some captures have Cisco's framing under the same number.
+/// Parses PPP. RFC 1661 §2 and RFC 1662 §3.1: address and control bytes may be missing, and a
+/// protocol below 256 may take one byte. Some captures have Cisco's framing under the same number.
 fn ppp(frame: &[u8], mut at: usize) -> Option<Option<usize>> {
     match *frame.get(at..)? {
         [0xff, 3, ..] => at += 2,
@@ -165,7 +165,7 @@ fn ppp(frame: &[u8], mut at: usize) -> Option<Option<usize>> {
     })
 }
 
-/// RFC 2516 §4: version and type, code 0 for a session, its number and the length.
+/// Parses RFC 2516 §4: version and type, code 0 for a session, its number and the length.
 fn pppoe(frame: &[u8], at: usize) -> Option<Option<usize>> {
     let header = frame.get(at..)?.first_chunk::<6>()?;
     if header[..2] == [0x11, 0] { ppp(frame, at + header.len()) } else { Some(None) }
@@ -192,7 +192,7 @@ fn behind(frame: &[u8], at: usize, link: LinkType) -> Option<Option<usize>> {
     Some(found.map(|found| at + found))
 }
 
-/// Version, flags, length of the header and link type, in little-endian order.
+/// Parses version, flags, length of the header and link type, in little-endian order.
 fn per_packet(frame: &[u8]) -> Option<Option<usize>> {
     let [_, _, l0, l1, d0, d1, d2, d3] = *frame.first_chunk::<8>()?;
     let len = usize::from(u16::from_le_bytes([l0, l1]));
@@ -202,23 +202,23 @@ fn per_packet(frame: &[u8]) -> Option<Option<usize>> {
     }
 }
 
-/// RFC 3032 §2.1: labels of four bytes, the last with its bottom bit set. What follows does not say
-/// what it is: its first byte has to look like IP's.
+/// Skips labels of four bytes, the last with its bottom bit set (RFC 3032 §2.1). The labels do not
+/// tell the type of the payload: its first byte must look like IP's.
 fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
     let labels = frame.get(at..)?.chunks_exact(4);
     let count = labels.clone().position(|label| label[2] & 1 != 0)? + 1;
     Some(at + 4 * count)
 }
 
-/// The EtherType of MPLS unicast (RFC 3032 §5).
+/// EtherType of MPLS unicast (RFC 3032 §5).
 const MPLS: u16 = 0x8847;
-/// The EtherType of a PPPoE session (RFC 2516 §4).
+/// EtherType of a PPPoE session (RFC 2516 §4).
 const PPPOE: u16 = 0x8864;
-/// The largest value of an EtherType field that is a length.
+/// Largest value of an EtherType field that is a length.
 const LENGTH_MAX: u16 = 1500;
 
-/// A record: header (16), extension headers (8 each) as long as the top bit of what came before
-/// announces one, then what its type says.
+/// Parses a record: header (16), extension headers (8 each) while the top bit before announces one,
+/// then the contents by type.
 fn record(frame: &[u8]) -> Option<Option<usize>> {
     let kind = *frame.get(8)?;
     let mut at = 16;
@@ -228,7 +228,7 @@ fn record(frame: &[u8]) -> Option<Option<usize>> {
         at += 8;
     }
     match kind & 0x7f {
-        // Ethernet has an offset and a pad byte in front; with a colour or a DSM colour, too.
+        // Ethernet has an offset and a pad byte in front, also with a colour or a DSM colour.
         2 | 11 | 16 => {
             let inner = frame.get(at + 2..)?;
             let (found, ethertype) = ethernet::network_header(inner)?;
@@ -239,9 +239,9 @@ fn record(frame: &[u8]) -> Option<Option<usize>> {
     }
 }
 
-/// An InfiniBand packet at `at`: local header (8), global header (40, if the local one announces it),
-/// BTH (12), DETH (8), encapsulation header. `None` when it is cut, `Some(None)` when it is no datagram
-/// of IPoIB.
+/// Parses an InfiniBand packet at `at`: local header (8), global header (40, if the local one
+/// announces it), BTH (12), DETH (8), encapsulation header. `None` if it is truncated, `Some(None)`
+/// if it is no IPoIB datagram.
 fn infiniband(frame: &[u8], at: usize) -> Option<Option<usize>> {
     const UD_SEND_ONLY: u8 = 0x64;
     let [_, local_next, ..] = *frame.get(at..)?.first_chunk::<8>()?;
@@ -251,7 +251,7 @@ fn infiniband(frame: &[u8], at: usize) -> Option<Option<usize>> {
         _ => return Some(None),
     };
     let transport = frame.get(transport_at..)?.first_chunk::<20>()?;
-    // RFC 4391 is of datagrams; queue pairs 0 and 1 are of management.
+    // RFC 4391 uses datagrams; queue pairs 0 and 1 are for management.
     let is_management = transport[5..7] == [0, 0] && transport[7] <= 1;
     if transport[0] != UD_SEND_ONLY || is_management {
         return Some(None);
@@ -259,7 +259,7 @@ fn infiniband(frame: &[u8], at: usize) -> Option<Option<usize>> {
     encapsulated(frame, transport_at + transport.len())
 }
 
-/// What follows the encapsulation header of IPoIB (RFC 4391 §6), which is at `at`.
+/// Parses the encapsulation header of IPoIB (RFC 4391 §6) at `at`.
 fn encapsulated(frame: &[u8], at: usize) -> Option<Option<usize>> {
     let header = frame.get(at..)?.first_chunk::<4>()?;
     let ethertype = u16::from_be_bytes([header[0], header[1]]);
@@ -267,14 +267,14 @@ fn encapsulated(frame: &[u8], at: usize) -> Option<Option<usize>> {
 }
 
 fn by_family(octets: &[u8; 4]) -> Option<usize> {
-    // The file does not say which order its machine had, so take the one that gives a small number:
-    // 2 is IPv4 everywhere; IPv6 is 10 on Linux and 24, 28 or 30 on the BSDs.
+    // The file does not record its machine's byte order, so take the order that gives a small
+    // number: 2 is IPv4 everywhere; IPv6 is 10 on Linux and 24, 28 or 30 on the BSDs.
     let family = u32::from_be_bytes(*octets).min(u32::from_le_bytes(*octets));
     matches!(family, 2 | 10 | 24 | 28 | 30).then_some(octets.len())
 }
 
-/// Drops what follows the datagram. A length of zero stands for a datagram that was captured
-/// before segmentation offload had set it: all of it is there.
+/// Drops the padding behind the datagram. A length of zero means that the datagram was captured
+/// before segmentation offload set it: then the whole rest is the datagram.
 fn without_padding(packet: &[u8]) -> &[u8] {
     let len = match *packet {
         [v, _, high, low, ..] if v >> 4 == 4 => usize::from(u16::from_be_bytes([high, low])),

@@ -1,7 +1,7 @@
 //! The pcapng format: sections of typed blocks; interfaces are declared, packets refer to them.
 //!
 //! ```text
-//! type  total length  body ...  total length      lengths count the 12 octets around the body
+//! type  total length  body ...  total length      lengths count the 12 bytes around the body
 //! ```
 
 mod interface;
@@ -22,16 +22,16 @@ pub(super) struct Pcapng {
 
 /// A block whose body is being read.
 struct Block {
-    /// With the padding.
+    /// Total length, with the padding.
     total_len: u32,
     /// Bytes of the body not read yet.
     left: u32,
 }
 
-/// What a packet block says of its frame.
+/// Fields of a packet block.
 struct Packet {
     interface: u32,
-    /// In the interface's units; `None` in blocks without.
+    /// In the interface's units; `None` in blocks without a timestamp.
     timestamp: Option<u64>,
     captured_len: u32,
     original_len: u32,
@@ -88,10 +88,10 @@ impl Pcapng {
         Ok(None)
     }
 
-    /// Reads a section header from behind its block type. Everything before is forgotten.
+    /// Reads a section header behind its block type. Drops the state of the section before.
     fn begin_section<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), CaptureError> {
         let total_len = source.array::<4>()?;
-        // The length precedes the number that tells the order of its own bytes.
+        // The length precedes the number that defines the byte order.
         self.endianness = match u32::from_be_bytes(source.array()?) {
             0x1a2b_3c4d => Endianness::Big,
             0x4d3c_2b1a => Endianness::Little,
@@ -128,7 +128,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Reads the fields of an enhanced packet block, or of the packet block that preceded it.
+    /// Reads the fields of an enhanced packet block, or of the obsolete packet block.
     fn packet<R: Read>(
         &self,
         block_type: u32,
@@ -182,7 +182,7 @@ impl Pcapng {
         })
     }
 
-    /// Passes over what is left of a block.
+    /// Skips the rest of a block.
     fn end<R: Read>(&self, block: &Block, source: &mut Source<R>) -> Result<(), CaptureError> {
         source.skip(block.left)?;
         let last = self.endianness.u32(source.array()?);
@@ -195,7 +195,8 @@ impl Pcapng {
 }
 
 impl Block {
-    /// Some writers leave the padding out of the length: every block ends at a multiple of four bytes.
+    /// Begins a block. Some writers leave the padding out of the length, so it is rounded up to a
+    /// multiple of four bytes.
     fn new<R: Read>(total_len: u32, source: &Source<R>) -> Result<Self, CaptureError> {
         let rounded = total_len.checked_next_multiple_of(4);
         match rounded.and_then(|total_len| Some((total_len, total_len.checked_sub(12)?))) {
@@ -226,7 +227,7 @@ impl Block {
         len: u32,
         source: &mut Source<R>,
     ) -> Result<Vec<u8>, CaptureError> {
-        // First whether the length is sane at all: that is the clearer error.
+        // Check first whether the length is possible at all: that is the clearer error.
         if usize::try_from(len).is_ok_and(|len| len <= FRAME_LEN_MAX) {
             self.take(len, source)?;
         }

@@ -1,4 +1,4 @@
-//! The bytes of a capture file, and where in it the reader is.
+//! Bytes of a capture file, and the reader's position.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -10,13 +10,13 @@ pub(super) struct Source<R> {
     file: BufReader<R>,
     /// Bytes read so far.
     offset: u64,
-    /// Number of the frame being read, or that comes next.
+    /// Number of the frame being read, or of the next one.
     frame: u64,
-    /// Memory of a frame that is not needed any more.
+    /// Memory of a recycled frame.
     spare: Vec<u8>,
 }
 
-/// The order of bytes in the file's numbers.
+/// Byte order of the file's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endianness {
     Big,
@@ -29,12 +29,12 @@ impl<R: Read> Source<R> {
         Self { file, offset: 0, frame: 1, spare: Vec::new() }
     }
 
-    /// The bytes of the next frame may be put here.
+    /// Keeps memory for the next frame.
     pub(super) fn recycle(&mut self, memory: Vec<u8>) {
         self.spare = memory;
     }
 
-    /// Number of the frame being read, or that comes next; from 1.
+    /// Returns the number of the frame being read, or of the next one; from 1.
     pub(super) const fn frame(&self) -> u64 {
         self.frame
     }
@@ -44,17 +44,18 @@ impl<R: Read> Source<R> {
         self.frame += 1;
     }
 
-    /// Whether the file ends here.
+    /// Returns true if the file ends here.
     pub(super) fn is_at_end(&mut self) -> Result<bool, CaptureError> {
         Ok(self.fill()?.is_empty())
     }
 
-    /// The bytes that follow, as far as one read has them, without passing over them.
+    /// Returns the following bytes, as far as they are buffered after one read, without consuming
+    /// them.
     pub(super) fn peek(&mut self) -> &[u8] {
         self.fill().unwrap_or_default()
     }
 
-    /// The next `N` bytes.
+    /// Returns the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], CaptureError> {
         let mut octets = [0; N];
         let mut filled = 0;
@@ -71,13 +72,13 @@ impl<R: Read> Source<R> {
         Ok(octets)
     }
 
-    /// The next `len` bytes of a frame.
+    /// Returns the next `len` bytes of a frame.
     pub(super) fn octets(&mut self, len: u32) -> Result<Vec<u8>, CaptureError> {
         let len = match usize::try_from(len) {
             Ok(usable) if usable <= FRAME_LEN_MAX => usable,
             _ => return Err(CaptureError::FrameTooLong { frame: self.frame, len }),
         };
-        // Not more than the file has: a short file can claim many long frames.
+        // Reserve no more than the buffer's length: a short file can claim many long frames.
         let mut octets = std::mem::take(&mut self.spare);
         octets.clear();
         octets.reserve(len.min(BUFFER_LEN));
@@ -93,7 +94,7 @@ impl<R: Read> Source<R> {
         Ok(octets)
     }
 
-    /// Passes over the next `len` bytes without keeping them.
+    /// Skips the next `len` bytes.
     pub(super) fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
         let mut left = usize::try_from(len).unwrap_or(usize::MAX);
         while left > 0 {
@@ -108,7 +109,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// The error that the file breaks its format here.
+    /// Returns the error for a violation of the format at this position.
     pub(super) const fn malformed(&self, what: &'static str) -> CaptureError {
         CaptureError::Malformed { frame: self.frame, offset: self.offset, what }
     }
@@ -122,7 +123,7 @@ impl<R: Read> Source<R> {
         self.offset = self.offset.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
     }
 
-    /// What is buffered, after a read if that was nothing. Empty at the end of the file.
+    /// Returns the buffered bytes; reads first if there are none. Empty at the end of the file.
     fn fill(&mut self) -> Result<&[u8], CaptureError> {
         loop {
             match self.file.fill_buf() {
@@ -157,7 +158,7 @@ impl Endianness {
         }
     }
 
-    /// The `index`-th 32-bit number of a row of them.
+    /// Returns the 32-bit number at `index` of an array.
     pub(super) fn u32_at(self, octets: &[u8], index: usize) -> u32 {
         let at = index * 4;
         self.u32([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])

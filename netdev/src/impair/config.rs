@@ -1,9 +1,8 @@
-//! What to impair, and what was impaired.
+//! Configuration and counters of the impairments.
 
-/// Which impairments, and how often. The default is none.
+/// Impairments and their probabilities. The default is none.
 ///
-/// Probabilities are per frame, from 0 (never) to 1 (always); anything below counts as 0, anything
-/// above as 1.
+/// Probabilities are per frame, from 0 (never) to 1 (always); values outside are clamped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImpairConfig {
     /// Probability that a frame is lost, independent of all others.
@@ -13,17 +12,17 @@ pub struct ImpairConfig {
     /// Probability that a TCP segment which only acknowledges (no payload, no SYN, FIN or RST) is
     /// lost, in addition.
     pub ack_loss: f64,
-    /// Every frame is lost: an outage of this direction.
+    /// True if every frame is lost: an outage of this direction.
     pub outage: bool,
-    /// Largest IP datagram that passes, in bytes: a longer one is lost silently. A
-    /// super-frame counts as the segments that it becomes.
+    /// Largest IP datagram that passes, in bytes; a longer one is lost silently. A super-frame
+    /// counts as its segments.
     pub path_mtu: Option<usize>,
-    /// Time that every frame takes, in nanoseconds, besides what the inner device takes.
+    /// Delay of every frame, in nanoseconds, besides that of the inner device.
     pub delay_ns: u64,
-    /// Bits per second of a bottleneck in front of the delay, counting frame bytes only; `None`
-    /// passes frames in no time. At zero nothing ever passes.
+    /// Bits per second of a bottleneck in front of the delay, counting frame bytes only. `None`: no
+    /// bottleneck. Zero: nothing ever passes.
     pub rate_bits_per_second: Option<u64>,
-    /// Frames that wait for the bottleneck or are passing it, at most; one more is lost.
+    /// Most frames that wait for the bottleneck or are passing it; further frames are lost.
     pub queue_frames_max: usize,
     /// Probability that a frame is sent twice, the copies back to back.
     pub duplicate: f64,
@@ -33,32 +32,32 @@ pub struct ImpairConfig {
     pub corrupt_bits_max: u32,
     /// Probability that a frame is held back while others overtake it.
     pub reorder: f64,
-    /// Most frames that overtake a reordered one: it is released after 1 to this many later
-    /// frames. With 0, only time releases it.
+    /// Most frames that overtake a reordered one: it is released after 1 to this many later frames.
+    /// With 0, only time releases it.
     pub reorder_frames_max: u64,
-    /// Time, in nanoseconds, by which a reordered frame is late at most.
+    /// Longest delay of a reordered frame, in nanoseconds.
     pub reorder_delay_ns: u64,
     /// Probability that a frame is delayed. A delay keeps the order: later frames wait behind.
     pub jitter: f64,
-    /// Longest delay, in nanoseconds; each is drawn evenly from 0 to this.
+    /// Longest delay, in nanoseconds; each is drawn uniformly from 0 to this.
     pub jitter_ns_max: u64,
     /// Probability that a TCP data segment is cut into several, each with correct checksums.
     pub resegment: f64,
-    /// Most pieces of one segment, from 2 to [`PIECES_MAX`]; clamped. Pieces of one byte are
-    /// frequent.
+    /// Most pieces of one segment, clamped to 2 to [`PIECES_MAX`]. Pieces of one byte are frequent.
     pub resegment_pieces_max: usize,
     /// Probability that a TCP data segment waits for the next frame, until
-    /// [`flush`](crate::Device::flush) at the latest, to become one segment with it. That happens
-    /// when it continues the same flow with equal headers and both fit the inner device's MTU.
+    /// [`flush`](crate::Device::flush) at the latest, to be merged with it. The segments are merged
+    /// if the second continues the same flow with equal headers and both fit the inner device's
+    /// MTU.
     pub coalesce: f64,
-    /// MTU to report instead of the inner device's, when that is larger: leaves merged segments
-    /// room that the stack above does not use.
+    /// MTU to report instead of the inner device's, if that is larger: leaves merged segments room
+    /// that the stack above does not use.
     pub mtu: Option<usize>,
-    /// Most frames held at once; one more is dropped.
+    /// Most frames held at once; further frames are dropped.
     pub held_max: usize,
 }
 
-/// Loss by the Gilbert–Elliott model: a good state without loss and a bad one with.
+/// Loss by the Gilbert–Elliott model: a good state without loss and a bad one with loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstLoss {
     /// Probability, per frame in the good state, of entering the bad one.
@@ -69,24 +68,24 @@ pub struct BurstLoss {
     pub loss: f64,
 }
 
-/// What an [`Impair`](super::Impair) has done.
+/// Counters of an [`Impair`](super::Impair).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImpairCounters {
     /// Frames offered from above that the inner device's link can carry.
     pub frames: u64,
     /// Bytes of those frames.
     pub bytes: u64,
-    /// Frames lost by decision, for want of room here or in the inner device, or because its link
+    /// Frames lost by decision, for lack of room here or in the inner device, or because its link
     /// went down while they were held.
     pub dropped: u64,
-    /// Of those, frames that found the queue of the bottleneck full.
+    /// Dropped frames that found the bottleneck's queue full.
     pub overflowed: u64,
     /// Most frames that were held at one time.
     pub held_peak: usize,
-    /// Held frames that went on more than [`LATE_NS`] after their time, because the device was
-    /// not called.
+    /// Held frames that were released more than [`LATE_NS`] after their time, because the device
+    /// was not called.
     pub late: u64,
-    /// Longest time by which one did, in nanoseconds.
+    /// Longest such delay, in nanoseconds.
     pub late_ns_max: u64,
     /// Frames sent twice.
     pub duplicated: u64,
@@ -101,21 +100,21 @@ pub struct ImpairCounters {
 }
 
 impl ImpairConfig {
-    /// Whether frames have to come in plain, with real checksums: because their bytes may change,
-    /// or because what they are is looked up.
+    /// Returns true if frames must arrive with real checksums: because their bytes may change, or
+    /// because their headers are parsed.
     pub(super) fn wants_plain_frames(&self) -> bool {
         self.rewrites_frames() || self.ack_loss > 0.0
     }
 
-    /// Whether bytes of frames may change.
+    /// Returns true if bytes of frames may change.
     pub(super) fn rewrites_frames(&self) -> bool {
         self.corrupt > 0.0 || self.resegment > 0.0 || self.coalesce > 0.0
     }
 }
 
 impl Default for ImpairConfig {
-    /// No impairment. The details are those in force once a probability is set: 1 bit, up to 3
-    /// frames or 1 ms late, up to 1 ms of jitter, up to 4 pieces, 1000 frames queued, 1024 held.
+    /// Returns no impairment. The details apply once a probability is set: 1 bit, up to 3 frames or
+    /// 1 ms late, up to 1 ms of jitter, up to 4 pieces, 1000 frames queued, 1024 held.
     fn default() -> Self {
         Self {
             loss: 0.0,
@@ -144,13 +143,13 @@ impl Default for ImpairConfig {
 }
 
 impl Default for BurstLoss {
-    /// No bursts. Once `enter` is set, bursts of 4 frames on average, all of them lost.
+    /// Returns no bursts. Once `enter` is set, bursts of 4 frames on average, all of them lost.
     fn default() -> Self {
         Self { enter: 0.0, leave: 0.25, loss: 1.0 }
     }
 }
 
-/// From when on a frame counts as late, in nanoseconds.
+/// Delay from which a frame counts as late, in nanoseconds.
 pub const LATE_NS: u64 = 200_000;
 
 /// Most pieces that one segment is cut into.

@@ -1,4 +1,4 @@
-//! Every random decision of the impairing device.
+//! Random decisions of the impairing device.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::config::{ImpairConfig, PIECES_MAX};
 
-/// One stream of random numbers per impairment, so that switching one off leaves the decisions of
-/// the others as they were.
+/// One stream of random numbers per impairment, so that switching one off does not change the
+/// decisions of the others.
 #[derive(Debug)]
 pub(super) struct Dice {
     loss: Stream,
@@ -25,13 +25,13 @@ pub(super) struct Dice {
     pub(super) coalesce: Stream,
 }
 
-/// What happens to one frame.
+/// Decisions on one frame.
 #[derive(Debug)]
 pub(super) struct Fate {
     pub(super) lost: bool,
     pub(super) duplicate: bool,
     pub(super) corrupt: bool,
-    /// For a reordered frame: how many frames overtake it, or 0 for as many as there is time for.
+    /// For a reordered frame: the number of frames that overtake it; 0 if only time releases it.
     pub(super) late: Option<u64>,
     pub(super) jitter_ns: u64,
 }
@@ -54,7 +54,7 @@ impl Dice {
         }
     }
 
-    /// Rolls for one frame. Each stream is asked whatever the others said.
+    /// Decides on one frame. Each stream draws, regardless of the other decisions.
     pub(super) fn fate(&mut self, config: &ImpairConfig) -> Fate {
         let burst_loss = self.burst_loss(config);
         let late = self.reorder.chance(config.reorder).then(|| {
@@ -73,14 +73,14 @@ impl Dice {
         }
     }
 
-    /// Whether a segment that only acknowledges is lost.
+    /// Returns true if a segment that only acknowledges is lost.
     pub(super) fn ack_lost(&mut self, config: &ImpairConfig) -> bool {
         self.ack.chance(config.ack_loss)
     }
 
     fn burst_loss(&mut self, config: &ImpairConfig) -> bool {
         if config.burst.enter <= 0.0 {
-            // Bursts may have been switched off in the middle of one.
+            // Bursts may have been switched off during a burst.
             self.in_burst = false;
             return false;
         }
@@ -95,7 +95,7 @@ impl Dice {
         let count = 1 + self.bits.below(u64::from(bits_max.max(1)));
         let count = index(count).min(bits_len);
         let first = self.bits.index_below(bits_len);
-        // At this distance no bit is hit twice, which would repair it.
+        // At this distance no bit is flipped twice, which would repair it.
         let step = 1 + self.bits.index_below(bits_len / count);
         for k in 0..count {
             let bit = (first + k * step) % bits_len;
@@ -111,7 +111,7 @@ impl Dice {
         let mut k = 0;
         while k < count {
             at[k] = 1 + self.cuts.index_below(len - 1);
-            // Every fourth cut leaves a piece of one byte, the hardest to get right.
+            // Every fourth cut leaves a piece of one byte, the hardest case for a receiver.
             if k + 1 < count && self.cuts.chance(0.25) {
                 at[k + 1] = at[k] + 1;
                 k += 1;
@@ -123,15 +123,15 @@ impl Dice {
     }
 }
 
-/// Where to cut a payload: ends of pieces in ascending order, some of them perhaps equal, and the
-/// payload's length in all places left.
+/// Cuts of a payload: ends of pieces in ascending order, some perhaps equal; unused entries hold
+/// the payload's length.
 #[derive(Debug)]
 pub(super) struct Cuts {
     at: [usize; PIECES_MAX],
 }
 
 impl Cuts {
-    /// The pieces, in order; none is empty.
+    /// Returns the pieces, in order; none is empty.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let mut start = 0;
         self.at.into_iter().filter_map(move |end| {
@@ -142,8 +142,8 @@ impl Cuts {
     }
 }
 
-/// A reproducible stream of random numbers. The arithmetic on top of the generator's words is done
-/// here, so a seed means the same under every version of the random number crates.
+/// Reproducible stream of random numbers. The arithmetic on the generator's words is done here, so
+/// that a seed gives the same result with every version of the random number crates.
 #[derive(Debug)]
 pub(super) struct Stream(ChaCha8Rng);
 
@@ -154,7 +154,7 @@ impl Stream {
         Self(generator)
     }
 
-    /// True with probability `p`. An impossible event costs no random number.
+    /// Returns true with probability `p`. An impossible event consumes no random number.
     pub(super) fn chance(&mut self, p: f64) -> bool {
         if p > 0.0 {
             const UNIT: f64 = 1.0 / 9_007_199_254_740_992.0; // 2^-53
@@ -166,7 +166,7 @@ impl Stream {
         }
     }
 
-    /// An even draw from `0..bound`; 0 when `bound` is 0.
+    /// Draws uniformly from `0..bound`; returns 0 if `bound` is 0.
     fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.0.next_u64()) * u128::from(bound);
         u64::try_from(product >> 64).expect("the high half of 128 bits")

@@ -1,4 +1,4 @@
-//! Frames on their way through the impairment, and when they go on.
+//! Frames held by the impairment, and their release times.
 //!
 //! ```text
 //! frame ─ bottleneck (queue, rate) ─ line (delay, jitter; in order) ─┬─▶ inner device
@@ -12,33 +12,33 @@ use super::config::ImpairConfig;
 use crate::TxChecksum;
 use crate::memory::sending_ns;
 
-/// The held frames of one device.
+/// Held frames of one device.
 ///
-/// Delayed frames stand in a line that keeps its order. Reordered frames leave the line: each goes
-/// on after a time, or when a number of later frames has been scheduled.
+/// Delayed frames are in a line that keeps their order. Reordered frames leave the line: each is
+/// released after a time, or when a number of later frames has been scheduled.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// By release time, because no frame is scheduled before its predecessor in the line.
+    /// Ordered by release time, since no frame is scheduled before its predecessor in the line.
     line: VecDeque<InLine>,
-    /// When the last frame of the line goes on, or went.
+    /// Release time of the last frame of the line, perhaps in the past.
     line_ns: u64,
-    /// When the frames at the bottleneck have passed it.
+    /// Times at which the frames at the bottleneck have passed it.
     passing_ns: VecDeque<u64>,
-    /// When the bottleneck is free again.
+    /// Time at which the bottleneck is free.
     free_ns: u64,
-    /// In order of age. Few, because each waits for few others, so it is searched.
+    /// Reordered frames, oldest first. A search is fast, since each waits for few others only.
     late: Vec<(Due, HeldFrame)>,
-    /// What is due first of `late`, each of the two on its own.
+    /// Earliest due time and earliest due count of `late`, independent of each other.
     late_first: Due,
     /// Frames scheduled so far.
     scheduled: u64,
 }
 
-/// What is held of a frame.
+/// A held frame.
 #[derive(Debug)]
 pub(super) struct HeldFrame {
     pub(super) bytes: Vec<u8>,
-    /// How many of the bytes are headers, which matters to a super-frame.
+    /// Number of header bytes, which matters for a super-frame.
     pub(super) head_len: usize,
     pub(super) checksum: TxChecksum,
     pub(super) segment_size: Option<NonZeroU16>,
@@ -48,25 +48,25 @@ pub(super) struct HeldFrame {
 #[derive(Debug)]
 struct InLine {
     release_ns: u64,
-    /// How many frames had been scheduled when it was, itself included.
+    /// Value of `Hold::scheduled` after this frame was scheduled.
     scheduled: u64,
     frame: HeldFrame,
 }
 
-/// When a frame goes on.
+/// Release time of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Release {
-    /// At once.
+    /// Now.
     Now,
     /// At this time, in nanoseconds, as one of the line.
     At(u64),
-    /// Never: the queue of the bottleneck is full.
+    /// Never: the bottleneck's queue is full.
     Never,
     /// Out of order.
     Late(Due),
 }
 
-/// Until when a reordered frame is held: whichever comes first.
+/// End of a reordered frame's hold: by time or by scheduled frames, whichever is first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     ns: u64,
@@ -74,13 +74,13 @@ pub(super) struct Due {
 }
 
 impl Hold {
-    /// How many frames are held.
+    /// Returns the number of held frames.
     pub(super) fn len(&self) -> usize {
         self.line.len() + self.late.len()
     }
 
-    /// Takes a frame of `len` bytes through the bottleneck: when it has passed it. `None` when
-    /// the queue is full.
+    /// Takes a frame of `len` bytes through the bottleneck. Returns the time at which it has
+    /// passed; `None` if the queue is full.
     fn pass(&mut self, now_ns: u64, len: usize, config: &ImpairConfig) -> Option<u64> {
         let Some(rate) = config.rate_bits_per_second else { return Some(now_ns) };
         while self.passing_ns.front().is_some_and(|passed_ns| *passed_ns <= now_ns) {
@@ -94,8 +94,8 @@ impl Hold {
         Some(self.free_ns)
     }
 
-    /// Gives a frame of `len` bytes its place: behind the line, `jitter_ns` after it may go, or,
-    /// when `late` holds a number of frames, after those (0: after the longest time).
+    /// Schedules a frame of `len` bytes: behind the line, `jitter_ns` after its time, or, if `late`
+    /// is a number of frames, after those (0: after the longest time).
     pub(super) fn schedule(
         &mut self,
         now_ns: u64,
@@ -117,7 +117,7 @@ impl Hold {
         if self.line_ns <= now_ns { Release::Now } else { Release::At(self.line_ns) }
     }
 
-    /// Holds a frame until the time that `schedule` gave it.
+    /// Holds a frame until the time that `schedule` returned.
     pub(super) fn put(&mut self, release: Release, frame: HeldFrame) {
         match release {
             Release::Now => self.push_line(0, frame),
@@ -134,23 +134,23 @@ impl Hold {
         self.line.push_back(InLine { release_ns, scheduled: self.scheduled, frame });
     }
 
-    /// How many of the frames scheduled so far wait for none before them in the line.
+    /// Returns how many of the scheduled frames wait for no earlier frame in the line.
     fn passed(&self) -> u64 {
         self.line.front().map_or(self.scheduled, |first| first.scheduled - 1)
     }
 
-    /// When the next frame goes on if no other comes.
+    /// Returns the time of the next release if no other frame arrives.
     pub(super) fn next_release_ns(&self) -> Option<u64> {
         let line_ns = self.line.front().map(|first| first.release_ns);
         let late_ns = (!self.late.is_empty()).then_some(self.late_first.ns);
         [line_ns, late_ns].into_iter().flatten().min()
     }
 
-    /// Takes out a frame that goes on now, if there is one, and how long ago its time was.
+    /// Takes out a frame that is due, if there is one. Returns also how late it is.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<(HeldFrame, u64)> {
         let passed = self.passed();
         let front_ns = self.line.front().map_or(u64::MAX, |first| first.release_ns);
-        // What is due first goes first, however late the call comes.
+        // The earliest due frame is released first, however late the call.
         let late_by_ns = now_ns.min(front_ns);
         if self.late.is_empty() || !self.late_first.has_come(late_by_ns, passed) {
             let first = if front_ns <= now_ns { self.line.pop_front() } else { None };
@@ -160,7 +160,7 @@ impl Hold {
         let (due, frame) = self.late.remove(index);
         self.late_first =
             self.late.iter().fold(Due::default(), |first, (due, _)| first.earlier(*due));
-        // One that was overtaken by enough others goes at once.
+        // A frame that enough others have overtaken is due at once.
         Some((frame, now_ns.saturating_sub(due.ns)))
     }
 }
@@ -176,7 +176,7 @@ impl Due {
 }
 
 impl Default for Due {
-    /// Never.
+    /// Returns never.
     fn default() -> Self {
         Self { ns: u64::MAX, scheduled: u64::MAX }
     }

@@ -1,4 +1,4 @@
-//! The wire between two memory devices: what both ends share.
+//! The wire between two memory devices: their shared state.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Slot;
 
-/// A handle on the link between two [`MemoryDevice`](super::MemoryDevice)s.
+/// Handle to the link between two [`MemoryDevice`](super::MemoryDevice)s.
 ///
-/// Clones are handles on the same link. It outlives the devices being wrapped in middleware or
-/// moved to threads, so a simulator can change the link under them.
+/// Clones are handles to the same link. They remain usable when the devices are wrapped in
+/// middleware or moved to threads, so a simulator can change the link.
 #[derive(Clone, Debug)]
 pub struct Link {
     shared: Arc<Shared>,
 }
 
-// Two links have no cache line in common: each may be that of another thread.
+// Two links, perhaps of different threads, share no cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shared {
@@ -28,9 +28,9 @@ struct Shared {
 /// One direction of the link.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
-    /// Frames in flight, first to arrive first.
+    /// Frames in flight, earliest arrival first.
     pub(super) frames: VecDeque<Slot>,
-    /// Buffers given back by the receiving end.
+    /// Buffers returned by the receiving end.
     pub(super) spare: Vec<Box<[u8]>>,
 }
 
@@ -45,7 +45,7 @@ impl Link {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes the link down or up, for both ends. Going down loses the frames in flight.
+    /// Takes the link down or up, for both ends. Taking it down loses the frames in flight.
     pub fn set_link_up(&self, up: bool) {
         self.shared.up.store(up, Ordering::Release);
         if up {
@@ -70,26 +70,26 @@ impl Link {
         self.shared.latency_ns.store(latency_ns, Ordering::Relaxed);
     }
 
-    /// Whether the link is up.
+    /// Returns true if the link is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.shared.up.load(Ordering::Acquire)
     }
 
-    /// Largest IP datagram, in bytes.
+    /// Returns the largest IP datagram, in bytes.
     #[must_use]
     pub fn mtu(&self) -> usize {
         self.shared.mtu.load(Ordering::Relaxed)
     }
 
-    /// Time a frame travels after its last byte was sent, in nanoseconds.
+    /// Returns the time from the sending of a frame's last byte to its arrival, in nanoseconds.
     #[must_use]
     pub fn latency_ns(&self) -> u64 {
         self.shared.latency_ns.load(Ordering::Relaxed)
     }
 
-    /// The wire of one direction. No caller's code runs under the lock, so a panic cannot leave it
-    /// half changed and poisoning means nothing here.
+    /// Locks the wire of one direction. The only callback under the lock, that of `look_ahead`,
+    /// cannot change the wire, so a poisoned lock is still consistent.
     pub(super) fn lock(&self, direction: usize) -> MutexGuard<'_, Wire> {
         self.shared.wires[direction].lock().unwrap_or_else(PoisonError::into_inner)
     }

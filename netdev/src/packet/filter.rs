@@ -1,11 +1,11 @@
-//! Which frames the kernel copies to the socket: a classic BPF program made of the stack's
-//! addresses. The rest of the interface's traffic is left out and costs nothing.
+//! Classic BPF program that selects the frames which the kernel copies to the socket, built from
+//! the stack's addresses. The rest of the interface's traffic costs nothing.
 
 use std::net::IpAddr;
 
 use crate::sys::packet_socket::FilterInstruction;
 
-/// Most addresses that a filter is made of.
+/// Most addresses of a filter.
 pub const ADDRESSES_MAX: usize = 24;
 
 const LOAD_WORD: u16 = 0x20;
@@ -19,14 +19,14 @@ const RETURN: u16 = 0x06;
 const ALL: u32 = u32::MAX;
 const NOTHING: u32 = 0;
 
-/// A program that lets through what is for `mac` or a group, and among that IPv4 and IPv6 only when
-/// it is for one of `addresses` or a group; other protocols than ARP are left out then. Without
+/// Builds a program that passes frames for `mac` or a group. Of these, IPv4 and IPv6 pass only if
+/// they are for one of `addresses` or a group; of the other protocols only ARP passes. Without
 /// addresses (a stack that does not know its own yet) every protocol passes.
 pub(super) fn program(mac: [u8; 6], addresses: &[IpAddr]) -> Vec<FilterInstruction> {
     let [a, b, c, d, e, f] = mac;
     let mut program = vec![
         load(LOAD_OCTET, 0),
-        // A group address: go on with the protocol.
+        // For a group address: go on with the protocol.
         jump(JUMP_IF_SET, 1, 5, 0),
         load(LOAD_HALF, 0),
         jump(JUMP_EQUAL, u32::from(u16::from_be_bytes([a, b])), 0, 2),
@@ -78,7 +78,7 @@ fn ipv6_block(addresses: &[IpAddr]) -> Vec<FilterInstruction> {
         let octets = address.octets();
         for (i, word) in (0u8..).zip(octets.as_chunks::<4>().0) {
             block.push(load(LOAD_WORD, DESTINATION_AT + 4 * u32::from(i)));
-            // To the next address: over the rest of this one's pairs and its return.
+            // To the next address: skip the rest of this address's pairs and its return.
             block.push(jump(JUMP_EQUAL, u32::from_be_bytes(*word), 0, 2 * (3 - i) + 1));
         }
         block.push(give(ALL));
@@ -95,7 +95,7 @@ const fn jump(code: u16, value: u32, then: u8, otherwise: u8) -> FilterInstructi
     FilterInstruction { code, jt: then, jf: otherwise, k: value }
 }
 
-/// Ends the program; so many bytes of the frame pass.
+/// Ends the program: `len` bytes of the frame pass.
 const fn give(len: u32) -> FilterInstruction {
     FilterInstruction { code: RETURN, jt: 0, jf: 0, k: len }
 }
@@ -113,7 +113,7 @@ mod tests {
     const MAC: [u8; 6] = [2, 1, 2, 3, 4, 5];
     const BROADCAST: [u8; 6] = [0xff; 6];
 
-    /// The kernel itself, running the program on a socket for which that takes no privilege.
+    /// The kernel itself: runs the program on a socket that needs no privilege.
     struct Kernel(UnixDatagram, UnixDatagram);
 
     impl Kernel {
@@ -128,7 +128,7 @@ mod tests {
             let mut frame = [mac, [9; 6]].concat();
             frame.extend(ethertype.to_be_bytes());
             frame.extend(octets);
-            // A datagram that the filter stops is refused to its sender, or lost on the way.
+            // A datagram that the filter stops fails at its sender, or is dropped.
             let _sent = self.0.send(&frame);
             match self.1.recv(&mut [0; 128]) {
                 Ok(len) => {

@@ -1,4 +1,4 @@
-//! Opening a packet socket on an interface.
+//! Opens a packet socket on an interface.
 
 use std::fs::File;
 use std::io;
@@ -20,31 +20,32 @@ use crate::sys::packet_ring::RingLayout;
 use crate::sys::packet_socket::{self, Membership, PacketOption};
 use crate::vnet;
 
-/// Which interface to open, and how.
+/// Interface to open, and the socket's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketConfig<'a> {
-    /// The interface's name.
+    /// Name of the interface.
     pub name: Name,
-    /// The IP addresses of the stack above, at most [`ADDRESSES_MAX`]: the kernel hands over what
-    /// is for them or for a group, and must not have one of them itself. Empty while they are not
-    /// known: everything is handed over.
+    /// IP addresses of the stack above, at most [`ADDRESSES_MAX`]. The kernel hands over frames for
+    /// them or for a group, and must not have one of them itself. Empty while the addresses are
+    /// unknown: then all frames are handed over.
     pub addresses: &'a [IpAddr],
-    /// Whether the device takes super-frames and partial checksums. Received ones are understood
-    /// in any case.
+    /// True if the device accepts super-frames and partial checksums for transmission. It handles
+    /// received ones in any case.
     pub super_frames: bool,
-    /// Ethernet address of the stack, where it is not to be the interface's own. The interface then
-    /// has to listen to all frames on the wire, and the kernel does not look closer at those of
-    /// this port. With the interface's own it does, and forwards them if it was told to forward.
+    /// Ethernet address of the stack, if it differs from the interface's. The interface must then
+    /// receive all frames on the wire, and the kernel ignores those for this address. With the
+    /// interface's own address the kernel processes them, too, and forwards them if forwarding is
+    /// enabled.
     pub mac: Option<[u8; 6]>,
-    /// Frames that wait to be received, at most.
+    /// Most frames that wait to be received.
     pub ring_frames: usize,
-    /// Whether frames go around the kernel's queueing discipline: less work per frame, but nothing
-    /// is held back when the card's queue is full; the frame is lost.
+    /// True if frames bypass the kernel's queueing discipline. That is less work per frame, but a
+    /// frame is lost if the card's queue is full.
     pub qdisc_bypass: bool,
 }
 
 impl<'a> PacketConfig<'a> {
-    /// An interface with super-frames, under its own Ethernet address.
+    /// Settings for an interface with super-frames, under its own Ethernet address.
     #[must_use]
     pub const fn new(name: Name, addresses: &'a [IpAddr]) -> Self {
         Self {
@@ -61,23 +62,24 @@ impl<'a> PacketConfig<'a> {
 /// A TCP window of several MiB in frames of 1500 bytes.
 const RING_FRAMES: usize = 4096;
 const RING_FRAMES_RANGE: RangeInclusive<usize> = 16..=65_536;
-/// Sockets in one fanout group; the kernel takes 256 or, of late, many more.
+/// Sockets in one fanout group; older kernels accept 256, recent ones many more.
 const QUEUES: RangeInclusive<usize> = 1..=256;
 
-/// What the kernel puts in front of a frame in a slot: its header, an address, alignment, the
-/// `virtio_net_hdr`; and what follows an MTU: the link header, tagged twice. Rounded up.
+/// Overhead of a slot: the kernel's header, an address, alignment and the `virtio_net_hdr` in front
+/// of the frame, and the link header with two tags. Rounded up.
 const SLOT_OVERHEAD: usize = 192;
-/// The kernel's ring alignment.
+/// Alignment of the kernel's ring.
 const SLOT_ALIGNMENT: usize = 64;
-/// Longer frames, of an unusual MTU, are fetched by themselves like super-frames.
+/// Longer frames, of an unusual MTU, are read from the queue like super-frames.
 const SLOT_LEN_MAX: usize = 16 * 1024;
-/// Blocks of that many bytes; the kernel takes them from where memory need not be contiguous.
+/// Length of a block, in bytes; the kernel allocates blocks from memory that need not be
+/// contiguous.
 const BLOCK_LEN: usize = 256 * 1024;
 
-/// Bytes of frames, with what the kernel counts for its own, that may wait to go out: some tens
-/// of super-frames.
+/// Limit of frames that wait to be sent, in bytes, with the kernel's own overhead: some tens of
+/// super-frames.
 const SEND_BUFFER_LEN: i32 = 4 << 20;
-/// The same for long frames that wait behind their slots: a TCP window of several MiB.
+/// Limit of long frames that wait behind their slots, in bytes: a TCP window of several MiB.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
 
 pub(super) fn check_rights() -> Result<(), OpenError> {
@@ -94,7 +96,7 @@ pub(super) fn open(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError>
     Ok(socket)
 }
 
-/// Opens the interface `queues` times, the sockets in one fanout group.
+/// Opens the interface `queues` times, with the sockets in one fanout group.
 pub(super) fn open_queues(
     config: &PacketConfig<'_>,
     queues: usize,
@@ -108,8 +110,8 @@ pub(super) fn open_queues(
     let mut group = None;
     for _ in 0..queues {
         let mut socket = prepare(config)?;
-        // The kernel takes only sockets that receive into a group: a frame may arrive at several
-        // of them in between, so what they have got until all are in is thrown away below.
+        // The kernel accepts only receiving sockets into a group. Until all are in the group, a
+        // frame may arrive at several of them, so the frames received so far are discarded below.
         start(&mut socket)?;
         let fd = socket.socket.as_fd();
         match group {
@@ -124,7 +126,7 @@ pub(super) fn open_queues(
     Ok(sockets)
 }
 
-/// A socket with its ring that is not bound yet.
+/// Creates a socket with its ring, not bound yet.
 fn prepare(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
     let name = config.name;
     OpenError::check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
@@ -174,7 +176,7 @@ fn set_up(
     layout: RingLayout,
 ) -> io::Result<crate::sys::packet_ring::PacketRing> {
     let fd = socket.as_fd();
-    // The header has to be asked for before the ring, whose slots it is part of.
+    // Request the header before the ring, whose slots contain it.
     packet_socket::set_option(fd, PacketOption::VNET_HEADER, 1)?;
     packet_socket::set_option(fd, PacketOption::IGNORE_OUTGOING, 1)?;
     packet_socket::set_option(fd, PacketOption::COPY_THRESHOLD, 1)?;
@@ -186,19 +188,19 @@ fn set_up(
     packet_socket::receive_ring(fd, layout)
 }
 
-/// Binds the socket: from here on it receives.
+/// Binds the socket: from now on it receives.
 fn start(socket: &mut PacketSocket) -> Result<(), OpenError> {
     let fd = socket.socket.as_fd();
     let bound = packet_socket::bind(fd, socket.interface_index)
         .and_then(|()| packet_socket::join(fd, socket.interface_index, socket.membership));
     bound.map_err(|error| failed(socket.name, "receive from", error))?;
-    // An interface that is down is one that may come up.
+    // An interface that is down may come up later.
     let _down = packet_socket::take_error(socket.socket.as_fd());
     socket.ask();
     Ok(())
 }
 
-/// The slots for frames of an interface.
+/// Returns the ring layout for frames of an interface.
 pub(crate) fn layout(mtu: usize, ring_frames: usize) -> RingLayout {
     let slot_len =
         (mtu.saturating_add(SLOT_OVERHEAD)).min(SLOT_LEN_MAX).next_multiple_of(SLOT_ALIGNMENT);

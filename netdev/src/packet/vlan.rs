@@ -1,13 +1,13 @@
-//! VLAN tags: the kernel takes the outermost one out of a frame before packet sockets see it.
+//! VLAN tags: the kernel removes the outermost one from a frame before packet sockets receive it.
 
-/// The usual kind of tag (IEEE 802.1Q).
+/// Usual tag type (IEEE 802.1Q).
 pub(crate) const TPID: u16 = 0x8100;
 
-/// Both Ethernet addresses.
+/// Length of both Ethernet addresses.
 const ADDRESSES_LEN: usize = 12;
 
-/// Puts a tag back into the frame that begins `at` bytes into `memory`, using four bytes of what
-/// is before it. Returns the tagged frame; `None` when there is no room, or no Ethernet header.
+/// Restores a tag in the frame that begins at offset `at` of `memory`, using the four bytes before
+/// it. Returns the tagged frame; `None` if there is no room, or no Ethernet header.
 pub(crate) fn put_back(memory: &mut [u8], at: usize, tpid: u16, tci: u16) -> Option<&mut [u8]> {
     let begin = at.checked_sub(crate::ethernet::TAG_LEN)?;
     let frame = memory.get_mut(begin..)?;

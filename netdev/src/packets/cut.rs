@@ -1,4 +1,4 @@
-//! Received super-frames become packets.
+//! Cuts received super-frames into packets.
 
 use std::num::NonZeroU16;
 use std::ops::Range;
@@ -9,23 +9,23 @@ use crate::segment::{self, Layout};
 use crate::vnet::{self, Transport};
 use crate::{Medium, RxFrame, ethernet};
 
-/// The packets of a super-frame that are still to be handed over.
+/// Packets of a super-frame that are still to be handed over.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// The super-frame.
+    /// Bytes of the super-frame.
     bytes: Vec<u8>,
     next: Option<Next>,
-    /// The packet being handed over.
+    /// Buffer of the packet being handed over.
     packet: Vec<u8>,
 }
 
-/// Where the next packet is cut off.
+/// Position of the next packet in the super-frame.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     layout: Layout,
-    /// Bytes of payload per packet.
+    /// Payload bytes per packet.
     size: usize,
-    /// How many packets were cut off before.
+    /// Number of packets cut off before.
     index: u16,
 }
 
@@ -34,7 +34,7 @@ impl Rest {
         self.next.is_none()
     }
 
-    /// Hands over at most `burst` packets; returns how many.
+    /// Hands over at most `burst` packets. Returns their number.
     pub(super) fn hand_over(&mut self, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         let Self { bytes, next, packet } = self;
         let Some(at) = next else { return 0 };
@@ -45,8 +45,8 @@ impl Rest {
         count
     }
 
-    /// Hands over at most `burst` packets of a super-frame, and keeps the others; returns how many.
-    /// What cannot be cut is handed over as it is.
+    /// Hands over at most `burst` packets of a super-frame, and keeps the others. Returns the
+    /// number handed over. A frame that cannot be cut is handed over unchanged.
     pub(super) fn cut(
         &mut self,
         frame: &[u8],
@@ -69,7 +69,7 @@ impl Rest {
         count
     }
 
-    /// Hands over one packet whose checksum may be partial, with a complete one.
+    /// Hands over one packet, whose checksum may be partial, with a complete one.
     pub(super) fn complete(
         &mut self,
         frame: &[u8],
@@ -78,7 +78,7 @@ impl Rest {
     ) -> usize {
         self.packet.clear();
         self.packet.extend_from_slice(frame);
-        // Where it is not found, it was none of a transport known here: then it is complete.
+        // If no header is found, the transport is unknown here, and its checksum is complete.
         let _found = complete(&mut self.packet, medium);
         sink(plain(&self.packet));
         1
@@ -86,7 +86,8 @@ impl Rest {
 }
 
 impl Next {
-    /// Hands over at most `burst` packets. Returns how many, and whether they were the last.
+    /// Hands over at most `burst` packets. Returns their number, and true if the last one is among
+    /// them.
     fn hand_over(
         &mut self,
         frame: &[u8],
@@ -98,8 +99,8 @@ impl Next {
         let mut count = 0;
         while count < burst {
             let Range { start, end } = range(*index, *size, layout.payload_len());
-            // As `tcp_gso_segment` and `inet_gso_segment` of Linux do: each has the
-            // identification after its predecessor's.
+            // Like `tcp_gso_segment` and `inet_gso_segment` of Linux: the identification grows by
+            // one per packet.
             segment::piece(frame, layout, start..end, *index, packet);
             sink(plain(packet));
             *index += 1;
@@ -112,14 +113,14 @@ impl Next {
     }
 }
 
-/// The payload of the packet `index`.
+/// Returns the payload range of the packet `index`.
 fn range(index: u16, size: usize, payload_len: usize) -> Range<usize> {
     let start = (usize::from(index) * size).min(payload_len);
     start..start.saturating_add(size).min(payload_len)
 }
 
-/// Computes the checksum of the outermost TCP, UDP or ICMPv6 header anew. `None` when there is no
-/// such header.
+/// Recomputes the checksum of the outermost TCP, UDP or ICMPv6 header. `None` if there is no such
+/// header.
 fn complete(frame: &mut [u8], medium: Medium) -> Option<()> {
     let ip_at = segment::link_header_len(frame, medium);
     let ip = frame.get(ip_at..)?;

@@ -1,31 +1,32 @@
-//! Packets to transmit become super-frames.
+//! Merges packets to transmit into super-frames.
 
 use std::num::NonZeroU16;
 
 use crate::segment::{self, CWR, FIN, Layout, PSH, TCP_CHECKSUM, TCP_FLAGS};
 use crate::{Fragment, Medium, TransmitError, TxChecksum, TxFrame};
 
-/// Packets of one flow that follow each other, to leave as one frame.
+/// Consecutive packets of one flow, to be sent as one frame.
 ///
-/// Invariant: cut after every `size` bytes of payload, as the kernel does it, the frame gives the
-/// packets that were coupled, byte for byte.
+/// Invariant: if the kernel cuts the frame after every `size` bytes of payload, the result is the
+/// merged packets, byte for byte.
 #[derive(Debug, Default)]
 pub(super) struct Train {
-    /// The first packet as it came, then the payload of the others.
+    /// First packet unchanged, then the payload of the others.
     bytes: Vec<u8>,
-    /// The parts of all that; `None` without a packet.
+    /// Offsets of the parts in `bytes`; `None` without a packet.
     layout: Option<Layout>,
     count: u16,
-    /// Bytes of payload in each packet but the last, which may have fewer.
+    /// Payload bytes of each packet except the last, which may have fewer.
     size: usize,
-    /// Whether the last packet ends the train: it is shorter, or has a flag of last packets.
+    /// True if the last packet ends the train: it is shorter, or has a flag that only last packets
+    /// have.
     is_closed: bool,
-    /// A packet that comes in parts, put together.
+    /// Buffer for a contiguous copy of a packet in fragments.
     scratch: Vec<u8>,
 }
 
 impl Train {
-    /// Begins with a packet that others may follow; says whether it is one.
+    /// Begins with a packet that others may follow. Returns false for other packets.
     pub(super) fn begin(&mut self, frame: &TxFrame<'_>, medium: Medium) -> bool {
         debug_assert!(self.layout.is_none(), "the train before has departed");
         let packet = in_one_place(frame, &mut self.scratch);
@@ -40,8 +41,8 @@ impl Train {
         true
     }
 
-    /// Appends a packet, when it belongs there and the payload stays within `payload_len_max`; says
-    /// whether it did.
+    /// Appends a packet if it continues the train and the payload stays within `payload_len_max`.
+    /// Returns true if it was appended.
     pub(super) fn couple(
         &mut self,
         frame: &TxFrame<'_>,
@@ -74,7 +75,7 @@ impl Train {
         true
     }
 
-    /// Hands the train to `transmit`, if there is one. Returns how many packets were refused.
+    /// Hands the train to `transmit`, if there is one. Returns the number of refused packets.
     pub(super) fn depart(
         &mut self,
         transmit: impl FnOnce(&TxFrame<'_>) -> Result<(), TransmitError>,
@@ -101,8 +102,8 @@ impl Train {
     }
 }
 
-/// The parts of a packet that cutting could give: a sound data segment without padding, and without
-/// CWR, which only a first one keeps.
+/// Returns the offsets of a packet that cutting could produce: a valid data segment without
+/// padding, and without CWR, which only a first piece keeps.
 fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
     let layout = segment::parse(packet, medium)?;
     let is_data = layout.payload_len() > 0 && layout.end == packet.len();
@@ -111,7 +112,7 @@ fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
         .then_some(layout)
 }
 
-/// All bytes of the packet, put together if need be.
+/// Returns the packet's bytes, copied to `scratch` if they are not contiguous.
 fn in_one_place<'a>(frame: &TxFrame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
     if frame.payload.iter().all(Fragment::is_empty) {
         return frame.head;

@@ -1,4 +1,4 @@
-//! The socket between the two processes: messages with descriptors, without waiting.
+//! Socket between the two processes: messages with descriptors, non-blocking.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,12 +14,12 @@ use crate::peer::closer::{Closer, PeerFd};
 use crate::peer::header::{BODY_LEN_MAX, DESCRIPTORS_MAX, HEADER_LEN, Header, MessageError};
 use crate::peer::limits::PASSED_MAX;
 
-/// One end of a connection. A message may come in as many pieces as the peer likes.
+/// One end of a connection. A message may arrive in any number of pieces.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     stream: Option<UnixStream>,
-    /// What has come of the next message.
+    /// Received part of the next message.
     octets: Box<[u8]>,
     len: usize,
     descriptors: Vec<PeerFd>,
@@ -34,26 +34,27 @@ pub(crate) struct Message {
     pub(crate) descriptors: Vec<PeerFd>,
 }
 
-/// Why a connection ends.
+/// Reasons why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChannelError {
     /// The peer has closed it.
     #[error("the peer is gone")]
     Closed,
-    /// The peer does not keep to the protocol.
+    /// The peer violates the protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// [`CLOSES_MAX`](crate::peer::limits::CLOSES_MAX) descriptors of this device's peers wait to be closed.
+    /// [`CLOSES_MAX`](crate::peer::limits::CLOSES_MAX) descriptors of this device's peers wait to
+    /// be closed.
     #[error("descriptors that a peer has sent are not closed yet")]
     Unclosed,
-    /// What the system says.
+    /// Error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl ChannelError {
-    /// Whether a message was not sent because the socket, or the kernel's count of descriptors that are
-    /// in flight, had no room.
+    /// Returns true if a message was not sent because the socket, or the kernel's count of
+    /// descriptors in flight, had no room.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io(error) => {
@@ -64,7 +65,7 @@ impl ChannelError {
         }
     }
 
-    /// Whether the peer has closed the socket, with messages unread or none.
+    /// Returns true if the peer has closed the socket, with or without unread messages.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::Closed => true,
@@ -77,16 +78,17 @@ impl ChannelError {
 }
 
 impl Channel {
-    /// Takes a connection whose peer's descriptors `closer` closes.
+    /// Wraps a connection. `closer` closes the descriptors that the peer sends.
     ///
     /// # Errors
-    /// What `ioctl(2)` and `setsockopt(2)` answer.
+    /// The errors of `ioctl(2)` and `setsockopt(2)`.
     pub(crate) fn new(stream: UnixStream, closer: Closer) -> io::Result<Self> {
         let octets = vec![0; HEADER_LEN + BODY_LEN_MAX].into_boxed_slice();
         let descriptors = Vec::with_capacity(DESCRIPTORS_MAX);
         let channel = Self { stream: Some(stream), octets, len: 0, descriptors, closer };
         channel.stream().set_nonblocking(true)?;
-        // Else the kernel drops an urgent byte in `recvmsg`, and closes its descriptors in this thread.
+        // Otherwise the kernel drops an urgent byte in `recvmsg`, and closes its descriptors in
+        // this thread.
         rustix::net::sockopt::set_socket_oobinline(channel.stream(), true)?;
         Ok(channel)
     }
@@ -95,10 +97,10 @@ impl Channel {
         self.stream.as_ref().expect("it is there until it is dropped")
     }
 
-    /// The next message, if it is there as a whole.
+    /// Returns the next message, if it has arrived whole.
     ///
     /// # Errors
-    /// [`ChannelError`], after which nothing more can be had.
+    /// [`ChannelError`]; the connection is unusable afterwards.
     pub(crate) fn receive(&mut self) -> Result<Option<Message>, ChannelError> {
         loop {
             let wanted = match self.octets[..self.len].first_chunk() {
@@ -115,14 +117,15 @@ impl Channel {
                     HEADER_LEN + body_len
                 }
             };
-            // Never past the end of a message: descriptors come with the first byte of theirs.
+            // Never read past the end of a message: descriptors arrive with the first byte of their
+            // message.
             if !self.receive_some(wanted)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Receives bytes up to the `wanted`-th of the message; whether there were some.
+    /// Receives up to byte `wanted` of the message. Returns false if nothing has arrived.
     fn receive_some(&mut self, wanted: usize) -> Result<bool, ChannelError> {
         if self.closer.is_full() {
             return Err(ChannelError::Unclosed);
@@ -156,11 +159,12 @@ impl Channel {
         Ok(true)
     }
 
-    /// Sends a message. One that the socket has no room for ends the connection: a peer that does not
-    /// read is not waited for.
+    /// Sends a message without waiting. If the socket has no room, nothing is sent, and the error
+    /// [is full](ChannelError::is_full).
     ///
     /// # Errors
-    /// [`ChannelError::Io`].
+    /// [`ChannelError::Io`]; [`io::ErrorKind::WriteZero`] after a part of the message, which ends
+    /// the connection.
     pub(crate) fn send(
         &self,
         header: Header,
@@ -180,7 +184,7 @@ impl Channel {
         if sent == header.len() + body.len() {
             Ok(())
         } else {
-            // The rest cannot be sent later: what comes next is another message.
+            // The rest cannot be sent later, since the next bytes sent are another message.
             Err(io::Error::from(io::ErrorKind::WriteZero).into())
         }
     }

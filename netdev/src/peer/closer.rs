@@ -1,18 +1,19 @@
-//! Closes descriptors that a peer sent, without ever waiting in the device's thread.
+//! Closes descriptors that a peer sent, without blocking the device's thread.
 //!
-//! `close(2)` of a peer's descriptor may wait as long as the peer likes: a TCP socket that lingers, or a file of a
-//! FUSE file system. Any message may bring one, also a message that is refused, and a socket with unread messages
-//! takes their descriptors along when it is closed.
+//! `close(2)` of a peer's descriptor may block as long as the peer likes: a TCP socket that
+//! lingers, or a file of a FUSE file system. Any message may carry one, even a refused message.
+//! Closing a socket with unread messages closes their descriptors, too.
 //!
-//! 1. Each descriptor is received as a [`PeerFd`]. Its drop asks what it is, by calls that no file system answers.
-//! 2. Memory and eventfds are closed at once: their `close` never waits.
-//! 3. All others go to a thread, made when the first one comes, which closes one after the other.
-//! 4. While [`CLOSES_MAX`] wait for that thread, the device reads no message and meets no peer. A message that was
-//!    read before may exceed the limit, by its own descriptors.
-//! 5. Where the thread cannot be made, descriptors wait until it can: each one that comes tries again, and so does
-//!    the device while [`CLOSES_MAX`] wait.
+//! 1. Each descriptor is received as a [`PeerFd`]. Its drop determines the kind of the descriptor,
+//!    by calls that no file system answers.
+//! 2. Memory and eventfds are closed at once: their `close` never blocks.
+//! 3. All others go to a thread, started for the first one, which closes one after the other.
+//! 4. While [`CLOSES_MAX`] wait for that thread, the device reads no message and accepts no peer. A
+//!    message that was read before may exceed the limit by its own descriptors.
+//! 5. If the thread cannot be started, descriptors wait until it can: each new descriptor retries,
+//!    and so does the device while [`CLOSES_MAX`] wait.
 //!
-//! The thread ends with the last handle on its [`Closer`], when its queue is empty.
+//! The thread ends after the last handle to its [`Closer`] is dropped and its queue is empty.
 
 use std::io;
 use std::net::Shutdown;
@@ -29,7 +30,7 @@ use crate::TRACE;
 use crate::peer::limits::CLOSES_MAX;
 use crate::sys::descriptor::{block_signals, closes_at_once, end_lingering, has_unread};
 
-/// Handle on the thread that closes what a device's peers sent.
+/// Handle to the thread that closes descriptors of a device's peers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closer {
     inner: Arc<Inner>,
@@ -37,22 +38,22 @@ pub(crate) struct Closer {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Descriptors that are not closed yet.
+    /// Number of descriptors that are not closed yet.
     waiting: Arc<AtomicUsize>,
     queue: Mutex<Queue>,
 }
 
-/// The way to the thread.
+/// Queue to the thread.
 #[derive(Debug, Default)]
 struct Queue {
-    /// `None` until the first descriptor comes, and while the system gives no thread.
+    /// `None` until the first descriptor arrives, and while the thread cannot be started.
     thread: Option<Sender<OwnedFd>>,
-    /// Descriptors that no thread has taken yet.
+    /// Descriptors not handed to a thread yet.
     unsent: Vec<OwnedFd>,
 }
 
 impl Queue {
-    /// Hands all descriptors to the thread, which `start` makes if there is none.
+    /// Hands all descriptors to the thread. Calls `start` if there is no thread.
     fn send(&mut self, start: impl FnOnce() -> io::Result<Sender<OwnedFd>>) {
         if self.unsent.is_empty() {
             return;
@@ -78,7 +79,7 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         for descriptor in self.unsent.drain(..) {
-            // Kept open: the device's thread must not close it.
+            // Leaked on purpose: the device's thread must not close it.
             let _kept_open = descriptor.into_raw_fd();
         }
     }
@@ -98,7 +99,7 @@ impl Closer {
         self.inner.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a descriptor that a peer made.
+    /// Closes a descriptor that a peer sent.
     fn close(&self, descriptor: OwnedFd) {
         if !closes_at_once(descriptor.as_fd()) {
             self.close_later(descriptor);
@@ -121,30 +122,31 @@ impl Closer {
         queue.send(start);
     }
 
-    /// Ends a connection. The peer sees its end at once.
+    /// Ends a connection. The peer sees the end at once.
     pub(crate) fn close_stream(&self, stream: UnixStream) {
-        // The kernel takes no more messages from then on, so that what is unread now is all there is.
+        // After shutdown the kernel queues no further messages, so the unread ones are final.
         let _was_not_connected = stream.shutdown(Shutdown::Both);
         if has_unread(stream.as_fd()) {
             self.close_later(stream.into());
         }
     }
 
-    /// Closes a listening socket that does not block. Connections that wait there have messages, too.
+    /// Closes a non-blocking listening socket. Waiting connections may have messages with
+    /// descriptors, too.
     pub(crate) fn close_listener(&self, listener: UnixListener) {
-        // The kernel refuses connections from then on, so that the loop ends.
+        // After shutdown the kernel refuses connections, so the loop ends.
         let _cannot_fail = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
         loop {
             match listener.accept() {
                 Ok((stream, _)) => self.close_stream(stream),
-                // None waits.
+                // No connection waits.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => return self.close_later(listener.into()),
             }
         }
     }
 
-    /// A closer whose thread never closes anything.
+    /// Returns a closer whose thread never closes anything.
     #[cfg(test)]
     pub(crate) fn stuck() -> Self {
         let closer = Self::default();
@@ -154,7 +156,7 @@ impl Closer {
         closer
     }
 
-    /// Descriptors that are not closed yet.
+    /// Returns the number of descriptors that are not closed yet.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.inner.waiting.load(Relaxed)
@@ -181,7 +183,7 @@ fn run(receiver: &Receiver<OwnedFd>, waiting: &AtomicUsize) {
 /// A descriptor that a peer sent.
 #[derive(Debug)]
 pub(crate) struct PeerFd {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     descriptor: Option<OwnedFd>,
     closer: Closer,
 }
@@ -219,10 +221,11 @@ pub(crate) mod tests {
     use crate::peer::tell::event;
     use crate::sys::shared_mapping::sealed_memory;
 
-    /// How long the `close` of a [`lingering`] socket waits.
+    /// Duration for which the `close` of a [`lingering`] socket blocks.
     pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
-    /// A socket with bytes that its peer, which is returned, too, does not take: `close` waits for that.
+    /// Returns a socket with unread bytes in flight, and its peer, which does not read: `close`
+    /// waits for the peer.
     pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -342,7 +345,7 @@ pub(crate) mod tests {
         let closer = Closer::default();
         let (socket, _far) = lingering();
         drop(PeerFd::new(socket, closer.clone()));
-        // The thread does not wait either.
+        // The thread does not block either.
         until(|| closer.waiting() == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Datagrams of Unix sockets that say who sent them.
+//! Datagrams of Unix sockets with the user of their sender.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,22 +8,23 @@ use crate::peer::closer::{Closer, PeerFd};
 use crate::peer::identity::{ForeignUser, check_user};
 use crate::sys::credentials::{PATH_LEN, ask_for_senders, receive, refuse_descriptors};
 
-/// A socket whose datagrams tell the user of their sender.
+/// Datagram socket that reports the user of each sender.
 ///
-/// No datagram of its protocols has descriptors, so the kernel refuses those that do. Before Linux 6.16 the kernel
-/// cannot: descriptors that come along are closed beside the caller's thread.
+/// Its protocols pass no descriptors, so the kernel refuses datagrams with descriptors. Before
+/// Linux 6.16 the kernel cannot refuse them: received descriptors are then closed by another
+/// thread.
 #[derive(Debug)]
 pub struct UserDatagram {
     socket: UnixDatagram,
-    /// A user who is trusted besides the own one and root.
+    /// User that is trusted besides the own user and root.
     also: Option<u32>,
     closer: Closer,
 }
 
-/// A datagram that was received.
+/// A received datagram.
 #[derive(Debug)]
 pub struct Datagram {
-    /// Its bytes, at the front of the buffer.
+    /// Number of bytes, at the front of the buffer.
     pub len: usize,
     /// An error if the sender is not trusted.
     pub user: Result<(), ForeignUser>,
@@ -40,33 +41,35 @@ impl Datagram {
 }
 
 impl UserDatagram {
-    /// Takes a socket, before anything comes that matters. Trusts the own user, root, and the user `also`.
+    /// Wraps a socket; call before relevant datagrams arrive. Trusts the own user, root, and the
+    /// user `also`.
     ///
     /// # Errors
-    /// What `setsockopt(2)` answers.
+    /// The errors of `setsockopt(2)`.
     pub fn new(socket: UnixDatagram, also: Option<u32>) -> io::Result<Self> {
         ask_for_senders(socket.as_fd())?;
         refuse_descriptors(socket.as_fd());
         Ok(Self { socket, also, closer: Closer::default() })
     }
 
-    /// The socket, to send.
+    /// Returns the socket, for sending.
     #[must_use]
     pub const fn socket(&self) -> &UnixDatagram {
         &self.socket
     }
 
-    /// Returns true if nothing is received until descriptors of earlier datagrams are closed. The socket may be
-    /// readable meanwhile: sleep for a time.
+    /// Returns true if nothing is received until descriptors of earlier datagrams are closed. The
+    /// socket may be readable meanwhile: sleep for a time.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.closer.is_full()
     }
 
-    /// Receives a datagram. One of another user comes with an error in [`Datagram::user`].
+    /// Receives a datagram. If the sender is another user, [`Datagram::user`] is an error.
     ///
     /// # Errors
-    /// What `recvmsg(2)` answers; [`io::ErrorKind::WouldBlock`] while the socket [is held](Self::is_held).
+    /// The errors of `recvmsg(2)`; [`io::ErrorKind::WouldBlock`] while the socket [is
+    /// held](Self::is_held).
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
         if self.closer.is_full() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -75,7 +78,7 @@ impl UserDatagram {
         for descriptor in received.descriptors {
             drop(PeerFd::new(descriptor, self.closer.clone()));
         }
-        // A datagram that was sent before the kernel was asked has no sender, as one of an unknown user.
+        // A datagram sent before `new` has no sender and is treated like one of an unknown user.
         let uid = received.sender.map_or(u32::MAX, |sender| sender.uid);
         let (path, path_len) = received.path;
         Ok(Datagram { len: received.len, user: check_user(uid, self.also), path, path_len })
@@ -181,7 +184,7 @@ mod tests {
                         near.receive(&mut [0; 16]).unwrap_err().kind(),
                         io::ErrorKind::WouldBlock
                     );
-                    // The test has the last descriptor, and does not wait either.
+                    // The test holds the last descriptor, and must not block either.
                     end_lingering(socket.as_fd());
                     continue;
                 }

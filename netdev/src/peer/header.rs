@@ -1,15 +1,14 @@
-//! The front of a message, and why a message ends its connection.
+//! Header of a message, and the errors that end a connection.
 //!
-//! It is the one of the vhost-user protocol (QEMU's `docs/interop/vhost-user.rst`, "Header"): three
-//! 32-bit words in the machine's byte order, for both ends are on it. Other protocols of two processes
-//! that meet here have it, too.
+//! The format is that of the vhost-user protocol (QEMU's `docs/interop/vhost-user.rst`, "Header"):
+//! three 32-bit words in the machine's byte order, since both ends run on the same machine. Other
+//! protocols between two local processes here use the same header.
 
-/// Bytes of a message's header.
+/// Length of a message's header, in bytes.
 pub(crate) const HEADER_LEN: usize = 12;
-/// Bytes of the longest body taken. The longest of a request known to vhost-user has 264.
+/// Longest accepted body, in bytes. The longest request of vhost-user known here has 264.
 pub(crate) const BODY_LEN_MAX: usize = 4096 - HEADER_LEN;
-/// Most descriptors with a message: one for each region of a memory table of
-/// vhost-user.
+/// Most descriptors with a message: one for each region of a vhost-user memory table.
 pub(crate) const DESCRIPTORS_MAX: usize = 8;
 
 /// "Header": "Lower 2 bits are the version (currently 0x01)".
@@ -18,7 +17,7 @@ const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// Why a message ends the connection.
+/// Reasons why a message ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MessageError {
     /// Another version of the protocol, or a reply where a request is due.
@@ -27,34 +26,34 @@ pub(crate) enum MessageError {
     /// Longer than any message.
     #[error("a message of {0} octets")]
     TooLong(u32),
-    /// Not one of those known here.
+    /// Unknown request.
     #[error("request {0}, which is not known")]
     Unknown(u32),
-    /// Its body, or a number in it, is not as the request says.
+    /// The body, or a number in it, is invalid for the request.
     #[error("request {0} with a body that cannot be")]
     Body(u32),
-    /// More or fewer descriptors than the request says.
+    /// Wrong number of descriptors for the request.
     #[error("request {0} with {1} descriptors")]
     Descriptors(u32, usize),
 }
 
-/// The front of a message.
+/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) request: u32,
     flags: u32,
-    /// Bytes of the body.
+    /// Length of the body, in bytes.
     pub(crate) len: u32,
 }
 
 impl Header {
-    /// The header of a request with a body of `len` bytes.
+    /// Returns the header of a request with a body of `len` bytes.
     pub(crate) const fn of_request(request: u32, len: u32, needs_reply: bool) -> Self {
         let flags = VERSION | if needs_reply { NEED_REPLY } else { 0 };
         Self { request, flags, len }
     }
 
-    /// The header of the reply to a request.
+    /// Returns the header of the reply to a request.
     pub(crate) const fn of_reply(request: u32, len: u32) -> Self {
         Self { request, flags: VERSION | REPLY, len }
     }
@@ -88,7 +87,7 @@ impl Header {
         self.flags & REPLY != 0
     }
 
-    /// Whether the frontend waits for a word on how the request went (`REPLY_ACK`).
+    /// Returns true if the frontend waits for the result of the request (`REPLY_ACK`).
     pub(crate) const fn needs_reply(&self) -> bool {
         self.flags & NEED_REPLY != 0
     }

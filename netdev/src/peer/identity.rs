@@ -1,11 +1,12 @@
-//! Rule for the users whose processes may be at the other end of a Unix socket.
+//! Users whose processes may be at the other end of a Unix socket.
 //!
-//! The kernel says who the peer is: for a connection, who connected and who called `listen(2)`
-//! (`SO_PEERCRED`). Trusted are processes of the same user and of root, and of one more user if the
-//! application names one.
+//! The kernel reports the peer of a connection: the process that connected, or the one that called
+//! `listen(2)` (`SO_PEERCRED`). Trusted are processes of the same user and of root, and of one more
+//! user if the application names one.
 //!
-//! In a user namespace the kernel shows a user without a number there as [`OVERFLOW_UID`]. All such users
-//! look alike, so a peer with that number is trusted only where the namespace has a user of that number.
+//! In a user namespace the kernel shows users without a number there as [`OVERFLOW_UID`]. All such
+//! users look alike, so a peer with that number is trusted only if the namespace has a user of that
+//! number.
 
 use std::fs;
 use std::io;
@@ -15,20 +16,20 @@ use rustix::process::geteuid;
 
 use crate::sys::credentials::{PeerProcess, peer_process};
 
-/// A peer's process is of a user that is not trusted.
+/// Error: the peer runs as a user that is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the process there is of user {uid}, and this one of user {own}")]
 pub struct ForeignUser {
-    /// The peer's user.
+    /// User of the peer.
     pub uid: u32,
-    /// The effective user of this process.
+    /// Effective user of this process.
     pub own: u32,
 }
 
 /// Checks the user of a connection's peer. `also` is trusted besides the own user and root.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] with a [`ForeignUser`]; what `getsockopt(2)` answers.
+/// [`io::ErrorKind::PermissionDenied`] with a [`ForeignUser`]; the errors of `getsockopt(2)`.
 pub fn check_peer(stream: impl AsFd, also: Option<u32>) -> io::Result<PeerProcess> {
     let peer = peer_process(stream.as_fd())?;
     match check_user(peer.uid, also) {
@@ -37,7 +38,7 @@ pub fn check_peer(stream: impl AsFd, also: Option<u32>) -> io::Result<PeerProces
     }
 }
 
-/// Checks a user that the kernel has named. `also` is trusted besides the own user and root.
+/// Checks a user reported by the kernel. `also` is trusted besides the own user and root.
 ///
 /// # Errors
 /// [`ForeignUser`].
@@ -47,7 +48,7 @@ pub fn check_user(uid: u32, also: Option<u32>) -> Result<(), ForeignUser> {
     if is_trusted(uid, own, also, is_a_user) { Ok(()) } else { Err(ForeignUser { uid, own }) }
 }
 
-/// Returns the foreign user that an error is about.
+/// Returns the foreign user of an error.
 pub(crate) fn foreign_user(error: &io::Error) -> Option<ForeignUser> {
     error.get_ref()?.downcast_ref().copied()
 }
@@ -58,7 +59,7 @@ fn is_trusted(uid: u32, own: u32, also: Option<u32>, is_a_user: impl Fn() -> boo
 
 /// Returns true if [`OVERFLOW_UID`] is the number of one user in this namespace.
 fn has_overflow_user() -> bool {
-    // Without /proc it is taken for the first namespace, which has users of all numbers.
+    // Without /proc, assumes the first namespace, which has users of all numbers.
     fs::read_to_string("/proc/self/uid_map").map_or(true, |map| maps(&map, OVERFLOW_UID))
 }
 
@@ -75,7 +76,7 @@ fn maps(map: &str, uid: u32) -> bool {
     })
 }
 
-/// Number that the kernel shows for users without one (`/proc/sys/kernel/overflowuid`, unless changed).
+/// Number that the kernel shows for users without one (default of `/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65_534;
 
 #[cfg(test)]
@@ -87,8 +88,8 @@ pub(crate) mod tests {
     /// A user that no test runs as.
     pub(crate) const OTHER: u32 = 12_345;
 
-    /// Runs `body` on a thread of the user [`OTHER`]. `None` where the thread cannot be that user's: for ordinary users,
-    /// and for root of a user namespace without that user.
+    /// Runs `body` on a thread of the user [`OTHER`]. `None` if the thread cannot become that user:
+    /// for ordinary users, and for root of a user namespace without that user.
     pub(crate) fn as_other_user<R: Send + 'static>(
         body: impl FnOnce() -> R + Send + 'static,
     ) -> Option<R> {

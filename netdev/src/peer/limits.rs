@@ -1,12 +1,13 @@
-//! Every bound of what peers at a Unix socket may have of this process.
+//! All limits of peers at a Unix socket.
 
-/// Descriptors of a device's peers that wait to be closed. Only a descriptor whose `close` may wait is among
-/// them: memory and events are closed at once. While as many wait, the device reads no message and meets no peer.
+/// Peers' descriptors that wait to be closed, per device. Only descriptors whose `close` may block
+/// are counted: memory and events are closed at once. At this limit the device reads no message and
+/// accepts no peer.
 pub(crate) const CLOSES_MAX: usize = 64;
-/// Descriptors that the kernel passes with one message at most (`SCM_MAX_FD`). All of them are received: the
-/// kernel closes what a receiver has no room for, in the receiving thread. That is left where this process has as
-/// many files open as it may (`RLIMIT_NOFILE`).
+/// Most descriptors that the kernel passes with one message (`SCM_MAX_FD`). All of them are
+/// received, since the kernel closes descriptors without room in the receiving thread. That still
+/// happens if this process has reached its limit of open files (`RLIMIT_NOFILE`).
 pub(crate) const PASSED_MAX: usize = 253;
-/// Bytes of peers' memory that one process maps: an eighth of the 128 TiB of addresses that x86-64 has. An
-/// allocation that finds no address aborts the process.
+/// Bytes of peers' memory that one process maps: an eighth of the 128 TiB of address space on
+/// x86-64. An allocation without free address space aborts the process.
 pub(crate) const PROCESS_BYTES_MAX: u64 = 16 << 40;

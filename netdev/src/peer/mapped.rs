@@ -7,14 +7,14 @@ use crate::peer::limits::PROCESS_BYTES_MAX;
 /// Bytes mapped by all devices of the process.
 static PROCESS: Count = Count::new(PROCESS_BYTES_MAX);
 
-/// Bytes of a peer that are mapped, or about to be. Dropping it gives them back.
+/// Bytes of a peer that are mapped, or about to be mapped. Dropping it subtracts them.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     bytes: u64,
     count: &'static Count,
 }
 
-/// The process maps as much of its peers' memory as it may.
+/// Error: the process has reached its limit of mapped peer memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process maps no more than {max} bytes of its peers' memory")]
 pub(crate) struct ProcessFull {

@@ -1,4 +1,4 @@
-//! Where two processes find each other: a Unix socket by its path.
+//! Connection set-up between two processes at the path of a Unix socket.
 
 use std::cell::Cell;
 use std::fs::{self, Permissions};
@@ -19,47 +19,48 @@ use crate::peer::closer::Closer;
 use crate::peer::identity::check_peer;
 use crate::{OpenError, TRACE};
 
-/// The place where a peer is met, and who may be the peer.
+/// Place where a peer connects, and the users that may be the peer.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     way: Way,
-    /// A user whose processes are trusted, besides this process's user and root.
+    /// User whose processes are trusted, besides this process's user and root.
     also: Option<u32>,
     closer: Closer,
-    /// Peers that were not trusted.
+    /// Number of refused peers.
     refused: Cell<u64>,
 }
 
-/// One of the two ways to a peer.
+/// Role of this end.
 #[derive(Debug)]
 enum Way {
-    /// The peer comes.
+    /// The peer connects to this end.
     Listen {
-        /// `None` only while it is dropped.
+        /// `None` only during drop.
         listener: Option<UnixListener>,
         path: PathBuf,
-        /// Device and number of the socket's file: another one is left alone.
+        /// Device and inode of the socket's file, so that drop removes no other file.
         file: (u64, u64),
     },
-    /// The peer is there.
+    /// This end connects to the peer.
     Connect(PathBuf),
 }
 
 impl Meeting {
-    /// Opens the place at `path`. Trusts processes of this user, of root, and of the user `also`.
+    /// Prepares the socket at `path`. Trusts processes of this user, of root, and of the user
+    /// `also`.
     ///
     /// # Errors
-    /// When the socket cannot be made. A socket that no process listens at is replaced.
+    /// If the socket cannot be created. A socket without a listening process is replaced.
     pub(crate) fn open(path: &Path, listens: bool, also: Option<u32>) -> Result<Self, OpenError> {
         let closer = Closer::default();
         let way = if listens { Way::listen(path, &closer)? } else { Way::Connect(path.to_owned()) };
         Ok(Self { way, also, closer, refused: Cell::new(0) })
     }
 
-    /// A connection to the peer, if it is there and trusted.
+    /// Returns a connection to the peer, if it is there and trusted.
     ///
     /// # Errors
-    /// What `accept(2)` or `connect(2)` answers; [`io::ErrorKind::PermissionDenied`] with a
+    /// The errors of `accept(2)` or `connect(2)`; [`io::ErrorKind::PermissionDenied`] with a
     /// [`ForeignUser`](crate::local_peer::ForeignUser).
     pub(crate) fn try_meet(&self) -> io::Result<Channel> {
         if self.closer.is_full() {
@@ -79,7 +80,7 @@ impl Meeting {
         Channel::new(stream, self.closer.clone())
     }
 
-    /// Reports a peer that is not trusted. Another user can come as often as it likes.
+    /// Counts and traces a refused peer. Another user can connect at any rate.
     #[cold]
     fn note(&self, error: &io::Error) {
         self.refused.set(self.refused.get() + 1);
@@ -89,23 +90,23 @@ impl Meeting {
         }
     }
 
-    /// Counts the peers that were not trusted.
+    /// Returns the number of refused peers.
     pub(crate) const fn refused(&self) -> u64 {
         self.refused.get()
     }
 
-    /// Returns true if no peer is met until descriptors of earlier peers are closed.
+    /// Returns true if no peer is accepted until descriptors of earlier peers are closed.
     pub(crate) fn is_held(&self) -> bool {
         self.closer.is_full()
     }
 
-    /// Makes all closes of the device's peers wait for ever.
+    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(crate) fn be_stuck(&mut self) {
         self.closer = Closer::stuck();
     }
 
-    /// What becomes readable when the peer comes.
+    /// Returns the descriptor that becomes readable when a peer connects.
     pub(crate) fn readiness(&self) -> Option<BorrowedFd<'_>> {
         match &self.way {
             Way::Listen { listener, .. } => listener.as_ref().map(AsFd::as_fd),
@@ -150,7 +151,7 @@ impl Way {
             let listener = Some(UnixListener::from(socket));
             let file = (found.dev(), found.ino());
             let way = Self::Listen { listener, path: path.to_owned(), file };
-            // Before it listens: connecting to it takes the right to write it.
+            // Before it listens: connecting requires write permission.
             fs::set_permissions(path, Permissions::from_mode(0o600))?;
             if let Self::Listen { listener: Some(listener), .. } = &way {
                 listen(listener, BACKLOG)?;
@@ -182,14 +183,14 @@ impl Drop for Meeting {
 }
 
 fn try_connect(path: &Path) -> io::Result<UnixStream> {
-    // A full backlog is an error, too, not a reason to wait.
+    // A full backlog is an error, too, instead of a wait.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
 }
 
-/// Peers that wait until the one that is served has gone.
+/// Peers that wait while another one is served.
 const BACKLOG: i32 = 4;
 
 #[cfg(test)]
@@ -211,10 +212,10 @@ mod tests {
         drop(connecting);
         drop(first);
         assert!(!path.exists());
-        // One that a killed process has left.
+        // Left by a killed process.
         drop(UnixListener::bind(&path).unwrap());
         drop(Meeting::open(&path, true, None).unwrap());
-        // No socket at all.
+        // Not a socket.
         fs::write(&path, "a file").unwrap();
         assert!(Meeting::open(&path, true, None).is_err());
         fs::remove_file(&path).unwrap();
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn a_process_of_another_user_is_no_peer_unless_it_is_named() {
         let path = std::env::temp_dir().join(format!("urnic-user-{}", std::process::id()));
-        // It listens, if it can be, and may write the folder.
+        // The other user listens, if it can become that user, and may write the folder.
         let squatted = path.clone();
         let Some(Ok(listener)) = as_other_user(move || UnixListener::bind(squatted)) else {
             return;
@@ -242,7 +243,7 @@ mod tests {
         Meeting::open(&path, false, Some(OTHER)).unwrap().try_meet().unwrap();
         drop(listener);
         fs::remove_file(&path).unwrap();
-        // It connects.
+        // The other user connects.
         for (also, is_trusted) in [(None, false), (Some(OTHER), true)] {
             let listening = Meeting::open(&path, true, also).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();

@@ -1,15 +1,16 @@
-//! Two processes of one host that meet at a Unix socket: what devices in shared memory have in common.
+//! Connections of two local processes at a Unix socket: the common part of devices in shared
+//! memory.
 //!
 //! ```text
-//!   meeting   where the two processes find each other
-//!   identity  which users' processes may be the peer
-//!   channel   the socket that carries messages with descriptors
-//!   header    the front of a message
-//!   datagram  datagrams that say who sent them
-//!   tell      events between the two
-//!   closer    descriptors of the peer, closed where that may wait
-//!   mapped    bytes of peers' memory that the process maps
-//!   limits    every bound
+//!   meeting   connection set-up at a path
+//!   identity  users whose processes may be the peer
+//!   channel   socket for messages with descriptors
+//!   header    header of a message
+//!   datagram  datagrams with the user of their sender
+//!   tell      events between the two processes
+//!   closer    closes the peer's descriptors without blocking
+//!   mapped    count of the peers' memory that the process maps
+//!   limits    all limits
 //! ```
 
 pub(crate) mod channel;

@@ -1,4 +1,4 @@
-//! Events between the two processes: descriptors that are written to, and waited for.
+//! Events between the two processes, and the set of descriptors that a device waits for.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,45 +6,49 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-/// What is waited for, in one descriptor.
+/// Descriptors that a device waits for, combined in one descriptor.
 #[derive(Debug)]
 pub(crate) struct Watch {
     epoll: OwnedFd,
-    /// Readable for ever.
+    /// Always readable.
     ready: OwnedFd,
 }
 
 impl Watch {
+    /// Creates an empty set.
+    ///
     /// # Errors
-    /// What `epoll_create1(2)` and `eventfd(2)` answer.
+    /// The errors of `epoll_create1(2)` and `eventfd(2)`.
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let ready = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { epoll, ready })
     }
 
-    /// Watches a descriptor of the peer by its edges: each write to it is an event, and it is never
-    /// read, which could wait.
+    /// Adds a descriptor of the peer, edge-triggered: each write to it is an event. It is never
+    /// read, since a read could block.
     ///
     /// # Errors
-    /// What `epoll_ctl(2)` answers.
+    /// The errors of `epoll_ctl(2)`.
     pub(crate) fn add_queue(&self, kick: BorrowedFd<'_>) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, kick, epoll::EventData::new_u64(QUEUE), flags)?)
     }
 
+    /// Adds a connected socket.
+    ///
     /// # Errors
-    /// What `epoll_ctl(2)` answers.
+    /// The errors of `epoll_ctl(2)`.
     pub(crate) fn add_socket(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(SOCKET), flags)?)
     }
 
-    /// Watches the socket that peers connect to, if there is one; not while it `is_held`, since it stays readable
-    /// then.
+    /// Adds the listening socket, if there is one; removes it while it `is_held`, since it stays
+    /// readable then.
     ///
     /// # Errors
-    /// What `epoll_ctl(2)` answers.
+    /// The errors of `epoll_ctl(2)`.
     pub(crate) fn set_listener(
         &self,
         listener: Option<BorrowedFd<'_>>,
@@ -61,12 +65,12 @@ impl Watch {
         }
     }
 
-    /// Watches a descriptor no more. The peer may have it open for longer.
+    /// Removes a descriptor, which the peer may keep open.
     pub(crate) fn remove(&self, descriptor: BorrowedFd<'_>) {
         let _was_not_watched = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// Takes the events that have come. Returns whether the socket is among them.
+    /// Takes pending events. Returns true if the socket is among them.
     pub(crate) fn take(&self) -> bool {
         let mut room = [MaybeUninit::uninit(); EVENTS_MAX];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -74,7 +78,7 @@ impl Watch {
         taken.is_ok_and(|(events, _)| events.iter().any(|event| event.data.u64() == SOCKET))
     }
 
-    /// A descriptor that is readable now.
+    /// Returns a descriptor that is readable now.
     pub(crate) fn always(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -86,22 +90,22 @@ impl AsFd for Watch {
     }
 }
 
-/// Tells the other process. An event that was told already and not seen is enough.
+/// Notifies the other process. One pending event is enough.
 pub(crate) fn tell(event: impl AsFd) {
     let _told_already = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// An event of this process, to be shared with the peer.
+/// Creates an event of this process, to be shared with the peer.
 ///
 /// # Errors
-/// What `eventfd(2)` answers.
+/// The errors of `eventfd(2)`.
 pub(crate) fn event() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Events taken in one go: two queues and two sockets can be ready.
+/// Events taken in one call: two queues and two sockets can be ready.
 const EVENTS_MAX: usize = 4;
-/// What an event is of.
+/// Source of an event.
 const QUEUE: u64 = 0;
 const SOCKET: u64 = 1;
 

@@ -1,4 +1,4 @@
-//! A pcapng file being written, shared by all that record into it.
+//! A pcapng file being written, shared by its recorders.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,19 +16,19 @@ use pcap_file::{DataLink, PcapError};
 
 use crate::Medium;
 
-/// A handle on a pcapng file being written to a `W`; clones are handles on the same file.
+/// Handle to a pcapng file being written to a `W`; clones are handles to the same file.
 ///
-/// Frames appear in the order of the calls. Wrap a file in [`io::BufWriter`]: each frame takes
+/// Frames are written in the order of the calls. Wrap a file in [`io::BufWriter`]: each frame takes
 /// several small writes.
 pub struct CaptureWriter<W: Write> {
     shared: Arc<Mutex<Shared<W>>>,
 }
 
-/// An interface of a capture file: whose frames these are.
+/// Interface of a capture file, to which its frames belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface(u32);
 
-/// Which way a frame passed its interface.
+/// Direction in which a frame passed its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Received.
@@ -40,8 +40,8 @@ pub enum Direction {
 struct Shared<W: Write> {
     file: PcapNgWriter<W>,
     interfaces: u32,
-    /// The first error. The file is left alone from then on, so that it ends in a cut block at
-    /// worst and not in a wrong one.
+    /// First error. After an error nothing is written, so that the file ends in a truncated block
+    /// at worst, not in a wrong one.
     error: Option<io::Error>,
 }
 
@@ -49,14 +49,14 @@ impl<W: Write> CaptureWriter<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// When its header cannot be written.
+    /// If its header cannot be written.
     pub fn new(sink: W) -> io::Result<Self> {
         let file = PcapNgWriter::new(sink).map_err(into_io)?;
         let shared = Shared { file, interfaces: 0, error: None };
         Ok(Self { shared: Arc::new(Mutex::new(shared)) })
     }
 
-    /// Adds an interface called `name`, whose timestamps count nanoseconds.
+    /// Adds an interface called `name`, with timestamps in nanoseconds.
     #[must_use]
     pub fn interface(&self, name: &str, medium: Medium) -> Interface {
         let mut shared = self.lock();
@@ -98,20 +98,20 @@ impl<W: Write> CaptureWriter<W> {
     /// Flushes the file.
     ///
     /// # Errors
-    /// The first error met so far, once; nothing was written after it.
+    /// The first error so far, once; nothing was written after it.
     pub fn finish(&self) -> io::Result<()> {
         let mut shared = self.lock();
         match shared.error.take() {
             None => shared.file.get_mut().flush(),
             Some(error) => {
-                // Still no more writing: that would not make the file whole again.
+                // Keeps writing disabled: further blocks would not repair the file.
                 shared.error = Some(error.kind().into());
                 Err(error)
             }
         }
     }
 
-    /// Gives back what was written to, when this is the last handle.
+    /// Returns the sink, if this is the last handle.
     #[must_use]
     pub fn into_inner(self) -> Option<W> {
         let shared = Arc::into_inner(self.shared)?;
@@ -119,7 +119,7 @@ impl<W: Write> CaptureWriter<W> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared<W>> {
-        // Only a panicking `W` poisons the lock, and then the file has a gap at worst.
+        // Only a panicking `W` poisons the lock; then the file has a gap at worst.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,7 +142,7 @@ impl<W: Write> Clone for CaptureWriter<W> {
 
 impl<W: Write> fmt::Debug for CaptureWriter<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not what is behind the lock: the debugging thread may hold it.
+        // Leaves out the state behind the lock, which the debugging thread may hold.
         f.debug_struct("CaptureWriter").finish_non_exhaustive()
     }
 }
@@ -154,7 +154,7 @@ fn into_io(error: PcapError) -> io::Error {
     }
 }
 
-/// The longest beginning of `name` that an option can hold.
+/// Returns the longest prefix of `name` that an option can hold.
 fn shortened(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_LEN_MAX)]
 }

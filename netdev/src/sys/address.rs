@@ -1,4 +1,4 @@
-//! The IP addresses that the kernel answers for.
+//! IP addresses of the kernel.
 #![expect(unsafe_code, reason = "walks the list that getifaddrs allocates")]
 
 use std::ffi::CStr;
@@ -7,14 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::interface::Name;
 
-/// The addresses that the kernel answers for in the calling thread's network namespace, each with
-/// the interface it was given to.
+/// Returns the kernel's addresses in the calling thread's network namespace, each with its
+/// interface.
 ///
 /// # Errors
-/// When the kernel does not give the list.
+/// If the kernel does not return the list.
 pub fn addresses() -> io::Result<Vec<(Name, IpAddr)>> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: the call writes the head of a list it allocates to `list`.
+    // SAFETY: the call writes the head of an allocated list to `list`.
     if unsafe { libc::getifaddrs(&raw mut list) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -24,22 +24,23 @@ pub fn addresses() -> io::Result<Vec<(Name, IpAddr)>> {
         // SAFETY: `next` walks the list that `getifaddrs` returned; it is freed below.
         let entry: libc::ifaddrs = unsafe { next.read() };
         next = entry.ifa_next;
-        // SAFETY: the name of an entry is a string closed by zero that lives as long as the list.
+        // SAFETY: the name of an entry is a zero-terminated string that exists as long as the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        // SAFETY: the address of an entry is null or as long as its family says.
+        // SAFETY: the address of an entry is null, or has the length of its family's socket
+        // addresses.
         let address = unsafe { ip_address(entry.ifa_addr) };
         let name = name.to_str().ok().and_then(|name| name.parse::<Name>().ok());
         found.extend(name.zip(address));
     }
-    // SAFETY: `list` came from `getifaddrs`, and nothing refers to it any more.
+    // SAFETY: `list` came from `getifaddrs`, and nothing refers to it now.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
 
-/// The IP address in a socket address; `None` for null and for other families.
+/// Returns the IP address in a socket address; `None` for null and for other families.
 ///
 /// # Safety
-/// `address` must be null, or readable for as long as a socket address of its family is.
+/// `address` must be null, or readable for the length of its family's socket addresses.
 unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;

@@ -1,4 +1,4 @@
-//! A mapping in blocks, each of which is ordinary memory to its owner.
+//! Mapping in blocks, each of which is ordinary memory to its owner.
 #![expect(unsafe_code, reason = "slices of a mapping")]
 
 use std::ops::{Deref, DerefMut};
@@ -10,14 +10,14 @@ use crate::sys::shared_mapping::SharedMapping;
 #[derive(Debug)]
 pub(crate) struct Block {
     mapping: Arc<SharedMapping>,
-    /// Where it begins in the mapping.
+    /// Offset in the mapping.
     at: usize,
     len: usize,
 }
 
 impl Block {
-    /// All blocks of `len` bytes that a mapping has, which has to be of a file that other processes can
-    /// map only to be read.
+    /// Divides a mapping into blocks of `len` bytes. The mapping must be of a file that other
+    /// processes can map only for reading.
     pub(crate) fn all_of(mapping: SharedMapping, len: usize) -> impl Iterator<Item = Self> {
         let mapping = Arc::new(mapping);
         let count = mapping.len().checked_div(len).unwrap_or(0);
@@ -25,7 +25,7 @@ impl Block {
     }
 
     fn start(&self) -> *mut u8 {
-        // SAFETY: `all_of` has made only blocks that are inside the mapping.
+        // SAFETY: `all_of` created only blocks that are inside the mapping.
         unsafe { self.mapping.as_ptr().add(self.at) }
     }
 }
@@ -35,8 +35,8 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // The mapping belongs to the blocks of `all_of` alone, which do not overlap, and other processes
-        // can map the file only to read it: a block is written through `&mut self` only.
+        // The mapping belongs to the blocks of `all_of` alone, which do not overlap, and other
+        // processes can map the file only for reading: a block is written through `&mut self` only.
         //
         // SAFETY: `len` bytes from there on are mapped, readable and initialised (a new file is all
         // zero) for as long as `self` is borrowed, and nothing writes them meanwhile.
@@ -47,8 +47,8 @@ impl Deref for Block {
 impl DerefMut for Block {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the mapping is writable, and `self` is borrowed mutably. That other
-        // processes read the memory behind it is nothing that happens in this program.
+        // SAFETY: as in `deref`; the mapping is writable, and `self` is borrowed mutably. Other
+        // processes only read the memory behind it.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! The four `bpf(2)` calls that loading a redirect program takes.
+//! The four `bpf(2)` calls for loading a redirect program.
 #![expect(unsafe_code, reason = "system calls")]
 
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 
-/// How an XDP program is attached.
+/// Attachment of an XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttachMode {
     /// In the driver, before there is a socket buffer.
@@ -69,14 +69,15 @@ struct LinkCreate {
 const _: () = assert!(size_of::<MapUpdate>() == 32);
 const _: () = assert!(size_of::<ProgramLoad>() == 64);
 
-/// Runs a command. Attributes that the kernel knows and `T` does not have are zero to it.
+/// Runs a command. The kernel takes attributes that `T` does not have as zero.
 ///
 /// # Safety
-/// `T` must be laid out as the command's part of `union bpf_attr`, and what its addresses stand for
-/// must be good for the call.
+/// `T` must have the layout of the command's part of `union bpf_attr`, and its addresses must be
+/// valid for the call.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<i32> {
     let attributes: *const T = attributes;
-    // SAFETY: as many bytes as given are readable at `attributes`; the rest is the caller's.
+    // SAFETY: the given number of bytes is readable at `attributes`; the rest is the caller's
+    // contract.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -84,12 +85,14 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<i32> {
     i32::try_from(result).map_err(io::Error::other)
 }
 
+/// Runs a command that returns a descriptor.
+///
 /// # Safety
 /// As [`bpf`], and the command must return a new descriptor.
 unsafe fn bpf_fd<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's contract.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: a new descriptor (bpf(2) sets close-on-exec), says the caller.
+    // SAFETY: a new descriptor by the caller's contract (bpf(2) sets close-on-exec).
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -98,10 +101,10 @@ fn address<T: ?Sized>(of: &T) -> u64 {
     u64::try_from(address).expect("addresses have at most 64 bits")
 }
 
-/// Makes a map from queue numbers below `queues` to AF_XDP sockets.
+/// Creates a map from queue numbers below `queues` to AF_XDP sockets.
 ///
 /// # Errors
-/// `EPERM` without CAP_BPF and CAP_NET_ADMIN; `EINVAL` when the kernel has no AF_XDP.
+/// `EPERM` without CAP_BPF and CAP_NET_ADMIN; `EINVAL` if the kernel has no AF_XDP.
 pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     let attributes =
         MapCreate { map_type: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, max_entries: queues };
@@ -112,7 +115,7 @@ pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
 /// Puts a socket into the map.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub(crate) fn insert_socket(
     map: BorrowedFd<'_>,
     queue: u32,
@@ -130,10 +133,10 @@ pub(crate) fn insert_socket(
     unsafe { bpf(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Loads an XDP program. A refusal comes with what the verifier said.
+/// Loads an XDP program. A refusal includes the verifier's log.
 ///
 /// # Errors
-/// What the kernel answers, and the verifier's log, which may be empty.
+/// The kernel's error, and the verifier's log, which may be empty.
 pub(crate) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (io::Error, String)> {
     const LICENSE: &CStr = c"Dual MIT/GPL";
     const LOG_LEN: usize = 16 * 1024;
@@ -155,7 +158,7 @@ pub(crate) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (io::Error, Stri
         name: *b"urnic_redirect\0\0",
     };
     // SAFETY: the attributes of this command, which returns a descriptor: `count` instructions, a
-    // license closed by zero, and room for the log that nothing else refers to.
+    // zero-terminated license, and room for the log that nothing else refers to.
     unsafe { bpf_fd(PROG_LOAD, &attributes) }.map_err(|error| {
         let text = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy);
         (error, text.map(|text| text.trim().to_owned()).unwrap_or_default())
@@ -163,10 +166,10 @@ pub(crate) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (io::Error, Stri
 }
 
 /// Attaches an XDP program to an interface, for as long as the returned descriptor is open: the
-/// kernel closes it when the process ends, however it ends.
+/// kernel closes it when the process ends, for any reason.
 ///
 /// # Errors
-/// `EBUSY` when the interface has a program, `EOPNOTSUPP` and others when the driver takes none.
+/// `EBUSY` if the interface has a program, `EOPNOTSUPP` and others if the driver takes none.
 pub(crate) fn attach_xdp(
     program: BorrowedFd<'_>,
     interface_index: u32,

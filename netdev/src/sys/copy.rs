@@ -1,24 +1,25 @@
-//! The one copy between private memory and memory that others may touch meanwhile.
+//! The only copy between private memory and memory that others may access meanwhile.
 //!
-//! Meaning, on every target: each byte is loaded and stored as by relaxed atomics, in no
-//! particular order, possibly more than once. A racing byte arrives old or new, nothing worse.
+//! Semantics, on every target: each byte is loaded and stored as by relaxed atomics, in no
+//! particular order, possibly more than once. A racing byte has its old or its new value, never
+//! another.
 //!
-//! [`reference`] says exactly that in Rust, so Miri and ThreadSanitizer accept it; it is an order
-//! of magnitude slower than `memcpy`. On x86-64 the same is done in assembly, which the language's
-//! memory model sees as a black box of such atomic accesses. `ptr::copy_nonoverlapping` would be
-//! the safe-looking choice and is undefined under a race. `benches/copy.rs` compares the two.
+//! [`reference`] expresses exactly this in Rust, so that Miri and ThreadSanitizer accept it; it is
+//! an order of magnitude slower than `memcpy`. On x86-64 assembly does the same. The language's
+//! memory model treats assembly as a black box of such atomic accesses. `ptr::copy_nonoverlapping`
+//! would be the obvious choice and is undefined under a race. `benches/copy.rs` compares the two.
 #![expect(unsafe_code, reason = "copies to and from memory that may change under it")]
 
 /// Copies `bytes` to `dst`, which others may read and write meanwhile.
 ///
 /// # Safety
-/// `dst` must be valid for writes of `bytes.len()` bytes, must not overlap `bytes`, and while
-/// this runs those bytes must not be accessed but by atomics, through this module, or from outside
-/// the program.
+/// `dst` must be valid for writes of `bytes.len()` bytes and must not overlap `bytes`. While this
+/// runs, those bytes must be accessed only by atomics, through this module, or from outside the
+/// process.
 #[inline]
 pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: `bytes` is readable for its length; the caller vouches for `dst` and no overlap.
+    // SAFETY: `bytes` is readable for its length; the caller guarantees `dst` and no overlap.
     unsafe {
         x86::copy(bytes.as_ptr(), dst, bytes.len());
     }
@@ -32,13 +33,13 @@ pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
 /// Copies `bytes.len()` bytes at `src`, which others may write meanwhile, to `bytes`.
 ///
 /// # Safety
-/// `src` must be valid for reads of `bytes.len()` bytes, must not overlap `bytes`, and while this
-/// runs those bytes must not be written but by atomics, through this module, or from outside the
-/// program.
+/// `src` must be valid for reads of `bytes.len()` bytes and must not overlap `bytes`. While this
+/// runs, those bytes must be written only by atomics, through this module, or from outside the
+/// process.
 #[inline]
 pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: `bytes` is writable for its length; the caller vouches for `src` and no overlap.
+    // SAFETY: `bytes` is writable for its length; the caller guarantees `src` and no overlap.
     unsafe {
         x86::copy(src, bytes.as_mut_ptr(), bytes.len());
     }
@@ -49,16 +50,16 @@ pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
     }
 }
 
-/// Copies `len` bytes from `src` to `dst`, both of which others may read and write meanwhile. Where
+/// Copies `len` bytes from `src` to `dst`, both of which others may read and write meanwhile. If
 /// they overlap, each byte of `dst` becomes one that `src` had there before or while this ran.
 ///
 /// # Safety
 /// `src` must be valid for reads and `dst` for writes of `len` bytes; other accesses meanwhile as
-/// [`copy_in`] and [`copy_out`] say.
+/// for [`copy_in`] and [`copy_out`].
 #[inline]
 pub unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the caller vouches for both.
+    // SAFETY: the caller guarantees both.
     unsafe {
         x86::copy(src, dst, len);
     }
@@ -69,7 +70,7 @@ pub unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// The meaning of a copy, in the language.
+/// Semantics of a copy, in Rust.
 #[cfg(any(test, miri, not(target_arch = "x86_64")))]
 pub(super) mod reference {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -80,10 +81,10 @@ pub(super) mod reference {
     /// As [`copy_in`](super::copy_in).
     pub(in crate::sys) unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
         for (i, &octet) in bytes.iter().enumerate() {
-            // SAFETY: `i < bytes.len()`, inside the bytes the caller vouched for.
+            // SAFETY: `i < bytes.len()`, inside the bytes that the caller guarantees.
             let to = unsafe { dst.add(i) };
-            // SAFETY: valid for reads and writes as the caller vouched for, `u8` needs no
-            // alignment, and the caller rules out concurrent non-atomic accesses.
+            // SAFETY: valid for reads and writes as the caller guarantees, `u8` needs no alignment,
+            // and the caller rules out concurrent non-atomic accesses.
             unsafe { AtomicU8::from_ptr(to) }.store(octet, Relaxed);
         }
     }
@@ -97,7 +98,7 @@ pub(super) mod reference {
         let mut at = 0;
         while at < len {
             let now = block.len().min(len - at);
-            // SAFETY: `at < len`, inside the bytes the caller vouched for.
+            // SAFETY: `at < len`, inside the bytes that the caller guarantees.
             let from = unsafe { src.add(at) };
             // SAFETY: as above.
             let to = unsafe { dst.add(at) };
@@ -115,9 +116,9 @@ pub(super) mod reference {
     /// As [`copy_out`](super::copy_out).
     pub(in crate::sys) unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
         for (i, octet) in bytes.iter_mut().enumerate() {
-            // SAFETY: `i < bytes.len()`, inside the bytes the caller vouched for.
+            // SAFETY: `i < bytes.len()`, inside the bytes that the caller guarantees.
             let from = unsafe { src.add(i) };
-            // SAFETY: readable as the caller vouched for; the pointer is only loaded through, and
+            // SAFETY: readable as the caller guarantees; the pointer is only used for loads, and
             // std allows relaxed one-byte loads from read-only memory on every target.
             *octet = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Relaxed);
         }
@@ -128,18 +129,18 @@ pub(super) mod reference {
 mod x86 {
     use std::arch::{asm, is_x86_feature_detected};
 
-    /// Longer runs than these go by `rep movsb`, the processor's own copy. In `benches/copy.rs`
-    /// vectors win below, and at best draw above. Where no AVX-512 is (Zen 3), `rep movsb` takes half
-    /// as long again as vectors up to 16 KiB unless source and destination are equally aligned, is
-    /// nowhere faster, and for some pairs of addresses slower by tens of times.
+    /// Above these lengths `rep movsb`, the processor's own copy, is used. In `benches/copy.rs`
+    /// vectors are faster below, and at best equal above. Without AVX-512 (Zen 3), `rep movsb`
+    /// takes 1.5 times as long as vectors up to 16 KiB unless source and destination are equally
+    /// aligned, is never faster, and for some pairs of addresses is tens of times slower.
     const WIDE_VECTOR_LEN_MAX: usize = 16 * 1024;
     const VECTOR_LEN_MAX: usize = 256 * 1024;
 
     /// Copies `len` bytes.
     ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` bytes; other accesses meanwhile as
-    /// [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out) say. All of them are made by
+    /// `src` must be readable and `dst` writable for `len` bytes; other accesses meanwhile as for
+    /// [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out). All accesses are made by
     /// assembly, for which an overlap is nothing special.
     #[inline]
     pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
@@ -161,12 +162,14 @@ mod x86 {
         }
     }
 
+    /// Copies up to three bytes.
+    ///
     /// # Safety
     /// As [`copy`], and `len <= 3`.
     #[inline]
     unsafe fn copy_0_to_3(src: *const u8, dst: *mut u8, len: usize) {
-        // Two bytes in one piece: what is read as a word afterwards has to be written as one, or the
-        // processor waits.
+        // Copies two bytes in one piece: a word that is read afterwards must have been written as
+        // one, or the processor stalls.
         if len >= 2 {
             // SAFETY: the first two bytes, inside the run as `len >= 2`.
             unsafe {
@@ -196,6 +199,8 @@ mod x86 {
         }
     }
 
+    /// Copies 4 to 7 bytes.
+    ///
     /// # Safety
     /// As [`copy`], and `4 <= len <= 7`.
     #[inline]
@@ -217,6 +222,8 @@ mod x86 {
         }
     }
 
+    /// Copies 8 to 15 bytes.
+    ///
     /// # Safety
     /// As [`copy`], and `8 <= len <= 15`.
     #[inline]
@@ -238,6 +245,8 @@ mod x86 {
         }
     }
 
+    /// Copies 16 to 32 bytes.
+    ///
     /// # Safety
     /// As [`copy`], and `16 <= len <= 32`.
     #[inline]
@@ -259,6 +268,8 @@ mod x86 {
         }
     }
 
+    /// Copies 33 to 128 bytes.
+    ///
     /// # Safety
     /// As [`copy`], and `33 <= len <= 128`.
     #[inline]
@@ -302,6 +313,8 @@ mod x86 {
         }
     }
 
+    /// Copies more than 128 bytes.
+    ///
     /// # Safety
     /// As [`copy`], and `len > 128`.
     #[inline(never)]
@@ -311,10 +324,10 @@ mod x86 {
             && is_x86_feature_detected!("avx512vbmi2")
             && is_x86_feature_detected!("avx512f")
         {
-            // SAFETY: the caller's contract; AVX-512 is there.
+            // SAFETY: the caller's contract; the processor has AVX-512.
             unsafe { copy_wide_vectors(src, dst, len) }
         } else if len <= VECTOR_LEN_MAX && is_x86_feature_detected!("avx") {
-            // SAFETY: the caller's contract; AVX is there.
+            // SAFETY: the caller's contract; the processor has AVX.
             unsafe { copy_vectors(src, dst, len) }
         } else {
             // SAFETY: reads and writes exactly the caller's bytes; the direction flag is clear by
@@ -335,9 +348,9 @@ mod x86 {
     /// As [`copy`], `len > 128`, and the processor must have AVX-512.
     #[inline]
     unsafe fn copy_wide_vectors(src: *const u8, dst: *mut u8, len: usize) {
-        // The first 64 and the last 128 bytes go unaligned; the loop between them stores whole
-        // aligned vectors, which is worth a factor of two where `dst` is odd. The registers are
-        // among those that need no `vzeroupper`.
+        // The first 64 and the last 128 bytes are copied unaligned; the loop between them stores
+        // whole aligned vectors, which is twice as fast if `dst` is odd. The registers are among
+        // those that need no `vzeroupper`.
         //
         // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
         // bytes; the other accesses are the run's first 64 and last 128.
@@ -380,7 +393,7 @@ mod x86 {
     /// As [`copy`], `len > 128`, and the processor must have AVX.
     #[inline]
     pub(super) unsafe fn copy_vectors(src: *const u8, dst: *mut u8, len: usize) {
-        // As `copy_wide_vectors`, by halves.
+        // As `copy_wide_vectors`, with half the width.
         //
         // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
         // bytes; the other accesses are the run's first 32 and last 128. `vzeroupper` changes the

@@ -1,19 +1,19 @@
 //! Identity of the process at the other end of a Unix socket, from the kernel.
 //!
-//! Not by rustix: its process numbers are never zero, and the kernel says zero of a process in a PID namespace that
-//! this process does not see.
+//! rustix is not used: its process IDs are never zero, and the kernel returns zero for a process in
+//! a PID namespace that this process does not see.
 #![expect(unsafe_code, reason = "getsockopt and recvmsg with structs of C")]
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A process at the other end of a Unix socket.
+/// Process at the other end of a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProcess {
-    /// Its number; zero where this process's namespace has none for it.
+    /// Process ID; zero if the process has none in this process's namespace.
     pub pid: u32,
-    /// Its user, as this process's namespace calls it.
+    /// User ID in this process's namespace.
     pub uid: u32,
 }
 
@@ -23,14 +23,15 @@ impl From<libc::ucred> for PeerProcess {
     }
 }
 
-/// Asks who is at the other end of a connection (`SO_PEERCRED`): who connected, or who called `listen(2)`.
+/// Returns the process at the other end of a connection (`SO_PEERCRED`): the one that connected, or
+/// the one that called `listen(2)`.
 ///
 /// # Errors
-/// What `getsockopt(2)` answers.
+/// The errors of `getsockopt(2)`.
 pub fn peer_process(stream: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = libc::socklen_t::try_from(size_of_val(&ucred)).expect("a few bytes");
-    // SAFETY: the kernel writes at most `len` bytes to `ucred`, which has as many and lives on.
+    // SAFETY: the kernel writes at most `len` bytes to `ucred`, which has that length and lives on.
     let asked = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -49,26 +50,26 @@ pub fn peer_process(stream: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     Ok(ucred.into())
 }
 
-/// Has the kernel say with each datagram who sent it (`SO_PASSCRED`).
+/// Makes the kernel attach the sender to each datagram (`SO_PASSCRED`).
 ///
 /// # Errors
-/// What `setsockopt(2)` answers.
+/// The errors of `setsockopt(2)`.
 pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option(socket, libc::SO_PASSCRED, 1)
 }
 
-/// Makes the kernel refuse messages with descriptors for this socket (`SO_PASSRIGHTS`): their senders get an error.
-/// Before Linux 6.16 this changes nothing.
+/// Makes the kernel refuse messages with descriptors for this socket (`SO_PASSRIGHTS`): their
+/// senders get an error. Before Linux 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) {
     let _older_kernel = set_option(socket, SO_PASSRIGHTS, 0);
 }
 
-/// From `asm-generic/socket.h`: libc has it for no architecture of ours.
+/// From `asm-generic/socket.h`: libc has it for none of the supported architectures.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of_val(&value)).expect("a few bytes");
-    // SAFETY: the kernel reads `len` bytes from the address of a live int, which has as many.
+    // SAFETY: the kernel reads `len` bytes from the address of a live int, which has that length.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -81,21 +82,21 @@ fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What came with a datagram.
+/// A received datagram.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) len: usize,
-    /// `None` where the kernel did not say it.
+    /// `None` if the kernel did not attach it.
     pub(crate) sender: Option<PeerProcess>,
-    /// Bytes of the sender's address behind the family, as in `sun_path`.
+    /// Sender's address behind the family, as in `sun_path`, and its length.
     pub(crate) path: ([u8; PATH_LEN], usize),
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Receives a datagram with its sender, and all descriptors that came with it.
+/// Receives a datagram with its sender, and all its descriptors.
 ///
 /// # Errors
-/// What `recvmsg(2)` answers.
+/// The errors of `recvmsg(2)`.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     // SAFETY: a C struct of integers, for which all zeroes are valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -109,7 +110,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     message.msg_iovlen = 1;
     message.msg_control = space.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Space>();
-    // SAFETY: `message` names an address, one part and control space, each live and of the length given.
+    // SAFETY: `message` names an address, one part and control space, each live and of the given
+    // length.
     let len =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
@@ -118,7 +120,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     let path_len = behind.saturating_sub(size_of::<libc::sa_family_t>()).min(PATH_LEN);
     let path = (address.sun_path.map(libc::c_char::cast_unsigned), path_len);
     let mut received = Received { len, sender: None, path, descriptors: Vec::new() };
-    // SAFETY: the kernel has written headers and lengths that lie in the space.
+    // SAFETY: the kernel has written headers and lengths that are inside the space.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !next.is_null() {
         // SAFETY: not null, so a header in the space.
@@ -130,17 +132,17 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
         let data_len = header.cmsg_len.saturating_sub(front);
         match (header.cmsg_level, header.cmsg_type) {
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if data_len >= size_of::<libc::ucred>() => {
-                // SAFETY: as many bytes are there, and any are a `ucred`.
+                // SAFETY: that many bytes are there, and any bytes are a valid `ucred`.
                 let ucred = unsafe { data.cast::<libc::ucred>().read_unaligned() };
                 received.sender = Some(ucred.into());
             }
             (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                 for index in 0..data_len / size_of::<libc::c_int>() {
-                    // SAFETY: inside the data, whose length the kernel has said.
+                    // SAFETY: inside the data, whose length the kernel has written.
                     let at = unsafe { data.cast::<libc::c_int>().add(index) };
-                    // SAFETY: as above; any bytes are an int.
+                    // SAFETY: as above; any bytes are a valid int.
                     let fd = unsafe { at.read_unaligned() };
-                    // SAFETY: a new descriptor that the kernel has made for this call.
+                    // SAFETY: a new descriptor that the kernel created for this call.
                     received.descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
                 }
             }
@@ -152,10 +154,11 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     Ok(received)
 }
 
-/// Bytes of `sun_path`.
+/// Length of `sun_path`, in bytes.
 pub(crate) const PATH_LEN: usize = 108;
 
-/// Room for who sent a datagram, and for all descriptors that the kernel passes with one; aligned as `cmsghdr`.
+/// Room for the sender of a datagram, and for all descriptors that the kernel passes with one;
+/// aligned as `cmsghdr`.
 #[repr(align(8))]
 #[expect(dead_code, reason = "the kernel fills it")]
 struct Space([u8; SPACE_LEN]);

@@ -1,4 +1,4 @@
-//! Kind of a peer's descriptor, found by calls that no file system of the peer answers.
+//! Kind of a peer's descriptor, determined by calls that no file system of the peer answers.
 #![expect(
     unsafe_code,
     reason = "fcntl, ioctl and setsockopt on descriptors, and a thread's signals"
@@ -8,22 +8,22 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Returns true if the file is memory: of memfd_create(2), tmpfs or hugetlbfs. Calls on such a file never wait for
-/// another process.
+/// Returns true if the file is memory: of memfd_create(2), tmpfs or hugetlbfs. Calls on such a file
+/// never wait for another process.
 pub(crate) fn is_memory(file: BorrowedFd<'_>) -> bool {
     seals(file).is_some()
 }
 
-/// Returns the seals of a file in memory (`F_GET_SEALS`); `None` for all other descriptors.
+/// Returns the seals of a memory file (`F_GET_SEALS`); `None` for all other descriptors.
 pub(crate) fn seals(file: BorrowedFd<'_>) -> Option<libc::c_int> {
-    // SAFETY: asks about an open descriptor.
+    // SAFETY: a query on an open descriptor.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     (seals >= 0).then_some(seals)
 }
 
 /// Returns true if the descriptor is of eventfd(2).
 ///
-/// The link in /proc is made by the kernel alone; without /proc the type of the file has to do, as it is known
+/// The kernel alone creates the link in /proc. Without /proc the file type decides, which is known
 /// without asking a file system.
 pub(crate) fn is_event(descriptor: BorrowedFd<'_>) -> bool {
     match fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())) {
@@ -32,12 +32,13 @@ pub(crate) fn is_event(descriptor: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Returns true if the descriptor is of no file system and no socket or pipe.
+/// Returns true if the descriptor is neither of a file system nor a socket or pipe.
 fn is_anonymous(descriptor: BorrowedFd<'_>) -> bool {
     let mut status = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let fd = descriptor.as_raw_fd();
-    // SAFETY: the descriptor is open, the path a string, and the kernel writes one `statx` to where one lives.
+    // SAFETY: the descriptor is open, the path a string, and the kernel writes one `statx` to a
+    // live one.
     let asked =
         unsafe { libc::statx(fd, c"".as_ptr(), flags, libc::STATX_TYPE, status.as_mut_ptr()) };
     // SAFETY: a C struct of integers, for which all zeroes are valid.
@@ -45,24 +46,26 @@ fn is_anonymous(descriptor: BorrowedFd<'_>) -> bool {
     asked == 0 && libc::mode_t::from(status.stx_mode) & libc::S_IFMT == 0
 }
 
-/// Returns true if closing the descriptor waits for no other process, even if this is its last reference.
+/// Returns true if closing the descriptor waits for no other process, even if this is its last
+/// reference.
 pub(crate) fn closes_at_once(descriptor: BorrowedFd<'_>) -> bool {
     is_memory(descriptor) || is_event(descriptor)
 }
 
-/// Returns true if a stream socket has bytes to read, and so may have descriptors.
+/// Returns true if a stream socket has unread bytes, and so perhaps descriptors.
 pub(crate) fn has_unread(stream: BorrowedFd<'_>) -> bool {
     let mut octets: libc::c_int = 0;
-    // SAFETY: FIONREAD writes one int to the address given, which is that of a live one.
+    // SAFETY: FIONREAD writes one int to the given address, which is that of a live one.
     let asked = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &raw mut octets) };
     asked != 0 || octets != 0
 }
 
-/// Has a socket's `close` return at once, if it is a socket.
+/// Makes `close` of a descriptor return at once, if it is a socket.
 pub(crate) fn end_lingering(descriptor: BorrowedFd<'_>) {
     let none = libc::linger { l_onoff: 0, l_linger: 0 };
     let len = libc::socklen_t::try_from(size_of_val(&none)).expect("a few bytes");
-    // SAFETY: the kernel reads `len` bytes from the address of a live struct, which has as many.
+    // SAFETY: the kernel reads `len` bytes from the address of a live struct, which has that
+    // length.
     let _no_socket = unsafe {
         libc::setsockopt(
             descriptor.as_raw_fd(),
@@ -77,9 +80,9 @@ pub(crate) fn end_lingering(descriptor: BorrowedFd<'_>) {
 /// Blocks all signals in the calling thread.
 pub(crate) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: fills the set in.
+    // SAFETY: initialises the set.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: a set that was just filled in; the thread's former one is not asked for.
+    // SAFETY: a set that was just initialised; the thread's former set is not requested.
     let _cannot_fail =
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut()) };
 }

@@ -6,11 +6,11 @@ use std::marker::PhantomData;
 use super::copy::copy_out;
 use super::sum::ones_complement_sum;
 
-/// A run of readable memory that may change while it is read.
+/// Run of readable memory that may change while it is read.
 ///
 /// A fragment usually points into memory registered for remote access: the engine thread may place
-/// a peer's data there, and application threads may store into it, while a device gathers it. It
-/// is therefore never a `&[u8]`: its bytes can only be copied out, or its address handed to the
+/// a peer's data there, and application threads may store into it, while a device gathers it. So a
+/// fragment is never a `&[u8]`: its bytes can only be copied out, or its address handed to the
 /// kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
@@ -20,13 +20,13 @@ pub struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// A fragment over ordinary memory that does not change.
+    /// Creates a fragment of ordinary memory that does not change.
     #[must_use]
     pub const fn from_slice(bytes: &'a [u8]) -> Self {
         Self { ptr: bytes.as_ptr(), len: bytes.len(), memory: PhantomData }
     }
 
-    /// A fragment over `len` bytes at `ptr`.
+    /// Creates a fragment of `len` bytes at `ptr`.
     ///
     /// # Safety
     /// For all of `'a`, the `len` bytes at `ptr` must be mapped and readable, and `len` must not
@@ -36,57 +36,58 @@ impl<'a> Fragment<'a> {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// Bytes in the fragment.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the fragment has no bytes.
+    /// Returns true if the fragment has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first byte, for devices that hand it to the kernel.
+    /// Returns the address of the first byte, for devices that hand it to the kernel.
     #[must_use]
     pub const fn as_ptr(&self) -> *const u8 {
         self.ptr
     }
 
-    /// The part of the fragment that starts at `start` and has `len` bytes.
+    /// Returns `len` bytes of the fragment from `start` on.
     ///
     /// # Panics
-    /// When the part is not inside the fragment.
+    /// If they are not inside the fragment.
     #[must_use]
     pub fn part(&self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "part outside its fragment");
-        // SAFETY: `start <= self.len`, so the result stays inside (or one past) the allocation
-        // that `from_raw_parts` or `from_slice` vouched for.
+        // SAFETY: `start <= self.len`, so the result is inside (or one past) the allocation that
+        // the caller of `from_raw_parts`, or `from_slice`, guaranteed.
         let ptr = unsafe { self.ptr.add(start) };
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// The internet checksum's ones' complement sum of the bytes as big-endian 16-bit words, an
-    /// odd last byte padded with zero; folded, not inverted (RFC 1071).
+    /// Returns the internet checksum's ones' complement sum of the bytes as big-endian 16-bit
+    /// words, an odd last byte padded with zero; folded, not inverted (RFC 1071).
     #[must_use]
     #[inline]
     pub fn ones_complement_sum(&self) -> u16 {
-        // SAFETY: the constructor's caller vouched for `self.len` readable bytes at `self.ptr`.
+        // SAFETY: the constructor's caller guaranteed `self.len` readable bytes at `self.ptr`.
         unsafe { ones_complement_sum(self.ptr, self.len) }
     }
 
     /// Copies the fragment into `dst`.
     ///
-    /// Bytes that change meanwhile arrive old or new, one by one; nothing else can go wrong.
+    /// Each byte that changes meanwhile is copied with its old or its new value; there is no other
+    /// effect.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     #[inline]
     pub fn copy_to(&self, dst: &mut [u8]) {
         assert_eq!(self.len, dst.len(), "fragment copied to a buffer of another length");
-        // SAFETY: the constructor's caller vouched for `self.len` readable bytes at `self.ptr`,
-        // `dst` is as long and, being `&mut`, cannot overlap them.
+        // SAFETY: the constructor's caller guaranteed `self.len` readable bytes at `self.ptr`;
+        // `dst` has the same length and, being `&mut`, cannot overlap them.
         unsafe { copy_out(self.ptr, dst) }
     }
 }

@@ -1,4 +1,4 @@
-//! Writing a frame from where its bytes are: `writev`.
+//! Writes a frame from its fragments: `writev`.
 #![expect(unsafe_code, reason = "hands addresses to the kernel, and keeps room for them")]
 
 use std::fmt;
@@ -7,16 +7,16 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::Fragment;
 
-/// Runs of memory that one call can gather (`IOV_MAX`, the same on every Linux).
+/// Most runs of memory that one call can gather (`IOV_MAX`, equal on every Linux).
 pub(crate) const RUNS_MAX: usize = 1024;
 
-/// Room for the list that the kernel gathers a frame by.
+/// Room for the list from which the kernel gathers a frame.
 pub(crate) struct Gather {
     /// Empty between calls.
     runs: Vec<libc::iovec>,
 }
 
-// SAFETY: between calls the list is empty, so no address crosses to another thread with it.
+// SAFETY: between calls the list is empty, so no address moves to another thread with it.
 unsafe impl Send for Gather {}
 
 impl Gather {
@@ -24,11 +24,11 @@ impl Gather {
         Self { runs: Vec::with_capacity(RUNS_MAX) }
     }
 
-    /// Writes the bytes of `head`, then those of `payload`, to `fd` by one call. Bytes that
-    /// change meanwhile go out old or new.
+    /// Writes the bytes of `head`, then those of `payload`, to `fd` by one call. Each byte that
+    /// changes meanwhile is sent with its old or its new value.
     ///
     /// # Errors
-    /// What the kernel answers; `EMSGSIZE` when there are more than [`RUNS_MAX`] runs.
+    /// The kernel's error; `EMSGSIZE` if there are more than [`RUNS_MAX`] runs.
     pub(crate) fn write(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! The kernel's network interfaces by name: `struct ifreq` and the calls that take it.
+//! The kernel's network interfaces by name: `struct ifreq` and its calls.
 #![expect(unsafe_code, reason = "ioctl, and the list that if_nameindex allocates")]
 
 use std::ffi::CStr;
@@ -9,26 +9,26 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 
-/// Bytes of an interface name's field, the closing zero included.
+/// Length of an interface name's field, in bytes, with the terminating zero.
 const NAME_FIELD_LEN: usize = libc::IFNAMSIZ;
 
-/// Bytes of the union behind the name in `struct ifreq`.
+/// Length of the union behind the name in `struct ifreq`, in bytes.
 const VALUE_LEN: usize = 24;
 
-/// The name of an interface: 1 to 15 bytes of ASCII.
+/// Name of an interface: 1 to 15 bytes of ASCII.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     /// Padded with zeros, at least one.
     field: [u8; NAME_FIELD_LEN],
 }
 
-/// No interface can have this name.
+/// Error: not a valid name of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be an interface name: use 1 to 15 letters, digits, '-', '_' or '.'")]
 pub struct NameError(String);
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let len = self.field.iter().position(|&octet| octet == 0).unwrap_or(NAME_FIELD_LEN);
@@ -43,10 +43,12 @@ impl Name {
 impl FromStr for Name {
     type Err = NameError;
 
+    /// Parses a name.
+    ///
     /// # Errors
-    /// When the kernel would refuse the name, or it is no plain ASCII.
+    /// If the kernel would refuse the name, or it is not plain ASCII.
     fn from_str(text: &str) -> Result<Self, NameError> {
-        // What dev_valid_name() of the kernel takes. '%' would ask the kernel to number.
+        // As dev_valid_name() of the kernel. '%' would make the kernel choose a number.
         let allowed = |octet: u8| octet.is_ascii_graphic() && !matches!(octet, b'/' | b':' | b'%');
         let fits = (1..NAME_FIELD_LEN).contains(&text.len()) && text != "." && text != "..";
         if !fits || !text.bytes().all(allowed) {
@@ -70,25 +72,25 @@ impl fmt::Debug for Name {
     }
 }
 
-/// What an interface is doing (the lower 16 flags of `struct net_device`).
+/// State of an interface (the lower 16 flags of `struct net_device`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(u16);
 
 impl Flags {
-    /// Whether the interface was set up.
+    /// Returns true if the interface was set up.
     #[must_use]
     pub const fn up(self) -> bool {
         self.0 & 0x1 != 0
     }
 
-    /// Whether the interface is up and has a carrier.
+    /// Returns true if the interface is up and has a carrier.
     #[must_use]
     pub const fn running(self) -> bool {
         self.up() && self.0 & 0x40 != 0
     }
 }
 
-/// A request about one interface: `struct ifreq`, its union as plain bytes.
+/// Request about one interface: `struct ifreq`, its union as plain bytes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Request {
@@ -103,12 +105,12 @@ impl Request {
         Self { name: name.field, value: [0; VALUE_LEN] }
     }
 
-    /// The name that the kernel filled in.
+    /// Returns the name that the kernel filled in.
     pub(crate) fn name(&self) -> Name {
         Name::from_field(self.name)
     }
 
-    /// The first field of the union, when it is a short.
+    /// Returns the first field of the union as a short.
     pub(crate) fn short(&self) -> u16 {
         u16::from_ne_bytes([self.value[0], self.value[1]])
     }
@@ -128,7 +130,7 @@ impl Request {
         self
     }
 
-    /// The hardware address in a `struct sockaddr`.
+    /// Returns the hardware address in a `struct sockaddr`.
     fn mac(&self) -> [u8; 6] {
         let [_, _, a, b, c, d, e, f, ..] = self.value;
         [a, b, c, d, e, f]
@@ -161,39 +163,39 @@ impl Operation {
     const SET_QUEUE_LEN: Self = Self(libc::SIOCSIFTXQLEN);
     /// Attaches a descriptor of the TUN driver to an interface.
     pub(crate) const TUN_ATTACH: Self = Self(libc::TUNSETIFF);
-    /// The interface that such a descriptor is attached to.
+    /// Returns the interface that such a descriptor is attached to.
     pub(crate) const TUN_INTERFACE: Self = Self(libc::TUNGETIFF);
 }
 
 /// Runs an operation; the kernel may write its answer into the request.
 ///
 /// # Errors
-/// Whatever the kernel answers.
+/// The kernel's error.
 pub(crate) fn run(
     fd: BorrowedFd<'_>,
     operation: Operation,
     request: &mut Request,
 ) -> io::Result<()> {
-    // SAFETY: `fd` is open; every `Operation` reads and writes at most one `struct ifreq` at the
-    // given address, follows no pointer in it, and `Request` has that layout and any content.
+    // SAFETY: `fd` is open; every `Operation` accesses at most one `struct ifreq` at the given
+    // address, follows no pointer in it, and `Request` has that layout and may have any content.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), operation.0, std::ptr::from_mut(request)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Asks about and sets up the interfaces of the network namespace it was made in.
+/// Queries and sets up the interfaces of the network namespace that it was created in.
 ///
-/// Each method fails with what the kernel answers: `ENODEV` when there is no such interface,
-/// `EPERM` when setting something without `CAP_NET_ADMIN`.
+/// Each method fails with the kernel's error: `ENODEV` if there is no such interface, `EPERM` if
+/// setting something without `CAP_NET_ADMIN`.
 #[derive(Debug)]
 pub struct Control {
     socket: OwnedFd,
 }
 
 impl Control {
-    /// Opens what the kernel takes these requests on. Needs no privilege.
+    /// Opens a socket for these requests. Needs no privilege.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer.
         let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -210,7 +212,7 @@ impl Control {
         Ok(request)
     }
 
-    /// The interface's index.
+    /// Returns the interface's index.
     ///
     /// # Errors
     /// See [`Control`].
@@ -219,7 +221,7 @@ impl Control {
         u32::try_from(index).map_err(io::Error::other)
     }
 
-    /// The interface's flags.
+    /// Returns the interface's flags.
     ///
     /// # Errors
     /// See [`Control`].
@@ -238,7 +240,7 @@ impl Control {
         Ok(())
     }
 
-    /// Largest IP datagram, in bytes.
+    /// Returns the largest IP datagram, in bytes.
     ///
     /// # Errors
     /// See [`Control`].
@@ -247,20 +249,20 @@ impl Control {
         usize::try_from(mtu).map_err(io::Error::other)
     }
 
-    /// Sets the largest IP datagram.
+    /// Sets the largest IP datagram, in bytes.
     ///
     /// # Errors
-    /// See [`Control`]; `EINVAL` when the interface cannot carry that.
+    /// See [`Control`]; `EINVAL` if the interface cannot carry that.
     pub fn set_mtu(&self, name: Name, mtu: usize) -> io::Result<()> {
         let mtu = i32::try_from(mtu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         self.run(Operation::SET_MTU, Request::new(name).with_int(mtu))?;
         Ok(())
     }
 
-    /// The interface's Ethernet address.
+    /// Returns the interface's Ethernet address.
     ///
     /// # Errors
-    /// See [`Control`]; also when it is no Ethernet interface (or the loopback, which counts).
+    /// See [`Control`]; also if it is neither an Ethernet interface nor the loopback.
     pub fn mac(&self, name: Name) -> io::Result<[u8; 6]> {
         let answer = self.run(Operation::GET_MAC, Request::new(name))?;
         match answer.short() {
@@ -278,7 +280,7 @@ impl Control {
         Ok(())
     }
 
-    /// Sets how many frames wait for transmission at most, in the kernel (`txqueuelen`).
+    /// Sets the most frames that wait for transmission in the kernel (`txqueuelen`).
     ///
     /// # Errors
     /// See [`Control`].

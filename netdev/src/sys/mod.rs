@@ -1,4 +1,4 @@
-//! The only unsafe code of this package: memory a peer may write, and kernel interfaces.
+//! The only unsafe code of this package: memory that a peer may write, and kernel interfaces.
 
 pub(crate) mod address;
 pub(crate) mod block;

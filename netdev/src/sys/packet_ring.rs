@@ -1,5 +1,5 @@
-//! The receive ring of a packet socket, `TPACKET_V2`: slots of one length in blocks, each with a
-//! header whose first word says whose the slot is.
+//! Receive ring of a packet socket, `TPACKET_V2`: slots of one length in blocks. The first word of
+//! a slot's header tells whether the kernel or this process owns the slot.
 #![expect(unsafe_code, reason = "slots are memory that the kernel and this program take turns in")]
 
 use std::mem::offset_of;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::sys::mapping::Mapping;
 
-/// How a ring is laid out.
+/// Layout of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingLayout {
     /// Bytes of a slot, a multiple of 16.
@@ -23,12 +23,12 @@ impl RingLayout {
         self.block_len / self.slot_len
     }
 
-    /// Slots in the ring.
+    /// Returns the number of slots in the ring.
     pub(crate) const fn slots(&self) -> usize {
         self.slots_per_block() * self.blocks
     }
 
-    /// Bytes to map.
+    /// Returns the number of bytes to map.
     pub(crate) const fn len(&self) -> usize {
         self.block_len * self.blocks
     }
@@ -42,29 +42,28 @@ pub(crate) struct PacketRing {
     next: usize,
 }
 
-/// A frame as the kernel describes it. Nothing in here has been checked.
+/// The kernel's description of a frame. Nothing in it has been checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotHeader {
     /// `TP_STATUS_*`.
     pub(crate) status: u32,
-    /// Bytes of the frame.
+    /// Length of the frame.
     pub(crate) len: u32,
-    /// How many of them are in the slot.
+    /// Number of its bytes in the slot.
     pub(crate) captured_len: u32,
-    /// Where the frame begins in the slot.
+    /// Offset of the frame in the slot.
     pub(crate) mac_at: u16,
-    /// The tag that was taken out of the frame.
+    /// Tag that the kernel removed from the frame.
     pub(crate) vlan_tci: u16,
-    /// The kind of that tag.
+    /// Type of that tag.
     pub(crate) vlan_tpid: u16,
-    /// When it came, since 1970.
+    /// Time of arrival, since 1970.
     pub(crate) seconds: u32,
     pub(crate) nanos: u32,
 }
 
 impl SlotHeader {
-    /// The kind of hardware that a frame came through, and whom it was for: the address that stands
-    /// behind the header.
+    /// Returns hardware type and packet type of a frame, from the address behind the header.
     pub(crate) fn sender(self, slot: &[u8]) -> (u16, u8) {
         let address = slot.get(ADDRESS_AT..ADDRESS_AT + size_of::<libc::sockaddr_ll>());
         let Some(address) = address else { return (0, 0) };
@@ -74,40 +73,40 @@ impl SlotHeader {
     }
 }
 
-/// The header's length, rounded up to 16 as the kernel does (`TPACKET_ALIGN`).
+/// Length of the header, rounded up to 16 as the kernel does (`TPACKET_ALIGN`).
 const ADDRESS_AT: usize = size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 
 impl PacketRing {
-    /// A ring over a mapping of a socket that was told to have one.
+    /// Creates a ring over a mapping of a socket that was set up with one.
     ///
     /// # Panics
-    /// When the mapping has another length than the layout.
+    /// If the mapping has another length than the layout.
     pub(crate) fn new(mapping: Mapping, layout: RingLayout) -> Self {
         assert_eq!(mapping.len(), layout.len(), "the mapping is the ring");
         Self { mapping, layout, next: 0 }
     }
 
-    /// Slots in the ring.
+    /// Returns the number of slots in the ring.
     pub(crate) const fn slots(&self) -> usize {
         self.layout.slots()
     }
 
-    /// Lets `read` look at the next frame, if there is one, and gives its slot back to the kernel.
+    /// Passes the next frame, if there is one, to `read`, and returns its slot to the kernel.
     /// `read` gets the whole slot and may change it.
     pub(crate) fn take<R>(&mut self, read: impl FnOnce(SlotHeader, &mut [u8]) -> R) -> Option<R> {
         let per_block = self.layout.slots_per_block();
         let at = self.next / per_block * self.layout.block_len
             + self.next % per_block * self.layout.slot_len;
-        // Acquire: what the kernel wrote before it gave the slot is read after this.
+        // Acquire: reads the kernel's writes that preceded its store of the status.
         let status = self.mapping.word(at).load(Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
         // SAFETY: the kernel neither reads nor writes a slot marked with TP_STATUS_USER until the
-        // mark is taken off below, after the last use of the slice.
+        // mark is removed below, after the last use of the slice.
         let slot = unsafe { self.mapping.octets_mut(at, self.layout.slot_len) };
         let result = read(header(status, slot), slot);
-        // Release: the slot has been read, and written, before the kernel gets it.
+        // Release: all accesses to the slot precede its return to the kernel.
         self.mapping.word(at).store(libc::TP_STATUS_KERNEL, Release);
         self.next = (self.next + 1) % self.layout.slots();
         Some(result)
@@ -160,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Whatever the kernel says of a frame besides, its slot goes back.
+    /// A slot is returned for any status.
     #[test]
     fn every_slot_goes_back_whatever_its_status() {
         let others = [libc::TP_STATUS_COPY, libc::TP_STATUS_LOSING, libc::TP_STATUS_CSUMNOTREADY];

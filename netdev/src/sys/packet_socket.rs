@@ -1,4 +1,4 @@
-//! Packet sockets (`AF_PACKET`): making, binding and setting up.
+//! Packet sockets (`AF_PACKET`): creation, binding and options.
 #![expect(unsafe_code, reason = "system calls")]
 
 use std::io;
@@ -13,7 +13,7 @@ pub(crate) type FilterInstruction = libc::sock_filter;
 /// Opens a packet socket that receives nothing until it is bound.
 ///
 /// # Errors
-/// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` when the kernel has no packet sockets.
+/// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no packet sockets.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes no pointer.
@@ -25,12 +25,12 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets an option whose value has no pointers that the kernel follows.
+/// Sets an option.
 fn set<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).expect("options are small");
     let value = std::ptr::from_ref(value).cast();
     // SAFETY: `fd` is open, and `value` is `len` readable bytes; this module calls it with values
-    // whose pointers, where there are any, are good for the length of the call.
+    // whose pointers, if any, are valid for the length of the call.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -44,10 +44,10 @@ fn read_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// Frames that found no room since this was asked last.
+/// Returns the number of frames that found no room since the last call.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut value = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = libc::socklen_t::try_from(size_of_val(&value)).expect("eight");
@@ -61,12 +61,12 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
 /// Sets an option of packet sockets that is an int: `PACKET_VERSION`, `PACKET_VNET_HDR` and so on.
 ///
 /// # Errors
-/// What the kernel answers; `ENOPROTOOPT` when it is too old for the option.
+/// The kernel's error; `ENOPROTOOPT` if it is too old for the option.
 pub(crate) fn set_option(fd: BorrowedFd<'_>, name: PacketOption, value: i32) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, name.0, &value)
 }
 
-/// An option of packet sockets with an int value.
+/// Option of packet sockets with an int value.
 #[derive(Clone, Copy)]
 pub(crate) struct PacketOption(i32);
 
@@ -82,7 +82,7 @@ impl PacketOption {
 /// Gives the socket a receive ring.
 ///
 /// # Errors
-/// `ENOMEM` when there is no memory for it, `EINVAL` for a bad layout.
+/// `ENOMEM` if there is no memory for it, `EINVAL` for a bad layout.
 pub(crate) fn receive_ring(fd: BorrowedFd<'_>, layout: RingLayout) -> io::Result<PacketRing> {
     let number =
         |value: usize| u32::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
@@ -98,10 +98,10 @@ pub(crate) fn receive_ring(fd: BorrowedFd<'_>, layout: RingLayout) -> io::Result
     Ok(PacketRing::new(Mapping::of(fd, 0, layout.len())?, layout))
 }
 
-/// Makes the socket receive, and send to, one interface.
+/// Binds the socket to one interface, for receiving and sending.
 ///
 /// # Errors
-/// `ENODEV` when there is no such interface, `EINVAL` when the socket is in a fanout group.
+/// `ENODEV` if there is no such interface, `EINVAL` if the socket is in a fanout group.
 pub(crate) fn bind(fd: BorrowedFd<'_>, interface_index: u32) -> io::Result<()> {
     // SAFETY: a C struct of integers, for which all zeroes are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -118,7 +118,7 @@ fn signed(interface_index: u32) -> io::Result<i32> {
     i32::try_from(interface_index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// What an interface is made to receive while the socket is open.
+/// Additional frames that an interface receives while the socket is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Membership {
     /// Every frame on the wire.
@@ -130,7 +130,7 @@ pub(crate) enum Membership {
 /// Makes the interface receive more than it would for the kernel alone.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub(crate) fn join(
     fd: BorrowedFd<'_>,
     interface_index: u32,
@@ -149,10 +149,10 @@ pub(crate) fn join(
     set(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Lets through only the frames that the program returns non-zero for.
+/// Passes only the frames for which the program returns non-zero.
 ///
 /// # Errors
-/// `EINVAL` when the kernel's checker refuses the program.
+/// `EINVAL` if the kernel's checker refuses the program.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[FilterInstruction]) -> io::Result<()> {
     let len =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -161,14 +161,14 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[FilterInstruction]) -
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// A group of sockets that share the frames of an interface.
+/// Group of sockets that share the frames of an interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FanoutGroup(u16);
 
-/// Makes a new group with the socket in it, which divides frames by a hash of their flow.
+/// Creates a new group with the socket in it, which distributes frames by a hash of their flow.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub(crate) fn fanout_first(fd: BorrowedFd<'_>) -> io::Result<FanoutGroup> {
     let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID;
     let value = i32::try_from(kind << 16).expect("15 bits");
@@ -180,27 +180,27 @@ pub(crate) fn fanout_first(fd: BorrowedFd<'_>) -> io::Result<FanoutGroup> {
 /// Adds the socket to a group.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub(crate) fn fanout_join(fd: BorrowedFd<'_>, group: FanoutGroup) -> io::Result<()> {
     let kind = i32::try_from(libc::PACKET_FANOUT_HASH).expect("small");
     set_option(fd, PacketOption::FANOUT, (kind << 16) | i32::from(group.0))
 }
 
-/// Sets how many bytes of frames may wait in each direction, as much as the process may; the
-/// kernel has a least length for each. For sockets of any family.
+/// Sets the limit of waiting frames in each direction, in bytes, as far as the process may; the
+/// kernel has a minimum for each. For sockets of any family.
 pub(crate) fn set_buffers(fd: BorrowedFd<'_>, send_len: i32, receive_len: i32) {
     for (force, plain, value) in [
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_len),
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_len),
     ] {
         if set(fd, libc::SOL_SOCKET, force, &value).is_err() {
-            // Without CAP_NET_ADMIN the system's limit holds; the device works with less.
+            // Without CAP_NET_ADMIN the system's limit applies; the device works with less.
             let _limited = set(fd, libc::SOL_SOCKET, plain, &value);
         }
     }
 }
 
-/// Takes the error that waits on the socket, if there is one.
+/// Returns and clears the socket's pending error, if there is one.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> Option<io::Error> {
     match read_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
         Ok(0) => None,

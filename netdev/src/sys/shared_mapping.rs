@@ -1,4 +1,5 @@
-//! Memory shared with another process by a descriptor: reached by atomics and copies, never a slice.
+//! Memory shared with another process by a descriptor: accessed by atomics and copies, never as a
+//! slice.
 #![expect(unsafe_code, reason = "mmap, and accesses to memory that another process writes")]
 
 use std::ffi::CStr;
@@ -12,35 +13,36 @@ use crate::sys::copy::{copy_across, copy_in, copy_out};
 use crate::sys::descriptor::seals;
 use crate::sys::digester::Digester;
 
-/// Bytes of a cache line.
+/// Length of a cache line, in bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const CACHE_LINE: usize = 64;
 
-/// The beginning of a file, mapped. Other processes may read and write it at any time.
+/// Mapped part of a file. Other processes may read and write it at any time.
 #[derive(Debug)]
 pub(crate) struct SharedMapping {
     start: NonNull<u8>,
     len: usize,
-    /// With what huge pages round it up to.
+    /// Length rounded up to whole pages, which may be huge.
     mapped_len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+// SAFETY: the mapping belongs to this value alone and is not tied to the thread that created it.
 unsafe impl Send for SharedMapping {}
-// SAFETY: it is accessed by atomics and by copies that allow for others' accesses, nothing else.
+// SAFETY: it is accessed only by atomics and by copies that allow for others' accesses.
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
     /// Maps the first `len` bytes of a file.
     ///
     /// # Errors
-    /// What `fstat(2)` and `mmap(2)` answer; [`io::ErrorKind::InvalidInput`] when the file is
-    /// shorter: bytes behind its end cannot be touched.
+    /// The errors of `fstat(2)` and `mmap(2)`; [`io::ErrorKind::InvalidInput`] if the file is
+    /// shorter, since bytes behind its end cannot be accessed.
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Ok(Self::part(file, 0, len)?.0)
     }
 
-    /// Maps `len` bytes from `offset` on, and what is in front of them in their page. Returns how much that is.
+    /// Maps `len` bytes from `offset` on, and the bytes before them in their page. Returns also the
+    /// number of these bytes.
     ///
     /// # Errors
     /// As [`of`](Self::of).
@@ -51,7 +53,7 @@ impl SharedMapping {
     ) -> io::Result<(Self, usize)> {
         // SAFETY: `stat` is a C struct of integers, for which all zeroes are valid.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open, and the kernel writes one `stat` to where one lives.
+        // SAFETY: the descriptor is open, and the kernel writes one `stat` to a live one.
         if unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -60,7 +62,7 @@ impl SharedMapping {
             let why = "the memory is longer than its file";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        // The block of a file on hugetlbfs is its page, and whole pages have to be unmapped.
+        // The block size of a file on hugetlbfs is its page size, and whole pages must be unmapped.
         let page = usize::try_from(status.st_blksize).unwrap_or(0).max(1);
         let at = offset % page;
         let len = at + len;
@@ -69,13 +71,13 @@ impl SharedMapping {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let fd = file.as_raw_fd();
-        // SAFETY: a new mapping at an address that the kernel chooses disturbs nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses affects no other mapping.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, access, flags, fd, begin) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // A child must not write to rings that are not its own.
+        // A child must not write to its parent's rings.
         //
         // SAFETY: the range was just mapped; the advice changes nothing in this process.
         let _best_effort = unsafe { libc::madvise(start, mapped_len, libc::MADV_DONTFORK) };
@@ -83,7 +85,7 @@ impl SharedMapping {
         Ok((Self { start, len, mapped_len }, at))
     }
 
-    /// The address `at` bytes in, after a check that `len` bytes follow it.
+    /// Returns the address at an offset, after a check that `len` bytes follow it.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at <= self.len && len <= self.len - at;
@@ -92,10 +94,10 @@ impl SharedMapping {
         unsafe { self.start.as_ptr().add(at) }
     }
 
-    /// The 16-bit word `at` bytes in.
+    /// Returns the 16-bit word at an offset.
     ///
     /// # Panics
-    /// When it is outside the mapping or not aligned.
+    /// If it is outside the mapping or not aligned.
     #[inline]
     pub(crate) fn half_word(&self, at: usize) -> &AtomicU16 {
         assert_eq!(at % size_of::<u16>(), 0, "a word is aligned");
@@ -105,10 +107,10 @@ impl SharedMapping {
         unsafe { AtomicU16::from_ptr(word) }
     }
 
-    /// The 32-bit word `at` bytes in.
+    /// Returns the 32-bit word at an offset.
     ///
     /// # Panics
-    /// When it is outside the mapping or not aligned.
+    /// If it is outside the mapping or not aligned.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
@@ -118,83 +120,85 @@ impl SharedMapping {
         unsafe { AtomicU32::from_ptr(word) }
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Bytes of address space taken.
+    /// Returns the length of the address space taken, in bytes.
     pub(crate) const fn mapped_len(&self) -> usize {
         self.mapped_len
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies `octets` to the place `at` bytes in.
+    /// Copies `octets` to an offset.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_in(&self, at: usize, octets: &[u8]) {
         let to = self.at(at, octets.len());
-        // SAFETY: as many bytes are mapped there, writable; no slice is ever made of a mapping, so
-        // `octets` are elsewhere, and others access these by atomics, copies, or from outside.
+        // SAFETY: that many bytes are mapped there, writable; no slice is ever created of a
+        // mapping, so `octets` are elsewhere; others access the mapping by atomics, copies, or from
+        // outside.
         unsafe { copy_in(octets, to) };
     }
 
-    /// Copies bytes from `at` on.
+    /// Copies bytes from an offset.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// If there are fewer bytes than `octets` has.
     #[inline]
     pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
         let from = self.at(at, octets.len());
-        // SAFETY: as many bytes are mapped there, readable; no slice is ever made of a mapping, so
-        // `octets` are elsewhere, and others access these by atomics, copies, or from outside.
+        // SAFETY: that many bytes are mapped there, readable; no slice is ever created of a
+        // mapping, so `octets` are elsewhere; others access the mapping by atomics, copies, or from
+        // outside.
         unsafe { copy_out(from, octets) };
     }
 
-    /// The `len` bytes from `at` on, where they are.
+    /// Returns the `len` bytes from an offset on, in place.
     ///
     /// # Panics
-    /// When they are not inside the mapping.
+    /// If they are not inside the mapping.
     #[inline]
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Fragment<'_> {
         let from = self.at(at, len);
-        // SAFETY: as many bytes are mapped there, readable, for as long as `self` is borrowed; a mapping
-        // is no longer than `isize::MAX`.
+        // SAFETY: that many bytes are mapped there, readable, for as long as `self` is borrowed; a
+        // mapping is no longer than `isize::MAX`.
         unsafe { Fragment::from_raw_parts(from, len) }
     }
 
-    /// Copies the bytes of a fragment to the place `at` bytes in.
+    /// Copies the bytes of a fragment to an offset.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_from(&self, at: usize, fragment: Fragment<'_>) {
         let to = self.at(at, fragment.len());
-        // SAFETY: a fragment is readable for its length, and as many bytes are mapped here,
+        // SAFETY: a fragment is readable for its length, and that many bytes are mapped here,
         // writable. Both are accessed meanwhile by atomics, copies, or from outside.
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
     }
 
-    /// The `len` bytes from `at` on are written soon: the processor is told, and asks for their lines where
-    /// another core has them.
+    /// Prefetches `len` bytes from an offset on, which will be written soon: the processor fetches
+    /// their lines from other cores.
     ///
     /// # Panics
-    /// When they are not inside the mapping.
+    /// If they are not inside the mapping.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, at: usize, len: usize) {
         let first = self.at(at, len);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         for line in (0..len).step_by(CACHE_LINE) {
-            // The intrinsic would ask for lines to read where the instruction is not known to be there. A
-            // processor of 64 bits that does not have it does nothing.
+            // The intrinsic would prefetch for reading on targets that are not known to have the
+            // instruction. A 64-bit processor without it does nothing.
             //
-            // SAFETY: it reads and writes nothing that the program sees, wherever the address is.
+            // SAFETY: it reads and writes nothing that the program sees, for any address.
             unsafe {
                 std::arch::asm!(
                     "prefetchw [{line}]",
@@ -207,10 +211,10 @@ impl SharedMapping {
         let _others_are_not_told = first;
     }
 
-    /// Copies the bytes of a fragment to the place `at` bytes in, and adds them to a digest's register.
+    /// Copies the bytes of a fragment to an offset, and adds them to a digest's register.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_and_digest(
         &self,
@@ -220,29 +224,30 @@ impl SharedMapping {
         register: u32,
     ) -> u32 {
         let to = self.at(at, fragment.len());
-        // SAFETY: as many bytes are mapped here, writable. No fragment of a frame that is sent lies in the
-        // memory that it is copied to; others access both by atomics, copies, or from outside.
+        // SAFETY: that many bytes are mapped here, writable. No fragment of a transmitted frame is
+        // in the memory that it is copied to; others access both by atomics, copies, or from
+        // outside.
         unsafe { digester.copy_raw(register, fragment, to) }
     }
 }
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value, and what was borrowed from it is gone.
+        // SAFETY: the mapping belongs to this value, and all borrows of it have ended.
         let _unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_len) };
     }
 }
 
-/// A file in memory of `len` bytes, all zero, that cannot be made shorter or longer by any process
-/// that has its descriptor.
+/// Creates a memory file of `len` bytes, all zero, that no process with its descriptor can shorten
+/// or extend.
 ///
 /// # Errors
-/// What `memfd_create(2)`, `ftruncate(2)` and `fcntl(2)` answer.
+/// The errors of `memfd_create(2)`, `ftruncate(2)` and `fcntl(2)`.
 pub(crate) fn sealed_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
     sealed_memory_of(name, len, 0)
 }
 
-/// Sealed memory of huge pages, none of which need be free.
+/// Creates sealed memory of huge pages, which need not be free.
 #[cfg(test)]
 pub(crate) fn sealed_huge_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
     sealed_memory_of(name, len, libc::MFD_HUGETLB)
@@ -256,49 +261,49 @@ fn sealed_memory_of(name: &CStr, len: usize, kind: libc::c_uint) -> io::Result<O
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that belongs to this function.
+    // SAFETY: a new descriptor that belongs to this function only.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: acts on a file of this function's own.
+    // SAFETY: acts on this function's own file.
     if unsafe { libc::ftruncate(file.as_raw_fd(), size) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: acts on a file of this function's own.
+    // SAFETY: acts on this function's own file.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(file)
 }
 
-/// Whether no process can make the file shorter, and bytes that were mapped unreadable.
+/// Returns true if no process can shorten the file, which would make mapped bytes unreadable.
 pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
     has_seal(file, libc::F_SEAL_SHRINK)
 }
 
-/// Whether no process that gets the file's descriptor can write to it.
+/// Returns true if no process that gets the file's descriptor can write to it.
 pub(crate) fn cannot_write(file: BorrowedFd<'_>) -> bool {
     has_seal(file, libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE)
 }
 
-/// Whether a file has one of these seals. Only files in memory (tmpfs, hugetlbfs) have any, so no file system that
-/// another process serves is ever waited for.
+/// Returns true if a file has one of these seals. Only memory files (tmpfs, hugetlbfs) have seals,
+/// so this never waits for a file system that another process serves.
 fn has_seal(file: BorrowedFd<'_>, any_of: libc::c_int) -> bool {
     seals(file).is_some_and(|seals| seals & any_of != 0)
 }
 
-/// Whether a file is of hugetlbfs. Its seals hold no page back: where the host has no huge page left,
-/// the first access to one faults (SIGBUS), since [`SharedMapping`] reserves none. Call for files in memory only: a
-/// file system that a process serves may not answer.
+/// Returns true if a file is of hugetlbfs. Its seals reserve no page: if the host has no huge page
+/// left, the first access faults (SIGBUS), since [`SharedMapping`] reserves none. Call for memory
+/// files only: a file system that a process serves may not answer.
 pub(crate) fn has_huge_pages(file: BorrowedFd<'_>) -> bool {
     // SAFETY: `statfs` is a C struct of integers, for which all zeroes are valid.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and the kernel writes one `statfs` to where one lives.
+    // SAFETY: the descriptor is open, and the kernel writes one `statfs` to a live one.
     let asked = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) };
-    // What cannot be asked may be.
+    // Assume huge pages if the call fails.
     asked != 0 || status.f_type == libc::HUGETLBFS_MAGIC
 }
 
-/// Makes reads and writes of a descriptor return at once, for all processes that share it.
+/// Makes reads and writes of a descriptor non-blocking, for all processes that share it.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) {
     // SAFETY: acts on an open descriptor.
     let _best_effort = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };

@@ -1,5 +1,5 @@
-//! What a connected stream socket of the kernel is asked for beyond ordinary calls: writing memory
-//! that may change, and how its TCP fares.
+//! Calls on a connected stream socket of the kernel beyond the ordinary ones: sending memory that
+//! may change, and the state of its TCP.
 #![allow(unsafe_code, reason = "hands memory that may change to the kernel; it is never a slice")]
 
 use std::io;
@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use super::fragment::Fragment;
 
-/// Fragments handed to the kernel in one call; more are left for the next.
+/// Most fragments for one call of the kernel; the rest is left for the next call.
 const IOVECS_MAX: usize = 256;
 
-/// Sends fragments to a connected stream socket in one system call and returns how many bytes the
-/// kernel took. No byte is copied in user space. A peer that has gone is an error, never a signal.
+/// Sends fragments to a connected stream socket in one system call. Returns the number of bytes
+/// that the kernel took. No byte is copied in user space. A closed connection is an error, never a
+/// signal.
 ///
 /// # Errors
-/// What `sendmsg(2)` says; [`io::ErrorKind::WouldBlock`] when a non-blocking socket is full.
+/// The errors of `sendmsg(2)`; [`io::ErrorKind::WouldBlock`] if a non-blocking socket is full.
 pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[Fragment<'_>]) -> io::Result<usize> {
     let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iovecs = [empty; IOVECS_MAX];
@@ -28,31 +29,33 @@ pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[Fragment<'_>]) -> io:
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = iovecs.as_mut_ptr();
     message.msg_iovlen = count;
-    // SAFETY: `message` names `count` initialised iovecs that live to the end of this function, each
-    // with memory that its `Fragment` promises to be mapped and readable; sendmsg only reads it.
+    // SAFETY: `message` names `count` initialised iovecs that live to the end of this function,
+    // each with memory that its `Fragment` guarantees to be mapped and readable; sendmsg only reads
+    // it.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// What has become of the bytes that were written to a socket of the kernel's TCP.
+/// State of the bytes written to a socket of the kernel's TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The peer has acknowledged all of them.
     Done,
-    /// The peer's window is closed, and it has answered when it was last asked (RFC 9293 MUST-37:
-    /// such a peer is waited for).
+    /// The peer's window is closed, and it has answered the last probe (RFC 9293 MUST-37: keep the
+    /// connection to such a peer).
     Answered,
-    /// An answer is awaited; the last one came so long ago.
+    /// An acknowledgment is awaited; the time since the last one.
     Awaited(Duration),
 }
 
-/// Bytes written to a socket of the kernel's TCP that the peer has not acknowledged, with the FIN.
+/// Returns the number of bytes written to a socket of the kernel's TCP that the peer has not
+/// acknowledged, counting the FIN.
 ///
 /// # Errors
-/// What `ioctl(2)` says.
+/// The errors of `ioctl(2)`.
 pub fn undelivered(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut octets: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int to the address given, which is that of a live one.
+    // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int to the given address, which is that of a live one.
     let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut octets) };
     if asked == 0 {
         Ok(u64::try_from(octets).unwrap_or(0))
@@ -61,12 +64,13 @@ pub fn undelivered(socket: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
-/// Asks the kernel's TCP what has become of the bytes that were written.
+/// Asks the kernel's TCP for the state of the written bytes.
 ///
-/// Its own limit, `TCP_USER_TIMEOUT`, also ends connections whose peer answers every window probe.
+/// The kernel's own limit, `TCP_USER_TIMEOUT`, is no replacement: it also ends connections whose
+/// peer answers every window probe.
 ///
 /// # Errors
-/// What `ioctl(2)` and `getsockopt(2)` say.
+/// The errors of `ioctl(2)` and `getsockopt(2)`.
 pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
     if undelivered(socket)? == 0 {
         return Ok(Delivery::Done);
@@ -74,7 +78,7 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
     // SAFETY: `tcp_info` is a C struct of integers, for which all zeroes are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a few hundred octets");
-    // SAFETY: the kernel writes at most `len` bytes to `info`, which has as many and lives on.
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that length and lives on.
     let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -87,23 +91,23 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
     if asked != 0 {
         return Err(io::Error::last_os_error());
     }
-    // A single probe may be on its way just now. Between probes there may be two minutes, so the age
-    // of the last answer alone says nothing.
+    // A single probe may be in flight now. Two minutes may pass between probes, so the age of the
+    // last answer alone is no criterion.
     if info.tcpi_unacked == 0 && info.tcpi_probes < 2 {
         return Ok(Delivery::Answered);
     }
     Ok(Delivery::Awaited(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))))
 }
 
-/// How often the kernel repeats a SYN that is not answered. More often than the default, the time is
-/// the caller's to bound.
+/// Sets the number of the kernel's SYN retransmissions. With more than the default the caller must
+/// limit the time itself.
 ///
 /// # Errors
-/// What `setsockopt(2)` says.
+/// The errors of `setsockopt(2)`.
 pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
     let retries = libc::c_int::from(retries);
     let len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
-    // SAFETY: the kernel reads `len` bytes from the address of a live int, which has as many.
+    // SAFETY: the kernel reads `len` bytes from the address of a live int, which has that length.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -116,14 +120,15 @@ pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How often the kernel repeats a SYN that is not answered.
+/// Returns the number of the kernel's SYN retransmissions.
 ///
 /// # Errors
-/// What `getsockopt(2)` says.
+/// The errors of `getsockopt(2)`.
 pub fn syn_retries(socket: BorrowedFd<'_>) -> io::Result<u8> {
     let mut retries: libc::c_int = 0;
     let mut len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
-    // SAFETY: the kernel writes at most `len` bytes to the address of a live int, which has as many.
+    // SAFETY: the kernel writes at most `len` bytes to the address of a live int, which has that
+    // length.
     let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -179,7 +184,7 @@ mod tests {
         while delivery(near.as_fd()).unwrap() != Delivery::Done {
             assert!(started.elapsed().as_secs() < 10, "loopback acknowledges");
         }
-        // More than the peer's buffer takes is not delivered, and the peer's TCP answers probes.
+        // Bytes beyond the peer's buffer are not delivered, and the peer's TCP answers probes.
         near.set_nonblocking(true).unwrap();
         while near.write(&[1; 1 << 16]).is_ok() {}
         while delivery(near.as_fd()).unwrap() != Delivery::Answered {

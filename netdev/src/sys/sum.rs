@@ -1,39 +1,39 @@
 //! The internet checksum's sum over bytes that may change meanwhile.
 //!
-//! Wherever a stack has to compute checksums itself, this is the third pass over each payload byte
-//! after CRC and copy, so it is done in vectors. Loads are in assembly, for the same reason as in
+//! If a stack must compute checksums itself, this is the third pass over each payload byte after
+//! CRC and copy, so it uses vectors. Loads are in assembly, for the reason given in
 //! [`copy`](super::copy).
 #![allow(unsafe_code, reason = "reads memory that may change under it")]
 
 use super::copy::copy_out;
 
-/// Bytes per turn of the vector loops.
+/// Bytes per iteration of the vector loops.
 const BLOCK_LEN: usize = 64;
 /// Blocks that 32-bit lanes can sum without overflow: each adds two 16-bit words to a lane.
 const BLOCKS_MAX: usize = 1 << 14;
 
-/// The ones' complement sum of `len` bytes as big-endian 16-bit words, an odd last byte padded
-/// with zero; folded, not inverted (RFC 1071).
+/// Returns the ones' complement sum of `len` bytes as big-endian 16-bit words, an odd last byte
+/// padded with zero; folded, not inverted (RFC 1071).
 ///
 /// # Safety
 /// `ptr` must be readable for `len` bytes. Others may write them meanwhile.
 pub(crate) unsafe fn ones_complement_sum(ptr: *const u8, len: usize) -> u16 {
-    // RFC 1071 §2 (B): the sum does not depend on byte order, but for the order of its own bytes;
-    // so words are taken as they lie in memory and the result is turned at the end.
+    // RFC 1071 §2 (B): the sum is independent of byte order, except for the order of its own bytes.
+    // So words are added in the machine's order, and the result is swapped at the end.
     let mut sum = 0u64;
     let blocks = len / BLOCK_LEN;
     let mut done = 0;
     while done < blocks {
         let now = (blocks - done).min(BLOCKS_MAX);
-        // SAFETY: `done` blocks lie inside the bytes the caller vouched for.
+        // SAFETY: `done` blocks are inside the bytes that the caller guarantees.
         let at = unsafe { ptr.add(done * BLOCK_LEN) };
-        // SAFETY: as do the `now` blocks that follow.
+        // SAFETY: so are the `now` blocks that follow.
         sum += unsafe { sum_blocks(at, now) };
         done += now;
     }
     let tail_len = len % BLOCK_LEN;
     let mut tail = [0; BLOCK_LEN];
-    // SAFETY: the bytes behind the blocks are inside what the caller vouched for.
+    // SAFETY: the bytes behind the blocks are inside the bytes that the caller guarantees.
     let at = unsafe { ptr.add(blocks * BLOCK_LEN) };
     // SAFETY: `tail_len` of them are left; `tail` is this function's own.
     unsafe { copy_out(at, &mut tail[..tail_len]) };
@@ -54,32 +54,32 @@ fn fold(sum: u64) -> u16 {
     u16::try_from(sum).expect("folded to 16 bits")
 }
 
-/// The sum of the 16-bit words of whole blocks, as they lie in memory.
+/// Returns the sum of the 16-bit words of whole blocks, in the machine's byte order.
 ///
 /// # Safety
 /// `ptr` must be readable for `blocks` blocks.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn sum_blocks(ptr: *const u8, blocks: usize) -> u64 {
     if blocks >= 2 && std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the caller's promise, and the processor has AVX2.
+        // SAFETY: the caller's contract, and the processor has AVX2.
         unsafe { sum_blocks_avx2(ptr, blocks) }
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { sum_blocks_through_copy(ptr, blocks) }
     }
 }
 
-/// As above.
+/// Version for other processors.
 ///
 /// # Safety
-/// As above.
+/// `ptr` must be readable for `blocks` blocks.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 unsafe fn sum_blocks(ptr: *const u8, blocks: usize) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { sum_blocks_through_copy(ptr, blocks) }
 }
 
-/// Any processor: each block is looked at through a copy.
+/// Version for any processor: reads each block through a copy.
 ///
 /// # Safety
 /// `ptr` must be readable for `blocks` blocks.
@@ -87,9 +87,9 @@ unsafe fn sum_blocks_through_copy(ptr: *const u8, blocks: usize) -> u64 {
     let mut sum = 0;
     for block in 0..blocks {
         let mut octets = [0; BLOCK_LEN];
-        // SAFETY: inside the blocks the caller vouched for.
+        // SAFETY: inside the blocks that the caller guarantees.
         let at = unsafe { ptr.add(block * BLOCK_LEN) };
-        // SAFETY: a whole block lies there; `octets` is this function's own.
+        // SAFETY: a whole block is there; `octets` is this function's own.
         unsafe { copy_out(at, &mut octets) };
         sum += sum_words(&octets);
     }
@@ -103,9 +103,9 @@ unsafe fn sum_blocks_through_copy(ptr: *const u8, blocks: usize) -> u64 {
 #[target_feature(enable = "avx2")]
 unsafe fn sum_blocks_avx2(ptr: *const u8, blocks: usize) -> u64 {
     let mut lanes = [0u32; 8];
-    // SAFETY: loads `blocks` times 64 bytes from `ptr`, which the caller vouched for, and stores
-    // 32 bytes to `lanes`; `blocks` is not 0. Low and high words of each 32-bit word are added to
-    // lanes of their own, which cannot overflow within BLOCKS_MAX.
+    // SAFETY: loads `blocks` times 64 bytes from `ptr`, which the caller guarantees, and stores 32
+    // bytes to `lanes`; `blocks` is not 0. Low and high words of each 32-bit word are added to
+    // separate lanes, which cannot overflow within BLOCKS_MAX.
     unsafe {
         std::arch::asm!(
             "vpxor ymm0, ymm0, ymm0",
@@ -132,7 +132,8 @@ unsafe fn sum_blocks_avx2(ptr: *const u8, blocks: usize) -> u64 {
             ptr = inout(reg) ptr => _,
             blocks = inout(reg) blocks => _,
             lanes = in(reg) lanes.as_mut_ptr(),
-            // VZEROUPPER clears the upper half of all sixteen, not only of those named here.
+            // VZEROUPPER clears the upper half of all sixteen registers, not only of the named
+            // ones.
             out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
             out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
             out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,

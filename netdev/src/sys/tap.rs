@@ -1,4 +1,4 @@
-//! The TUN driver's calls beside attaching.
+//! Calls of the TUN driver.
 #![expect(unsafe_code, reason = "ioctl")]
 
 use std::io;
@@ -10,26 +10,27 @@ use crate::sys::interface::{Name, Operation, Request, run};
 pub(crate) const TUN: u16 = 0x0001;
 /// `IFF_TAP`: Ethernet frames.
 pub(crate) const TAP: u16 = 0x0002;
-/// `IFF_NO_PI`: nothing in front of a frame but the header below, if any.
+/// `IFF_NO_PI`: nothing in front of a frame except the header below, if enabled.
 pub(crate) const NO_PACKET_INFO: u16 = 0x1000;
 /// `IFF_VNET_HDR`: a `virtio_net_hdr` in front of every frame.
 pub(crate) const VNET_HEADER: u16 = 0x4000;
 /// `IFF_MULTI_QUEUE`: several descriptors, each a queue.
 pub(crate) const MULTI_QUEUE: u16 = 0x0100;
 
-/// Attaches the descriptor to the TAP or TUN interface `name`, which is made if there is none.
+/// Attaches the descriptor to the TAP or TUN interface `name`, and creates it if it does not exist.
 ///
 /// # Errors
-/// `EPERM` without the right to, `EBUSY` when the interface has no queue to spare, `EINVAL` when it
-/// is of another kind.
+/// `EPERM` without the right, `EBUSY` if the interface has no free queue, `EINVAL` if it is of
+/// another kind.
 pub(crate) fn attach(fd: BorrowedFd<'_>, name: Name, flags: u16) -> io::Result<()> {
     run(fd, Operation::TUN_ATTACH, &mut Request::new(name).with_short(flags))
 }
 
-/// The name of the interface that the descriptor is attached to, and the flags it is used with.
+/// Returns the name of the interface that the descriptor is attached to, and the flags it is used
+/// with.
 ///
 /// # Errors
-/// `EBADFD` when the interface is gone.
+/// `EBADFD` if the interface is deleted.
 pub(crate) fn attached(fd: BorrowedFd<'_>) -> io::Result<(Name, u16)> {
     let any = "tap".parse().expect("a good name");
     let mut request = Request::new(any);
@@ -37,11 +38,11 @@ pub(crate) fn attached(fd: BorrowedFd<'_>) -> io::Result<(Name, u16)> {
     Ok((request.name(), request.short()))
 }
 
-/// Tells the kernel whether it may hand over frames with partial checksums, and uncut TCP
-/// super-frames. An interface keeps what its last user said.
+/// Enables or disables received frames with partial checksums, and uncut TCP super-frames. An
+/// interface keeps the setting of its last user.
 ///
 /// # Errors
-/// `EINVAL` when the kernel is too old for one of them.
+/// `EINVAL` if the kernel is too old for one of them.
 pub(crate) fn set_offload(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let offloads = if on { all } else { 0 };
@@ -53,7 +54,7 @@ pub(crate) fn set_offload(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// Sets the length of the `virtio_net_hdr` in front of every frame.
 ///
 /// # Errors
-/// `EINVAL` when the kernel does not know a header of that length.
+/// `EINVAL` if the kernel does not know a header of that length.
 pub(crate) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = i32::try_from(len).map_err(io::Error::other)?;
     // SAFETY: `fd` is open, and TUNSETVNETHDRSZ reads an int at the address.
@@ -61,10 +62,10 @@ pub(crate) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Tells the kernel whether the interface has a carrier.
+/// Sets the carrier of the interface.
 ///
 /// # Errors
-/// `EBADFD` when the interface is gone, `EINVAL` when the kernel is too old (before 4.20) or the
+/// `EBADFD` if the interface is deleted, `EINVAL` if the kernel is too old (before 4.20) or the
 /// interface is not set up.
 pub(crate) fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     let on = i32::from(on);

@@ -1,8 +1,8 @@
-//! Packet memory and the four rings of one AF_XDP queue, and which side owns a chunk when.
+//! Packet memory and the four rings of one AF_XDP queue, with the ownership of chunks.
 //!
-//! The first chunks receive, the rest transmit. A chunk is the kernel's from when it is put into
-//! the fill or transmit ring until it comes back through the receive or completion ring. What comes
-//! back that was never given, or lies outside, is left alone and counted.
+//! The first chunks receive, the rest transmit. The kernel owns a chunk from when it is put into
+//! the fill or transmit ring until it returns through the receive or completion ring. A returned
+//! chunk that the kernel did not own, or that is out of range, is ignored and counted.
 #![expect(unsafe_code, reason = "chunks are memory that the kernel and this program take turns in")]
 
 use std::io;
@@ -16,10 +16,10 @@ use crate::sys::xdp_socket::{self, Rings};
 /// Room that the kernel keeps in front of a received frame (`XDP_PACKET_HEADROOM`).
 pub(crate) const HEADROOM_LEN: usize = 256;
 
-/// Bytes of frames, with what the kernel counts for its own, that may be in flight in copy mode.
+/// Limit of frames in flight in copy mode, in bytes, with the kernel's own overhead.
 const SEND_BUFFER_LEN: i32 = 16 << 20;
 
-/// How many chunks there are, and how long.
+/// Number and length of the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueLayout {
     /// Bytes of a chunk, 2048 or 4096.
@@ -34,29 +34,30 @@ pub(crate) struct QueueLayout {
 #[derive(Debug)]
 pub(crate) struct XdpQueue {
     rings: Rings,
-    /// Dropped before the memory: the kernel lets go of it then.
+    /// Dropped before the memory, so that the kernel stops using it.
     socket: OwnedFd,
     memory: Mapping,
     layout: QueueLayout,
-    /// By chunk, whether the kernel has it.
+    /// For each chunk, true if the kernel owns it.
     with_kernel: Box<[bool]>,
-    /// Chunks to transmit with that are not in flight.
+    /// Transmit chunks that are not in flight.
     idle: Vec<u32>,
-    /// Whether the transmit ring has entries that the kernel has not been told of.
+    /// True if the transmit ring has entries that are not published to the kernel.
     staged: bool,
-    /// Entries of the kernel that could not be.
+    /// Invalid entries of the kernel.
     bad_entries: u64,
 }
 
 impl XdpQueue {
-    /// Makes a socket with its memory and rings, bound to nothing. All receiving chunks are the
-    /// kernel's.
+    /// Creates a socket with its memory and rings, not bound yet. The kernel owns all receiving
+    /// chunks.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error.
     pub(crate) fn new(layout: QueueLayout) -> io::Result<Self> {
         let socket = xdp_socket::open()?;
-        // In copy mode frames in flight count as the socket's; the usual limit is 208 KiB.
+        // In copy mode frames in flight count against the socket's buffer, whose usual limit is 208
+        // KiB.
         packet_socket::set_buffers(socket.as_fd(), SEND_BUFFER_LEN, 0);
         let QueueLayout { chunk_len, receive, transmit } = layout;
         let chunks = receive + transmit;
@@ -82,17 +83,17 @@ impl XdpQueue {
     /// Binds the socket to a queue of an interface.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error.
     pub(crate) fn bind(&self, interface_index: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
         xdp_socket::bind(self.socket.as_fd(), interface_index, queue, zero_copy)
     }
 
-    /// Entries of the kernel that could not be.
+    /// Returns the number of invalid entries of the kernel.
     pub(crate) const fn bad_entries(&self) -> u64 {
         self.bad_entries
     }
 
-    /// Hands at most `burst` received frames to `sink`, and their chunks back to the kernel.
+    /// Hands at most `burst` received frames to `sink`, and returns their chunks to the kernel.
     pub(crate) fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
         let waiting = length(self.rings.receive.waiting()).min(burst);
         let mut count = 0;
@@ -102,14 +103,14 @@ impl XdpQueue {
                 self.bad_entries += 1;
                 continue;
             };
-            // SAFETY: `received` has checked that the bytes are within a chunk that the kernel had
-            // and has just returned: it does not write them before it gets the chunk again below.
-            // Receiving chunks are never borrowed to write.
+            // SAFETY: `received` has checked that the bytes are within a chunk that the kernel
+            // owned and has just returned: it does not write them before it gets the chunk again
+            // below. Receiving chunks are never borrowed mutably.
             sink(unsafe { self.memory.octets(at, length(descriptor.len)) });
             count += 1;
-            // The fill ring has an entry for each receiving chunk, and the kernel has read that of this
-            // one. It tells of frames first and of the entries that it has read after that, so the
-            // ring may seem full for a moment.
+            // The fill ring has an entry for each receiving chunk, and the kernel has read that of
+            // this one. The kernel publishes frames first and the entries that it has read
+            // afterwards, so the ring may look full for a moment.
             self.rings.fill.put_address(u64::from(chunk) * u64::from(self.layout.chunk_len));
         }
         if waiting > 0 {
@@ -117,13 +118,13 @@ impl XdpQueue {
             self.rings.fill.publish_put();
         }
         if self.rings.fill.needs_wakeup() {
-            // The next call tells again.
+            // The next call retries.
             let _told = xdp_socket::wake_receive(self.socket.as_fd());
         }
         count
     }
 
-    /// The receiving chunk that a descriptor is in, and where in memory it begins.
+    /// Returns the receiving chunk of a descriptor, and its offset in memory.
     fn received(&self, Descriptor { at, len }: Descriptor) -> Option<(u32, usize)> {
         let chunk_len = u64::from(self.layout.chunk_len);
         let chunk = u32::try_from(at / chunk_len).ok()?;
@@ -132,7 +133,7 @@ impl XdpQueue {
         (fits && given).then_some((chunk, usize::try_from(at).ok()?))
     }
 
-    /// Chunks to transmit with, after taking back what has been sent.
+    /// Returns the number of free transmit chunks, after taking back sent ones.
     pub(crate) fn room(&mut self) -> usize {
         let waiting = self.rings.completion.waiting();
         for _ in 0..waiting {
@@ -152,14 +153,15 @@ impl XdpQueue {
         self.idle.len().min(length(self.rings.transmit.room()))
     }
 
-    /// Frames that [`transmit`](Self::transmit) takes now, at least; 0 only when it takes none.
+    /// Returns the number of frames that [`transmit`](Self::transmit) certainly takes now; 0 only
+    /// if it takes none.
     pub(crate) fn room_at_least(&self) -> usize {
-        // The transmit ring has an entry for each chunk, free before the chunk comes back.
+        // The transmit ring has an entry for each chunk, which is free before the chunk returns.
         self.idle.len().saturating_add(length(self.rings.completion.unclaimed()))
     }
 
-    /// Takes a frame of `len` bytes that `write` puts into a chunk; `false` when there is none, or
-    /// the frame is longer. It goes out with [`flush`](Self::flush).
+    /// Takes a frame of `len` bytes that `write` puts into a chunk. Returns false if no chunk is
+    /// free or the frame is too long. [`flush`](Self::flush) sends it.
     pub(crate) fn transmit(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(frame_len) = u32::try_from(len).ok().filter(|&len| len <= self.layout.chunk_len)
         else {
@@ -171,8 +173,8 @@ impl XdpQueue {
         let Some(chunk) = self.idle.pop() else { return false };
         let at = u64::from(chunk) * u64::from(self.layout.chunk_len);
         let start = length(chunk) * length(self.layout.chunk_len);
-        // SAFETY: the chunk was idle: the kernel does not touch it until it is in the ring. It is
-        // borrowed only once, for `self` is borrowed to write.
+        // SAFETY: the chunk was idle: the kernel does not access it until it is in the ring. It is
+        // borrowed only once, since `self` is borrowed mutably.
         write(unsafe { self.memory.octets_mut(start, len) });
         self.with_kernel[length(chunk)] = true;
         self.rings.transmit.put(Descriptor { at, len: frame_len });
@@ -180,15 +182,16 @@ impl XdpQueue {
         true
     }
 
-    /// Whether frames wait in the transmit ring that the kernel has to be told of again.
+    /// Returns true if the transmit ring has frames for which the kernel must be woken again.
     pub(crate) fn has_unsent(&self) -> bool {
         self.rings.transmit.has_unconsumed() && self.rings.transmit.needs_wakeup()
     }
 
-    /// Has the kernel send what was taken. What it does not take now goes with the next call.
+    /// Makes the kernel send the taken frames. Frames that it does not take now are sent by the
+    /// next call.
     ///
     /// # Errors
-    /// `ENETDOWN`, `ENXIO` and others when the interface is down or gone; congestion is none.
+    /// `ENETDOWN`, `ENXIO` and others if the interface is down or deleted; congestion is no error.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if self.staged {
             self.rings.transmit.publish_put();
@@ -237,7 +240,8 @@ mod tests {
         RingOffsets { producer: 0, consumer: 64, flags: 128, entries: 192 };
     const LAYOUT: QueueLayout = QueueLayout { chunk_len: 2048, receive: 2, transmit: 4 };
 
-    /// A queue whose kernel is a peer that counts the calls; it asks for one for each flush.
+    /// Creates a queue whose kernel is a peer that counts the calls; it asks for one for each
+    /// flush.
     fn queue() -> (XdpQueue, UnixDatagram) {
         let (socket, kernel) = UnixDatagram::pair().unwrap();
         kernel.set_nonblocking(true).unwrap();
@@ -285,7 +289,7 @@ mod tests {
         queue.rings.transmit.set_word(OFFSETS.consumer, 1);
         assert!(queue.flush().is_ok() && !queue.has_unsent());
         assert_eq!(calls(&kernel), 0);
-        // One that takes frames by itself needs no call.
+        // A kernel that polls the ring needs no call.
         queue.rings.transmit.set_word(OFFSETS.flags, 0);
         assert!(queue.transmit(60, |chunk| chunk.fill(7)));
         assert!(queue.flush().is_ok() && !queue.has_unsent());
@@ -301,7 +305,7 @@ mod tests {
         }
         assert!(!queue.transmit(60, |_| panic!("no chunk")));
         assert!(queue.flush().is_ok());
-        // One was sent: the last chunk, which was taken first.
+        // The last chunk, which was taken first, was sent.
         queue.rings.transmit.set_word(OFFSETS.consumer, 4);
         let [a, b, c, d, e, f, g, h] = (5 * 2048_u64).to_ne_bytes();
         let halves = [[a, b, c, d], [e, f, g, h]].map(u32::from_ne_bytes);

@@ -1,13 +1,13 @@
-//! A ring of AF_XDP: one side puts entries in, the other takes them out.
+//! Ring of AF_XDP: one side puts entries in, the other takes them out.
 //!
-//! Entries are read and written word by word, by atomics, so a kernel that breaks the protocol can
-//! hand over wrong numbers and nothing worse.
+//! Entries are read and written word by word, by atomics, so a kernel that violates the protocol
+//! can cause wrong numbers only.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sys::mapping::Mapping;
 
-/// Where the parts of a ring are in its mapping.
+/// Offsets of a ring's parts in its mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingOffsets {
     pub(crate) producer: usize,
@@ -33,17 +33,17 @@ pub(crate) struct Ring {
 /// Part of packet memory, as rings name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    /// Where it begins.
+    /// Offset in packet memory.
     pub(crate) at: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
 }
 
 impl Ring {
-    /// A ring that was not used yet.
+    /// Creates an unused ring.
     ///
     /// # Panics
-    /// When the number of entries is no power of two.
+    /// If the number of entries is no power of two.
     pub(crate) fn new(
         mapping: Mapping,
         offsets: RingOffsets,
@@ -60,34 +60,34 @@ impl Ring {
         self.mapping.word(at).store(value, Release);
     }
 
-    /// Entries that can be put in, as producer.
+    /// Returns the number of entries that can be put in, as producer.
     pub(crate) fn room(&mut self) -> u32 {
         // The entries in the ring are those between the two counts.
         let full = |own: u32, other: u32| own.wrapping_sub(other) >= self.entries;
         if full(self.own, self.other) {
-            // Acquire: the other side has read an entry before it is written anew.
+            // Acquire: the other side has read an entry before it is overwritten.
             self.other = self.mapping.word(self.offsets.consumer).load(Acquire);
         }
         self.entries.saturating_sub(self.own.wrapping_sub(self.other))
     }
 
-    /// Entries that can be taken out, as consumer.
+    /// Returns the number of entries that can be taken out, as consumer.
     pub(crate) fn waiting(&mut self) -> u32 {
         if self.own == self.other {
             // Acquire: entries are read after the count that covers them.
             self.other = self.mapping.word(self.offsets.producer).load(Acquire);
         }
-        // More than there is room for cannot be true.
+        // More entries than the ring has cannot be true.
         self.other.wrapping_sub(self.own).min(self.entries)
     }
 
-    /// As [`waiting`](Self::waiting), remembering nothing.
+    /// As [`waiting`](Self::waiting), without storing the result.
     pub(crate) fn unclaimed(&self) -> u32 {
         let producer = self.mapping.word(self.offsets.producer).load(Acquire);
         producer.wrapping_sub(self.own).min(self.entries)
     }
 
-    /// Where the next entry is.
+    /// Returns the offset of the next entry, and advances.
     fn next(&mut self) -> usize {
         let index = usize::try_from(self.own & (self.entries - 1)).expect("32 bits fit");
         self.own = self.own.wrapping_add(1);
@@ -106,13 +106,13 @@ impl Ring {
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Puts in an address; there has to be [`room`](Self::room).
+    /// Puts in an address; requires [`room`](Self::room).
     pub(crate) fn put_address(&mut self, address: u64) {
         let at = self.next();
         self.write_address(at, address);
     }
 
-    /// Puts in a descriptor; there has to be [`room`](Self::room).
+    /// Puts in a descriptor; requires [`room`](Self::room).
     pub(crate) fn put(&mut self, descriptor: Descriptor) {
         let at = self.next();
         self.write_address(at, descriptor.at);
@@ -120,41 +120,41 @@ impl Ring {
         self.mapping.word(at + 12).store(0, Relaxed);
     }
 
-    /// Takes out an address; there has to be one [`waiting`](Self::waiting).
+    /// Takes out an address; requires a [`waiting`](Self::waiting) entry.
     pub(crate) fn take_address(&mut self) -> u64 {
         let at = self.next();
         self.read_address(at)
     }
 
-    /// Takes out a descriptor; there has to be one [`waiting`](Self::waiting).
+    /// Takes out a descriptor; requires a [`waiting`](Self::waiting) entry.
     pub(crate) fn take(&mut self) -> Descriptor {
         let at = self.next();
         Descriptor { at: self.read_address(at), len: self.mapping.word(at + 8).load(Relaxed) }
     }
 
-    /// Lets the consumer see what was put in.
+    /// Publishes the entries put in to the consumer.
     pub(crate) fn publish_put(&self) {
         // Release: entries are written before the count that covers them.
         self.mapping.word(self.offsets.producer).store(self.own, Release);
     }
 
-    /// Lets the producer use again what was taken out.
+    /// Returns the entries taken out to the producer.
     pub(crate) fn publish_taken(&self) {
-        // Release: entries have been read before the producer may write them anew.
+        // Release: entries have been read before the producer may overwrite them.
         self.mapping.word(self.offsets.consumer).store(self.own, Release);
     }
 
-    /// Whether entries wait for the consumer, as far as published.
+    /// Returns true if published entries wait for the consumer.
     pub(crate) fn has_unconsumed(&self) -> bool {
         self.unconsumed() != 0
     }
 
-    /// Entries put in that the consumer has not taken.
+    /// Returns the number of entries put in that the consumer has not taken.
     pub(crate) fn unconsumed(&self) -> u32 {
         self.own.wrapping_sub(self.mapping.word(self.offsets.consumer).load(Acquire))
     }
 
-    /// Whether the consumer sleeps until a system call wakes it.
+    /// Returns true if the consumer sleeps until a system call wakes it.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.mapping.word(self.offsets.flags).load(Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }

@@ -1,4 +1,4 @@
-//! AF_XDP sockets: making, registering memory, mapping rings, binding, waking.
+//! AF_XDP sockets: creation, memory registration, ring mapping, binding and wake-up.
 #![expect(unsafe_code, reason = "system calls")]
 
 use std::io;
@@ -16,15 +16,15 @@ pub(crate) struct Rings {
     pub(crate) transmit: Ring,
 }
 
-/// Bytes of an address in the fill and completion rings.
+/// Length of an address in the fill and completion rings, in bytes.
 const ADDRESS_LEN: usize = size_of::<u64>();
-/// Bytes of a descriptor in the receive and transmit rings.
+/// Length of a descriptor in the receive and transmit rings, in bytes.
 const DESCRIPTOR_LEN: usize = size_of::<libc::xdp_desc>();
 
-/// Opens a socket that is bound to nothing.
+/// Opens a socket, not bound yet.
 ///
 /// # Errors
-/// `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` when the kernel has no AF_XDP.
+/// `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` if the kernel has no AF_XDP.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: takes no pointer.
@@ -45,10 +45,10 @@ fn set<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Registers packet memory in chunks. The memory has to stay mapped as long as the socket is open.
+/// Registers packet memory in chunks. The memory must stay mapped as long as the socket is open.
 ///
 /// # Errors
-/// `ENOBUFS` when the process may not lock so much memory.
+/// `ENOBUFS` if the process may not lock that much memory.
 pub(crate) fn register(fd: BorrowedFd<'_>, memory: &Mapping, chunk_len: u32) -> io::Result<()> {
     let address = memory.as_ptr().expose_provenance();
     let registration = libc::xdp_umem_reg {
@@ -62,11 +62,11 @@ pub(crate) fn register(fd: BorrowedFd<'_>, memory: &Mapping, chunk_len: u32) -> 
     set(fd, libc::XDP_UMEM_REG, &registration)
 }
 
-/// Gives the socket its rings: as many entries for received frames as in the fill ring, as many to
-/// transmit as can be completed. Both are powers of two.
+/// Creates the socket's rings: as many entries in the receive ring as in the fill ring, and as many
+/// in the transmit ring as in the completion ring. Both numbers are powers of two.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub(crate) fn rings(fd: BorrowedFd<'_>, receive: u32, transmit: u32) -> io::Result<Rings> {
     set(fd, libc::XDP_UMEM_FILL_RING, &receive)?;
     set(fd, libc::XDP_UMEM_COMPLETION_RING, &transmit)?;
@@ -119,8 +119,8 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
 /// Binds the socket to a queue of an interface.
 ///
 /// # Errors
-/// `EBUSY` when the queue has a socket, `EINVAL` when there is no such queue, `EOPNOTSUPP` and
-/// others when the driver has no zero-copy mode.
+/// `EBUSY` if the queue has a socket, `EINVAL` if there is no such queue, `EOPNOTSUPP` and others
+/// if the driver has no zero-copy mode.
 pub(crate) fn bind(
     fd: BorrowedFd<'_>,
     interface_index: u32,
@@ -141,26 +141,26 @@ pub(crate) fn bind(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Tells the kernel to transmit what is in the transmit ring.
+/// Wakes the kernel to send the frames in the transmit ring.
 ///
 /// # Errors
-/// `EAGAIN` when it did only a part; `EBUSY` and `ENOBUFS` when the interface is congested;
-/// `ENETDOWN`, `ENXIO` when it is down or gone.
+/// `EAGAIN` if it sent only a part; `EBUSY` and `ENOBUFS` if the interface is congested;
+/// `ENETDOWN`, `ENXIO` if it is down or deleted.
 pub(crate) fn wake_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nothing, flags) = (std::ptr::null(), libc::MSG_DONTWAIT);
-    // SAFETY: `fd` is open; no bytes are given, and no address.
+    // SAFETY: `fd` is open; no bytes and no address are given.
     let result = unsafe { libc::sendto(fd.as_raw_fd(), nothing, 0, flags, std::ptr::null(), 0) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Tells the driver that the fill ring has chunks again.
+/// Wakes the driver, since the fill ring has chunks again.
 ///
 /// # Errors
 /// As [`wake_transmit`].
 pub(crate) fn wake_receive(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nowhere, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
     let no_address = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: `fd` is open; there is room for no bytes, and no address is asked for.
+    // SAFETY: `fd` is open; there is room for no bytes, and no address is requested.
     let result =
         unsafe { libc::recvfrom(fd.as_raw_fd(), nowhere, 0, flags, no_address.0, no_address.1) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

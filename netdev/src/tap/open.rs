@@ -1,4 +1,4 @@
-//! Opening a TAP interface, and making one.
+//! Opens a TAP interface, or creates one.
 
 use std::fs::File;
 use std::io;
@@ -17,34 +17,35 @@ use crate::sys::tap;
 use crate::tap::{BUFFER_LEN, Tap};
 use crate::{Medium, OpenError};
 
-/// Which TAP interface to open, and how to set it up.
+/// TAP interface to open, and its settings.
 ///
-/// An interface that exists is used as it is, unless something else is asked for here. One that
-/// does not is made, which takes `CAP_NET_ADMIN`, and lives as long as the device.
+/// An existing interface is used unchanged, except for the settings given here. A missing interface
+/// is created, which needs `CAP_NET_ADMIN`, and exists as long as the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapConfig {
-    /// The interface's name.
+    /// Name of the interface.
     pub name: Name,
-    /// Ethernet for a TAP interface, IP for a TUN interface. That has no offloads here: see
-    /// [`vnet_header`](Self::vnet_header).
+    /// Ethernet for a TAP interface, IP for a TUN interface. A TUN interface has no offloads here:
+    /// see [`vnet_header`](Self::vnet_header).
     pub medium: Medium,
-    /// Largest IP datagram, in bytes; an interface made here has 1500 if not told otherwise.
+    /// Largest IP datagram, in bytes. Default of a created interface: 1500.
     pub mtu: Option<usize>,
-    /// Whether frames carry a `virtio_net_hdr`: super-frames, and partial checksums, both ways. For TAP
-    /// interfaces only.
+    /// True if frames carry a `virtio_net_hdr`: super-frames and partial checksums, in both
+    /// directions. For TAP interfaces only.
     pub vnet_header: bool,
-    /// Set up or down. An interface made here is set up if not told otherwise.
+    /// State of the interface. Default of a created interface: up.
     pub up: Option<bool>,
     /// Ethernet address of the *kernel's* end of the interface. It must differ from that of the
     /// stack above this device.
     pub mac: Option<[u8; 6]>,
-    /// Frames that wait to be received at most (`txqueuelen`); one more is dropped. An interface
-    /// made here has [`QUEUE_FRAMES`] if not told otherwise.
+    /// Most frames that wait to be received (`txqueuelen`); further frames are dropped. Default of
+    /// a created interface: [`QUEUE_FRAMES`].
     pub queue_frames: Option<usize>,
 }
 
 impl TapConfig {
-    /// A TAP interface as it is, or a new one of MTU 1500, set up, with plain frames.
+    /// Settings for an existing interface unchanged, or a new one with MTU 1500, set up, with plain
+    /// frames.
     #[must_use]
     pub const fn new(name: Name) -> Self {
         Self {
@@ -59,14 +60,14 @@ impl TapConfig {
     }
 }
 
-/// Frames that wait to be received on an interface made here: a TCP window of several MiB in
-/// frames of 1500 bytes, so that a receiver off the processor for a time slice loses nothing. The
-/// driver's own 500 are 0.7 MiB.
+/// Frames that wait to be received on a created interface: a TCP window of several MiB in frames of
+/// 1500 bytes, so that a receiver that loses the processor for a time slice loses no frames. The
+/// driver's default of 500 frames is 0.7 MiB.
 pub const QUEUE_FRAMES: usize = 4096;
 
-/// MTUs that the driver takes.
+/// MTUs that the driver accepts.
 const MTU: RangeInclusive<usize> = 68..=65_521;
-/// Queues that the driver gives one interface (`MAX_TAP_QUEUES`).
+/// Most queues of one interface (`MAX_TAP_QUEUES` of the driver).
 const QUEUES: RangeInclusive<usize> = 1..=256;
 
 const NODE: &str = "/dev/net/tun";
@@ -79,8 +80,8 @@ pub(super) fn check_rights() -> Result<(), OpenError> {
     })
 }
 
-/// Sets the MTU of the loopback interface to the value that it has: this takes the right, and
-/// changes nothing.
+/// Sets the MTU of the loopback interface to its present value: this needs the right, and changes
+/// nothing.
 fn may_set_up() -> io::Result<()> {
     let (control, name) = (Control::new()?, "lo".parse().map_err(io::Error::other)?);
     control.set_mtu(name, control.mtu(name)?)
@@ -150,7 +151,7 @@ fn attach_first(
     let mut used = flags;
     let refused = matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EINVAL));
     if refused && exists && queues == 1 {
-        // An interface made for several queues can be used with one.
+        // An interface created for several queues can be used with one.
         used |= tap::MULTI_QUEUE;
         result = tap::attach(file.as_fd(), config.name, used);
     }
@@ -160,7 +161,7 @@ fn attach_first(
     }
 }
 
-/// The command that makes the interface for a user without privileges.
+/// Returns the command that creates the interface for a user without privileges.
 fn making(config: &TapConfig, queues: usize) -> String {
     let (name, kind) = (config.name, kind(config));
     let vnet_header = if config.vnet_header { " vnet_hdr" } else { "" };
@@ -171,13 +172,13 @@ fn making(config: &TapConfig, queues: usize) -> String {
     )
 }
 
-/// What helps a process that may not make the interface.
+/// Returns the remedy for a process that may not create the interface.
 fn no_right(config: &TapConfig, queues: usize) -> String {
     let making = making(config, queues);
     format!("{}, or have it made for you once: `{making}`", rights::remedy(rights::TAP))
 }
 
-/// What `ip` and the driver call the interface.
+/// Returns the kind of the interface in the words of `ip` and the driver.
 const fn kind(config: &TapConfig) -> &'static str {
     match config.medium {
         Medium::Ethernet => "tap",
@@ -230,7 +231,7 @@ fn attach_error(
     }
 }
 
-/// The device on an attached descriptor.
+/// Creates the device on an attached descriptor.
 fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
     let control = Control::new().map_err(|source| OpenError::Io {
         action: "open a socket for interface requests".to_owned(),
@@ -269,7 +270,7 @@ fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
     Ok(tap)
 }
 
-/// Sets the interface up as asked, and as is usual when it was `made` here.
+/// Applies the settings, with defaults if the interface was `made` here.
 fn set_up(config: &TapConfig, control: &Control, made: bool) -> Result<(), OpenError> {
     let name = config.name;
     let failed = |what: &str, remedy: String| {
@@ -292,8 +293,8 @@ fn set_up(config: &TapConfig, control: &Control, made: bool) -> Result<(), OpenE
         let remedy = format!("sudo ip link set dev {name} txqueuelen {frames}");
         control.set_queue_len(name, frames).map_err(failed("queue length", remedy))?;
     } else if made {
-        // The right to make an interface is not the right to do this (root of a user namespace lacks it);
-        // a shorter queue loses more frames, no more than that.
+        // The right to create an interface does not include this (root of a user namespace lacks
+        // it). A shorter queue only loses more frames.
         let _shorter = control.set_queue_len(name, QUEUE_FRAMES);
     }
     if let Some(up) = config.up.or_else(|| made.then_some(true))

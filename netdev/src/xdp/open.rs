@@ -1,4 +1,4 @@
-//! Opening AF_XDP sockets on an interface.
+//! Opens AF_XDP sockets on an interface.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,28 +20,29 @@ use crate::sys::xdp_socket;
 use crate::xdp::redirect::Redirect;
 use crate::xdp::{AttachMode, XdpMode, XdpSocket, failed};
 
-/// Which queue of which interface to open, and how.
+/// Interface and queue to open, and the socket's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpConfig<'a> {
-    /// The interface's name.
+    /// Name of the interface.
     pub name: Name,
-    /// The queue, from 0.
+    /// Number of the queue, from 0.
     pub queue: u32,
-    /// The IP addresses of the stack above, which the kernel must not have.
+    /// IP addresses of the stack above, which the kernel must not have.
     pub addresses: &'a [IpAddr],
-    /// Ethernet address of the stack, where it is not to be the interface's own. The interface then
-    /// has to listen to all frames on the wire.
+    /// Ethernet address of the stack, if it differs from the interface's. The interface must then
+    /// receive all frames on the wire.
     pub mac: Option<[u8; 6]>,
-    /// Whether to try the driver's own XDP before the generic one.
+    /// True to try the driver's native XDP before the generic one.
     pub native: bool,
-    /// Whether to try zero-copy mode before copy mode.
+    /// True to try zero-copy mode before copy mode.
     pub zero_copy: bool,
-    /// Frames that wait to be received, at most, and as many to transmit; a power of two.
+    /// Most frames that wait to be received, and most to be transmitted; a power of two.
     pub ring_frames: usize,
 }
 
 impl<'a> XdpConfig<'a> {
-    /// Queue 0 under the interface's own Ethernet address: in the driver where that works, copied.
+    /// Settings for queue 0 under the interface's own Ethernet address: native if possible, in copy
+    /// mode.
     #[must_use]
     pub const fn new(name: Name, addresses: &'a [IpAddr]) -> Self {
         Self {
@@ -56,7 +57,7 @@ impl<'a> XdpConfig<'a> {
     }
 }
 
-/// What it takes to open a queue anew when its interface returns.
+/// State for reopening a queue when its interface returns.
 #[derive(Debug)]
 pub(super) struct Reopen {
     config: XdpConfig<'static>,
@@ -79,7 +80,7 @@ const RING_FRAMES: usize = 4096;
 const RING_FRAMES_RANGE: RangeInclusive<usize> = 64..=32_768;
 const QUEUES: RangeInclusive<usize> = 1..=256;
 const LINK_HEADER_LEN: usize = crate::ethernet::HEADER_LEN + crate::ethernet::TAG_LEN;
-/// The kernel takes chunks of up to a page.
+/// The kernel accepts chunks of up to a page.
 const CHUNK_LEN_MAX: usize = 4096;
 const CHUNK_LEN_MIN: usize = 2048;
 
@@ -95,7 +96,7 @@ pub(super) fn check_rights() -> Result<(), OpenError> {
     Redirect::check_rights().map_err(refused)
 }
 
-/// Opens `queues` queues from that of the configuration on.
+/// Opens `queues` queues from the configured one on.
 pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocket>, OpenError> {
     let name = config.name;
     OpenError::check_range("number of XDP queues", queues, QUEUES)?;
@@ -168,7 +169,7 @@ fn mode(redirect: &Redirect, zero_copy: Result<(), String>) -> XdpMode {
     XdpMode { native, zero_copy, fallbacks: fallbacks.chain(refusal).collect() }
 }
 
-/// Bytes of the chunks for an MTU.
+/// Returns the chunk length for an MTU, in bytes.
 fn chunk_len(mtu: usize) -> usize {
     if mtu + LINK_HEADER_LEN + HEADROOM_LEN <= CHUNK_LEN_MIN {
         CHUNK_LEN_MIN
@@ -177,8 +178,8 @@ fn chunk_len(mtu: usize) -> usize {
     }
 }
 
-/// A socket bound to the queue, and whether in zero-copy mode; if not, why, or nothing when that
-/// was not asked for.
+/// Returns a socket bound to the queue, and whether zero-copy mode was possible: if not, the
+/// reason, or an empty text if it was not requested.
 fn bound_queue(
     config: &XdpConfig<'_>,
     control: &Control,
@@ -206,8 +207,8 @@ fn bound_queue(
     Ok((socket, Err(reason)))
 }
 
-/// Binds a socket to a queue. The kernel lets go of a queue only some time after its socket was
-/// closed, in the background: one that is busy is tried again for a while.
+/// Binds a socket to a queue. The kernel releases a queue only some time after its socket was
+/// closed, in the background, so a busy queue is retried for a while.
 #[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel has let go")]
 fn bind(socket: &XdpQueue, interface_index: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
     let mut left = BIND_TRIES;
@@ -222,12 +223,12 @@ fn bind(socket: &XdpQueue, interface_index: u32, queue: u32, zero_copy: bool) ->
     }
 }
 
-/// How often, and after which pause, a busy queue is tried again: for two seconds, when the kernel
-/// needs milliseconds unless the machine is very busy.
+/// Number of retries for a busy queue, and their interval: two seconds in total. The kernel needs
+/// milliseconds unless the machine is very busy.
 const BIND_TRIES: u32 = 200;
 const BIND_PAUSE: Duration = Duration::from_millis(10);
 
-/// A packet socket that receives nothing itself, and makes the interface receive more.
+/// Opens a packet socket that receives nothing itself, and makes the interface receive more.
 fn join(name: Name, interface_index: u32, membership: Membership) -> Result<OwnedFd, OpenError> {
     let failed = |error| failed(name, "receive all that is needed from", error);
     let socket = packet_socket::open().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The program that gives a queue's frames to its socket.
+//! Program that redirects a queue's frames to its socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,21 +7,21 @@ use crate::OpenError;
 use crate::interface::Name;
 use crate::sys::bpf::{self, AttachMode};
 
-/// The program on its interface. Dropping it takes the program off; so does the end of the process.
+/// Program on its interface. Dropping it removes the program; so does the end of the process.
 #[derive(Debug)]
 pub(super) struct Redirect {
-    /// From queue to socket.
+    /// Maps queues to sockets.
     map: OwnedFd,
-    /// What holds the program on the interface.
+    /// Keeps the program attached to the interface.
     _link: OwnedFd,
     pub(super) mode: AttachMode,
-    /// Why the mode is not the native one.
+    /// Reason why the mode is not the native one.
     pub(super) fallback: Option<String>,
 }
 
 impl Redirect {
-    /// Loads the program, for queues below `queues`, and attaches it: in the driver if it takes it
-    /// and `native` asks for that, else behind it.
+    /// Loads the program, for queues below `queues`, and attaches it: in the driver if `native` is
+    /// set and the driver accepts it, otherwise behind the driver.
     pub(super) fn attach(
         name: Name,
         interface_index: u32,
@@ -55,13 +55,13 @@ impl Redirect {
         Ok(Self { map, _link: link, mode, fallback })
     }
 
-    /// Makes the map and loads the program for one queue, attached to nothing.
+    /// Creates the map and loads the program for one queue, without attaching it.
     pub(super) fn check_rights() -> io::Result<()> {
         let map = bpf::socket_map(1)?;
         bpf::load_xdp(&program(map.as_fd())).map(drop).map_err(|(error, _log)| error)
     }
 
-    /// Gives the frames of a queue to a socket.
+    /// Redirects the frames of a queue to a socket.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::insert_socket(self.map.as_fd(), queue, socket)
     }
@@ -77,9 +77,9 @@ fn busy(name: Name) -> OpenError {
     }
 }
 
-/// The program: `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
+/// Returns the program: `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 ///
-/// The last argument is what it returns for a queue without a socket: such frames are the kernel's.
+/// The last argument is the result for a queue without a socket: such frames pass to the kernel.
 fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     use std::os::fd::AsRawFd;
     const LOAD_WORD: u8 = 0x61;
@@ -87,7 +87,7 @@ fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     const MOVE_IMMEDIATE: u8 = 0xb7;
     const CALL: u8 = 0x85;
     const EXIT: u8 = 0x95;
-    /// Where `rx_queue_index` is in `struct xdp_md`.
+    /// Offset of `rx_queue_index` in `struct xdp_md`.
     const RX_QUEUE_INDEX_AT: i16 = 16;
     /// `BPF_PSEUDO_MAP_FD`: the immediate is a descriptor.
     const MAP_DESCRIPTOR: u8 = 1;
@@ -103,7 +103,7 @@ fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// `struct bpf_insn`, as the eight bytes it is in memory.
+/// Encodes `struct bpf_insn`, as its eight bytes in memory.
 fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> u64 {
     let registers = if cfg!(target_endian = "big") {
         destination << 4 | source

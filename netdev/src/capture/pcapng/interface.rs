@@ -1,4 +1,4 @@
-//! An interface of a pcapng section: what its frames begin with and what its clock counts.
+//! Interface of a pcapng section: link type and timestamp unit.
 
 use crate::capture::LinkType;
 use crate::capture::source::Endianness;
@@ -10,11 +10,11 @@ pub(super) struct Interface {
     /// Most bytes captured per frame; 0 for no limit.
     pub(super) snap_len: u32,
     unit: Unit,
-    /// To be added to each timestamp, in seconds.
+    /// Offset of each timestamp, in seconds.
     offset_s: i64,
 }
 
-/// What a timestamp counts.
+/// Unit of a timestamp.
 #[derive(Clone, Copy, Debug)]
 enum Unit {
     /// 10^-n seconds.
@@ -24,7 +24,7 @@ enum Unit {
 }
 
 impl Interface {
-    /// Reads the body of an interface description; `None` when it is too short.
+    /// Parses the body of an interface description; `None` if it is too short.
     pub(super) fn parse(body: &[u8], endianness: Endianness) -> Option<Self> {
         let (header, mut options) = body.split_at_checked(8)?;
         let number = u32::from(endianness.u16([header[0], header[1]]));
@@ -34,7 +34,7 @@ impl Interface {
             unit: Unit::Decimal(6),
             offset_s: 0,
         };
-        // Options end with their end mark, with the body, or where they stop making sense.
+        // Options end with their end mark, with the body, or at the first malformed one.
         while let Some(([c0, c1, l0, l1], rest)) = options.split_first_chunk() {
             let len = usize::from(endianness.u16([*l0, *l1]));
             let Some(value) = rest.get(..len) else { break };
@@ -53,7 +53,7 @@ impl Interface {
         Some(interface)
     }
 
-    /// A timestamp in nanoseconds since 1970, at the nearest end of the range if outside of it.
+    /// Returns a timestamp in nanoseconds since 1970, clamped to the range.
     pub(super) fn timestamp_ns(&self, ticks: u64) -> u64 {
         let ns = self.unit.nanoseconds(ticks);
         let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
@@ -72,11 +72,11 @@ impl Unit {
         let ticks = u128::from(ticks);
         match self {
             Self::Decimal(exponent @ 0..=9) => ticks * 10_u128.pow(9 - exponent),
-            // Below a nanosecond; from 10^39 on a tick is nothing at all.
+            // Below a nanosecond; from 10^39 on the result is zero.
             Self::Decimal(exponent) => {
                 ticks / 10_u128.checked_pow(exponent - 9).unwrap_or(u128::MAX)
             }
-            // Fits: 2^64 * 10^9 < 2^94, and exponents are below 128.
+            // No overflow: 2^64 * 10^9 < 2^94, and exponents are below 128.
             Self::Binary(exponent) => (ticks * 1_000_000_000) >> exponent,
         }
     }

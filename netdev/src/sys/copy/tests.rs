@@ -7,7 +7,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 7 + i / 251) % 251).unwrap()).collect()
 }
 
-/// Copies in and out at the given distances from an aligned address and looks at every byte.
+/// Copies in and out at the given distances from an aligned address and checks every byte.
 fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
     let source = pattern(src_offset + len);
     let bytes = &source[src_offset..];
@@ -70,7 +70,7 @@ fn long_runs_are_copied_whole_and_nothing_beyond() {
     }
 }
 
-/// On processors with wider vectors nothing else reaches this tier.
+/// On processors with wider vectors nothing else uses this tier.
 #[test]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn narrow_vectors_copy_whole_runs_and_nothing_beyond() {
