@@ -16,36 +16,36 @@ use crate::wire::reports;
 pub struct IpoibDevice<F: Mads + Packets> {
     fabric: F,
     link: Link,
-    /// Datagrams to the interface's own addresses: no fabric brings them back.
+    /// Datagrams to the interface's own addresses, which no fabric returns.
     own: VecDeque<Vec<u8>>,
-    /// The address by DHCP that the host above goes by.
+    /// The address by DHCP that the host above uses.
     held: Option<Ipv4Addr>,
-    /// The time as it was told last.
+    /// Time given by the last call.
     now_ns: u64,
 }
 
 impl<F: Mads + Packets> IpoibDevice<F> {
-    /// The device of a link with these settings.
+    /// Creates the device of a link with these settings.
     #[must_use]
     pub fn new(fabric: F, config: LinkConfig) -> Self {
         let link = Link::new(config);
         Self { fabric, link, own: VecDeque::new(), held: None, now_ns: 0 }
     }
 
-    /// The link.
+    /// Returns the link.
     #[must_use]
     pub const fn link(&self) -> &Link {
         &self.link
     }
 
-    /// The port.
+    /// Returns the port.
     #[must_use]
     pub const fn fabric(&self) -> &F {
         &self.fabric
     }
 
-    /// Waits for an address by DHCP, at most so long by the clock `now_ns`; `None` when none came. The
-    /// device is up from then on while it has this address, and no other (RFC 2131 §4.4.5).
+    /// Waits for an address by DHCP, at most `for_ns` by the clock `now_ns`; `None` if none
+    /// arrived. Afterwards the device is up only while it has this address (RFC 2131 §4.4.5).
     pub fn acquire(&mut self, for_ns: u64, now_ns: impl FnMut() -> u64) -> Option<Lease> {
         self.wait_for(for_ns, now_ns, |link| link.lease().is_some());
         let lease = self.link.lease().copied()?;
@@ -53,7 +53,8 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         Some(lease)
     }
 
-    /// Waits for the link to come up, at most so long by the clock `now_ns`; whether it has.
+    /// Waits for the link to come up, at most `for_ns` by the clock `now_ns`. Returns true if it is
+    /// up.
     pub fn wait_up(&mut self, for_ns: u64, now_ns: impl FnMut() -> u64) -> bool {
         let is_up = |link: &Link| matches!(link.state(), LinkState::Up { .. });
         self.wait_for(for_ns, now_ns, is_up);
@@ -87,25 +88,25 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         self.push(now_ns);
     }
 
-    /// Ends receiving a group.
+    /// Stops receiving a group.
     pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
         self.link.leave_group(now_ns, group);
         self.push(now_ns);
     }
 
-    /// The next datagram that could not be delivered; see [`Link::poll_undeliverable`].
+    /// Returns the next undeliverable datagram; see [`Link::poll_undeliverable`].
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         self.link.poll_undeliverable()
     }
 
-    /// Leaves the groups that this port is in. The administrator would keep it in them, and would go on
-    /// telling it of others.
+    /// Leaves this port's groups. Otherwise the administrator would keep the port in them, and keep
+    /// sending Reports.
     pub fn leave(&mut self, now_ns: u64) {
         self.link.leave_all(now_ns);
         self.push(now_ns);
     }
 
-    /// Takes management datagrams, runs timers.
+    /// Handles management datagrams, and runs timers.
     fn turn(&mut self, now_ns: u64) {
         if let Some(port) = self.fabric.port_change(now_ns) {
             self.link.handle_port(now_ns, port);
@@ -119,7 +120,7 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         }
     }
 
-    /// Sends what the link has to say.
+    /// Sends the link's datagrams and packets.
     fn push(&mut self, now_ns: u64) {
         while let Some((to, mad)) = self.link.poll_mad(now_ns) {
             self.fabric.send_mad(now_ns, to, &mad);
@@ -131,7 +132,7 @@ impl<F: Mads + Packets> IpoibDevice<F> {
     }
 }
 
-/// A device that goes leaves the link, and waits a little for the administrator to take notice.
+/// Leaves the link, and waits briefly for the administrator's answers.
 impl<F: Mads + Packets> Drop for IpoibDevice<F> {
     fn drop(&mut self) {
         self.leave(self.now_ns);
@@ -148,9 +149,9 @@ impl<F: Mads + Packets> Drop for IpoibDevice<F> {
     }
 }
 
-/// How long packets and answers are waited for while there is no address, or no link.
+/// Interval of polls while waiting for an address or the link.
 const WAIT_NS: u64 = 5_000_000;
-/// How long an answer is waited for at the end, and how often.
+/// Longest wait for an answer at the end, and the number of waits.
 const LEAVE_WAIT_NS: u64 = 20_000_000;
 const LEAVE_WAITS_MAX: usize = 25;
 
@@ -192,7 +193,7 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
     }
 
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        // What the host has joined while the link is down is joined when it is up.
+        // Groups that the host joins while the link is down are joined when it comes up.
         if reports::may_be_report(frame.head) && frame.len() <= self.link.mtu() {
             let mut report = vec![0; frame.len()];
             frame.gather(&mut report);

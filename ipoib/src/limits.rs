@@ -1,68 +1,72 @@
-//! Bounds of what others can make a link hold or do.
+//! Limits of a link's memory and work that others can cause.
 
-/// Requests to the subnet administrator that are in flight at a time.
+/// Most outstanding requests to the subnet administrator.
 pub const SA_REQUESTS_MAX: usize = 64;
-/// How often a request is sent before it counts as not answered.
+/// Transmissions of a request before it counts as unanswered.
 pub const SA_ATTEMPTS_MAX: u32 = 6;
-/// How long the first answer may take; each further one twice as long.
+/// First timeout of a request, in nanoseconds; it doubles with each attempt.
 pub const SA_RETRY_FIRST_NS: u64 = 250_000_000;
-/// The longest wait between two attempts.
+/// Longest timeout of a request, in nanoseconds.
 pub const SA_RETRY_LAST_NS: u64 = 8_000_000_000;
-/// Answers to Reports that wait to be sent; further Reports come again.
+/// Most answers to Reports that wait to be sent. Further Reports are not answered, so that their
+/// sender repeats them.
 pub const REPORTS_WAITING_MAX: usize = 64;
-/// How often memberships and subscriptions are said again: an administrator may have lost them.
+/// Interval at which memberships and subscriptions are refreshed, in nanoseconds: an administrator
+/// may have lost them.
 pub const REFRESH_NS: u64 = 30_000_000_000;
 
-/// Neighbours that are known or asked for at a time.
+/// Most neighbours that are known or being resolved.
 pub const NEIGHBOURS_MAX: usize = 1024;
-/// How long a neighbour's address is used without asking again (RFC 4861 §10, `REACHABLE_TIME`).
+/// Time for which a neighbour's address is used without confirmation (RFC 4861 §10,
+/// `REACHABLE_TIME`).
 pub const REACHABLE_NS: u64 = 30_000_000_000;
-/// How long an answer of a neighbour may take (RFC 4861 §10, `RETRANS_TIMER`).
+/// Timeout of a solicitation (RFC 4861 §10, `RETRANS_TIMER`).
 pub const NEIGHBOUR_RETRY_NS: u64 = 1_000_000_000;
-/// How often a neighbour is asked (RFC 4861 §10, `MAX_UNICAST_SOLICIT`, `MAX_MULTICAST_SOLICIT`).
+/// Most solicitations of a neighbour (RFC 4861 §10, `MAX_UNICAST_SOLICIT`,
+/// `MAX_MULTICAST_SOLICIT`).
 pub const NEIGHBOUR_ATTEMPTS_MAX: u32 = 3;
-/// How often a port that comes up announces its addresses (RFC 4861 §10,
+/// Announcements of a port's addresses when it comes up (RFC 4861 §10,
 /// `MAX_NEIGHBOR_ADVERTISEMENT`).
 pub const ANNOUNCEMENTS: u32 = 3;
-/// From one announcement to the next (RFC 5227 §1.1, `ANNOUNCE_INTERVAL`).
+/// Interval of announcements (RFC 5227 §1.1, `ANNOUNCE_INTERVAL`).
 pub const ANNOUNCE_INTERVAL_NS: u64 = 2_000_000_000;
 
-/// Paths that are known or asked for at a time.
+/// Most paths that are known or being resolved.
 pub const PATHS_MAX: usize = 1024;
-/// How long a path is used without asking again.
+/// Time for which a path is used without a new query.
 pub const PATH_REFRESH_NS: u64 = 60_000_000_000;
-/// How long after it was asked for a path is asked for again when its port has another LID than it says.
+/// Shortest interval between two queries of a path whose port sends from another LID.
 pub const PATH_DOUBT_NS: u64 = 1_000_000_000;
-/// How long the administrator is not asked again for what it does not know.
+/// Time for which a negative answer of the administrator is used.
 pub const ABSENT_NS: u64 = 5_000_000_000;
 
-/// Multicast groups that are joined or asked for at a time, the broadcast group not counted.
+/// Most multicast groups that are joined or being joined, without the broadcast group.
 pub const GROUPS_MAX: usize = 256;
-/// IP groups that a host receives at a time: it may still be sent to others.
+/// Most IP groups that a host receives; the rest of the table is for groups that it only sends to.
 pub const IP_GROUPS_MAX: usize = GROUPS_MAX / 2;
-// There is room for a group to receive: no more others than this are waited for.
+// Enough entries are left for groups to receive: at most this many others are being joined.
 const _: () = assert!(IP_GROUPS_MAX + SA_REQUESTS_MAX < GROUPS_MAX);
-/// How long a group that is only sent to stays joined without being used (RFC 4392 §4.2.5).
+/// Time after which an unused send-only group is left (RFC 4392 §4.2.5).
 pub const GROUP_IDLE_NS: u64 = 300_000_000_000;
 
-/// How long the first answer of a DHCP server may take (RFC 2131 §4.1), and at most.
+/// First timeout of a message to DHCP servers (RFC 2131 §4.1).
 pub const DHCP_RETRY_FIRST_NS: u64 = 4_000_000_000;
-/// The longest wait between two questions to DHCP servers.
+/// Longest timeout of a message to DHCP servers.
 pub const DHCP_RETRY_LAST_NS: u64 = 64_000_000_000;
-/// How often an offered address is asked for before another server is looked for.
+/// Requests for an offered address before another server is looked for.
 pub const DHCP_ATTEMPTS_MAX: u32 = 5;
 
-/// Datagrams that wait for one neighbour, path or group; one more drops the oldest.
+/// Most datagrams that wait for one neighbour, path or group; beyond it the oldest is dropped.
 pub const WAITING_MAX: usize = 16;
-/// Bytes of all datagrams that wait; one more datagram is dropped.
+/// Most bytes of all waiting datagrams; beyond it a new datagram is dropped.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
-/// Datagrams to neighbours that do not answer, or without a path, which are kept to be told of.
+/// Most undeliverable datagrams kept for error reporting.
 pub const UNDELIVERABLE_MAX: usize = 64;
-/// Allocations for packets that are kept for later ones.
+/// Most packet buffers kept for reuse.
 pub const SPARE_MAX: usize = 128;
-/// Datagrams to the link's own addresses that wait to be received.
+/// Most datagrams to the link's own addresses that wait to be received.
 pub const OWN_WAITING_MAX: usize = 256;
-/// Management datagrams that are looked at in one go.
+/// Most management datagrams handled in one poll.
 pub const MADS_BURST: usize = 64;
-/// Partitions that a port's table holds.
+/// Most partition keys in a port's table.
 pub const P_KEYS_MAX: usize = 128;

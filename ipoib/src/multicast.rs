@@ -1,15 +1,15 @@
-//! Which InfiniBand multicast group an IP group stands for (RFC 4391 §4).
+//! Maps IP groups to InfiniBand multicast groups (RFC 4391 §4).
 //!
 //! ```text
-//! octet 0   1            2-3          4-5    6-15
-//!      FF   1 and scope  401B | 601B  P_Key  low 28 | 80 bits of the IP group
+//! byte 0   1            2-3          4-5    6-15
+//!     FF   1 and scope  401B | 601B  P_Key  low 28 | 80 bits of the IP group
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::wire::address::{Gid, PKey};
 
-/// How far multicast of a link reaches (RFC 4392 §1.2.1.2): 1 to 14, the scope nibble of its MGIDs.
+/// Scope of a link's multicast (RFC 4392 §1.2.1.2): 1 to 14, the scope nibble of its MGIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scope(u8);
 
@@ -23,7 +23,8 @@ impl Scope {
     /// Global.
     pub const GLOBAL: Self = Self(0xe);
 
-    /// The scope with this nibble; `None` for 0 and F, which are reserved, and for more than a nibble.
+    /// Returns the scope with this nibble; `None` for 0 and F, which are reserved, and for larger
+    /// values.
     #[must_use]
     pub const fn new(nibble: u8) -> Option<Self> {
         match nibble {
@@ -32,54 +33,54 @@ impl Scope {
         }
     }
 
-    /// The nibble.
+    /// Returns the nibble.
     #[must_use]
     pub const fn nibble(self) -> u8 {
         self.0
     }
 }
 
-/// What all MGIDs of one IPoIB link have in common: its scope and its P_Key.
+/// Common part of all MGIDs of one IPoIB link: its scope and its P_Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MulticastMap {
     scope: Scope,
     p_key: PKey,
 }
 
-/// Signatures of the two families (RFC 4391 §4).
+/// Signatures of the two address families (RFC 4391 §4).
 const SIGNATURE_IPV4: [u8; 2] = [0x40, 0x1b];
 const SIGNATURE_IPV6: [u8; 2] = [0x60, 0x1b];
 /// RFC 4391 §4: MGIDs of IPoIB have the transient flag set.
 const FLAG_TRANSIENT: u8 = 0x10;
 
 impl MulticastMap {
-    /// The map of the link with this scope and P_Key.
+    /// Returns the map of the link with this scope and P_Key.
     #[must_use]
     pub const fn new(scope: Scope, p_key: PKey) -> Self {
         // RFC 4391 §4.1: the broadcast-GID carries the P_Key with its full-membership bit set.
         Self { scope, p_key: p_key.full_member() }
     }
 
-    /// The link's scope.
+    /// Returns the link's scope.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// The link's P_Key, with the bit of full membership.
+    /// Returns the link's P_Key, with the full-membership bit.
     #[must_use]
     pub const fn p_key(&self) -> PKey {
         self.p_key
     }
 
-    /// The group that every interface of the link joins (RFC 4391 §4.1): that of 255.255.255.255, for
-    /// IPv6 alone, too.
+    /// Returns the group that every interface of the link joins (RFC 4391 §4.1): that of
+    /// 255.255.255.255, also on an IPv6-only link.
     #[must_use]
     pub const fn broadcast(&self) -> Gid {
         self.ipv4(Ipv4Addr::BROADCAST)
     }
 
-    /// The group of an IPv4 group, or of 255.255.255.255.
+    /// Returns the group of an IPv4 group, or of 255.255.255.255.
     #[must_use]
     pub const fn ipv4(&self, group: Ipv4Addr) -> Gid {
         let [a, b, c, d] = group.octets();
@@ -88,15 +89,15 @@ impl MulticastMap {
         self.mgid(SIGNATURE_IPV4, [0, 0, 0, 0, 0, 0, top, b, c, d])
     }
 
-    /// The group of an IPv6 group. Groups that differ only above the low 80 bits share one: IP tells
-    /// them apart.
+    /// Returns the group of an IPv6 group. IPv6 groups that differ only above the low 80 bits share
+    /// one InfiniBand group; IP distinguishes them.
     #[must_use]
     pub const fn ipv6(&self, group: Ipv6Addr) -> Gid {
         let [_, _, _, _, _, _, a, b, c, d, e, f, g, h, i, j] = group.octets();
         self.mgid(SIGNATURE_IPV6, [a, b, c, d, e, f, g, h, i, j])
     }
 
-    /// The group of an IP group or of 255.255.255.255; `None` for any other address.
+    /// Returns the group of an IP group or of 255.255.255.255; `None` for any other address.
     #[must_use]
     pub const fn group(&self, address: IpAddr) -> Option<Gid> {
         match address {

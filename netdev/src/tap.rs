@@ -178,8 +178,8 @@ impl Tap {
         tap::set_offload(fd, true)
     }
 
-    /// Handles the error of a failed call. The next check is not made earlier, so a flapping link
-    /// costs no more.
+    /// Handles the error of a failed call. The next check is not made earlier, to limit the cost of
+    /// a flapping link.
     fn learn_from(&mut self, error: &io::Error) -> TransmitError {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,

@@ -46,7 +46,7 @@ pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 /// Socket on a queue of an interface.
 #[derive(Debug)]
 pub struct XdpSocket {
-    /// Dropped before the queue, so that no more frames are redirected.
+    /// Dropped before the queue, so that frames are not redirected to a closed socket.
     _redirect: Arc<Redirect>,
     queue: XdpQueue,
     /// Makes the interface receive the groups of the stack above, or all frames.

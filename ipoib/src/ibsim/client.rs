@@ -1,4 +1,4 @@
-//! A place at a node of ibsim: management datagrams, and what the subnet manager has made of the port.
+//! Client of ibsim at a node: management datagrams, and the port's settings by the subnet manager.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,13 +18,13 @@ use crate::wire::address::{Guid, Lid, Qpn};
 use crate::wire::mad::MAD_LEN;
 use crate::wire::smp::{self, NodeInfo, PortSetup, SMP_DATA_LEN, SmpAttribute};
 
-/// How long ibsim may take to answer.
+/// Longest wait for an answer of ibsim.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is asked what has become of the port: nothing tells.
+/// Interval at which the port's state is queried, since ibsim does not report changes.
 const ASK_EVERY_NS: u64 = 100_000_000;
-/// An answer that takes longer than this does not come.
+/// Time after which an answer is given up.
 const LATE_NS: u64 = 2_000_000_000;
-/// Answers of others that are skipped while one is waited for.
+/// Most foreign answers that are skipped while waiting for one.
 const SKIPPED_MAX: usize = 1000;
 
 #[derive(Debug)]
@@ -32,13 +32,13 @@ pub(super) struct Client {
     simulator: String,
     control: UserDatagram,
     data: UserDatagram,
-    /// What ibsim calls this client, once it has let it in.
+    /// Number of this client, once ibsim has accepted it.
     number: Option<u32>,
     random: ChaCha20Rng,
     watch: Watch,
 }
 
-/// The question that ibsim has not answered yet, and what it has answered.
+/// Outstanding question to ibsim, and its last answer.
 #[derive(Debug)]
 struct Watch {
     asked: Option<Control>,
@@ -47,8 +47,8 @@ struct Watch {
 }
 
 impl Client {
-    /// Takes a place at a node; one that `hears` gets what comes to queue pair 1 unasked, and there is
-    /// one of those at a node.
+    /// Connects to a node. With `hears`, the client gets unsolicited datagrams to queue pair 1; one
+    /// client of a node can have that.
     pub(super) fn connect(
         simulator: &str,
         node: &str,
@@ -66,7 +66,7 @@ impl Client {
             cause: io::Error::other(error),
         })?;
         let mut random = ChaCha20Rng::from_seed(seed);
-        // ibsim writes it as a signed number.
+        // ibsim formats it as a signed number.
         let id = random.next_u32() >> 1 | 1;
         // The NUL at its end is part of the name.
         let bound = |kind: &str| {
@@ -104,7 +104,7 @@ impl Client {
         &self.simulator
     }
 
-    /// Asks ibsim itself, and waits; `None` when it refuses.
+    /// Sends a request to ibsim itself, and waits; `None` if ibsim refuses.
     fn call(&self, what: Control, data: &[u8]) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
         self.control.socket().send(&control(self.number.unwrap_or(0), what, data))?;
         let mut answer = [0; CONTROL_LEN];
@@ -112,8 +112,8 @@ impl Client {
         Ok(control_answer(answer.get(..len).unwrap_or_default(), what))
     }
 
-    /// Asks a node along a directed route, and waits; `None` when there is no such node, or it does not
-    /// know.
+    /// Queries a node along a directed route, and waits; `None` if there is no such node, or it has
+    /// no answer.
     pub(super) fn ask(
         &mut self,
         attribute: SmpAttribute,
@@ -128,7 +128,7 @@ impl Client {
         for _ in 0..SKIPPED_MAX {
             let len = uninterrupted(|| receive(&self.data, &mut octets))?;
             let octets = octets.get(..len).unwrap_or_default();
-            // What ibsim could not deliver comes back with a status.
+            // An undeliverable datagram is returned with a status.
             let Some((_, _, mad)) = opened(octets) else {
                 if octets.get(MAD_TRANSACTION).is_some_and(|back| is_of(back, transaction)) {
                     return Ok(None);
@@ -142,7 +142,7 @@ impl Client {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// The port's own GUID.
+    /// Returns the port's own GUID.
     pub(super) fn guid(&mut self) -> Result<Guid, IbsimError> {
         let simulator = self.simulator.clone();
         let protocol = |cause: io::Error| failed(&simulator, cause);
@@ -155,18 +155,18 @@ impl Client {
         }
     }
 
-    /// From here on, nothing waits.
+    /// Makes the sockets non-blocking.
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         self.control.socket().set_nonblocking(true)?;
         self.data.socket().set_nonblocking(true)
     }
 
     pub(super) fn send(&self, to: Lid, mad: &[u8; MAD_LEN]) {
-        // What cannot be sent now is lost, and asked again.
+        // A datagram that cannot be sent now is lost; the link retransmits it.
         let _lost = self.data.socket().send(&envelope(to, Qpn::GSI, mad));
     }
 
-    /// The next datagram to queue pair 1, or answer from there.
+    /// Returns the next datagram to, or answer from, queue pair 1.
     pub(super) fn receive(&self) -> Option<(Lid, [u8; MAD_LEN])> {
         let mut octets = [0; REQUEST_LEN];
         loop {
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    /// What has become of the port, each time ibsim has told all of it.
+    /// Returns the port's settings each time ibsim has reported all of them.
     pub(super) fn watch(&mut self, now_ns: u64, guid: Guid) -> Option<PortInfo> {
         let mut told = None;
         let mut octets = [0; CONTROL_LEN];
@@ -216,9 +216,9 @@ impl Client {
         self.watch.asked_ns = now_ns;
     }
 
-    /// When ibsim is to be asked, or its answer to be looked for.
+    /// Returns the time of the next query, or of the timeout of an outstanding one.
     pub(super) const fn due_ns(&self) -> u64 {
-        // An answer makes its descriptor readable: only one that does not come needs the time.
+        // An answer makes the descriptor readable; only a missing answer needs the timeout.
         let wait_ns = if self.watch.asked.is_some() { LATE_NS } else { ASK_EVERY_NS };
         self.watch.asked_ns.saturating_add(wait_ns)
     }
@@ -237,7 +237,7 @@ fn receive(socket: &UserDatagram, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Failure between this process and ibsim.
+/// Returns the error of a failure between this process and ibsim.
 fn failed(simulator: &str, cause: io::Error) -> IbsimError {
     let name = simulator.to_owned();
     match cause.get_ref().and_then(|inner| inner.downcast_ref().copied()) {
@@ -246,8 +246,8 @@ fn failed(simulator: &str, cause: io::Error) -> IbsimError {
     }
 }
 
-/// A wait that a signal ends begins again: signal(7), a receive with a timeout is not restarted by the
-/// kernel.
+/// Repeats a wait that a signal ended: the kernel does not restart a receive with a timeout
+/// (signal(7)).
 fn uninterrupted<T>(mut wait: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match wait() {
@@ -257,18 +257,18 @@ fn uninterrupted<T>(mut wait: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Where the transaction of a datagram is in its envelope.
+/// Place of a datagram's transaction in its envelope.
 const MAD_TRANSACTION: std::ops::Range<usize> = 32 + 8..32 + 16;
 
-/// ibsim puts a mark of its own into the first sixteen bits.
+/// Compares transactions; ibsim puts its own mark into the first sixteen bits.
 fn is_of(octets: &[u8], transaction: u64) -> bool {
     octets.get(2..) == transaction.to_be_bytes().get(2..)
 }
 
-/// The place is free again for others.
+/// Frees the place at the node.
 impl Drop for Client {
     fn drop(&mut self) {
-        // One that was refused has no place to give back; number 0 is another's: the subnet manager's.
+        // A refused client has no place to free; number 0 is the subnet manager's.
         if let Some(number) = self.number {
             let _gone = self.control.socket().send(&control(number, Control::Disconnect, &[]));
         }
@@ -279,7 +279,7 @@ impl Drop for Client {
 pub(super) mod tests {
     use super::*;
 
-    /// A client, and the other end of its socket: a simulator that does not answer.
+    /// Returns a client, and the other end of its socket: a simulator that does not answer.
     pub(in crate::ibsim) fn client(simulator: &str) -> (Client, UnixDatagram) {
         let (control, far) = UnixDatagram::pair().unwrap();
         let (data, _) = UnixDatagram::pair().unwrap();

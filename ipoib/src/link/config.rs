@@ -1,22 +1,22 @@
-//! What a link is made with.
+//! Settings of a link.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::multicast::{MulticastMap, Scope};
 use crate::wire::address::{Guid, PKey, Qpn};
 
-/// An interface on a link, and its addresses.
+/// Settings of an interface on a link.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// The partition; RFC 4391 §4.1 says that it is configured.
+    /// Partition; it must be configured (RFC 4391 §4.1).
     pub p_key: PKey,
-    /// How far the link's multicast reaches.
+    /// Scope of the link's multicast.
     pub scope: Scope,
-    /// The queue pair of its datagrams.
+    /// Queue pair of its datagrams.
     pub qpn: Qpn,
     /// IPv4 address and prefix length.
     pub ipv4: Option<(Ipv4Addr, u8)>,
-    /// Whether the IPv4 address and router come by DHCP (RFC 4390), in the place of those given.
+    /// True if DHCP (RFC 4390) provides the IPv4 address and router, instead of those given.
     pub dhcp: bool,
     /// IPv6 address and prefix length.
     pub ipv6: Option<(Ipv6Addr, u8)>,
@@ -24,12 +24,13 @@ pub struct LinkConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// Router for other IPv6 networks.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// Randomness that others cannot guess: requests are told apart by it.
+    /// Secret random seed. Transactions derived from it identify requests, so that others cannot
+    /// forge answers.
     pub seed: [u8; 32],
 }
 
 impl LinkConfig {
-    /// A link of the default partition, with no address yet.
+    /// Returns a link of the default partition, without addresses.
     #[must_use]
     pub const fn new(qpn: Qpn, seed: [u8; 32]) -> Self {
         Self {
@@ -49,7 +50,7 @@ impl LinkConfig {
         MulticastMap::new(self.scope, self.p_key)
     }
 
-    /// The neighbour through which a unicast address is reached; `None` for no way.
+    /// Returns the neighbour through which a unicast address is reached; `None` if there is none.
     pub(super) fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         match to {
             IpAddr::V4(address) => {
@@ -68,16 +69,17 @@ impl LinkConfig {
         }
     }
 
-    /// Whether the address is that of all hosts of the IPv4 network.
+    /// Returns true if the address is the directed broadcast of the IPv4 network.
     pub(super) fn is_directed_broadcast(&self, to: IpAddr) -> bool {
         let (IpAddr::V4(to), Some((own, len))) = (to, self.ipv4) else { return false };
         let hosts = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
-        // RFC 3021: a link of two has no such address.
+        // RFC 3021: a link of two hosts has no such address.
         hosts > 1 && to.to_bits() == own.to_bits() | hosts
     }
 }
 
-/// The link-local IPv6 address of a port: RFC 4391 §8 makes its identifier of the port's GUID.
+/// Returns the link-local IPv6 address of a port: its identifier is derived from the port's GUID
+/// (RFC 4391 §8).
 #[must_use]
 pub fn link_local(guid: Guid) -> Ipv6Addr {
     let identifier = guid.interface_identifier(false);

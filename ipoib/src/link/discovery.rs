@@ -1,4 +1,4 @@
-//! Neighbour discovery of IPv6 on an IPoIB link (RFC 4861, RFC 4391 §9.3): solicitations and
+//! IPv6 neighbour discovery on an IPoIB link (RFC 4861, RFC 4391 §9.3): solicitations and
 //! advertisements as whole datagrams.
 
 use std::net::Ipv6Addr;
@@ -6,39 +6,39 @@ use std::net::Ipv6Addr;
 use crate::wire::address::LinkAddress;
 use crate::wire::ndisc::{self, OPTION_LEN, OptionKind};
 
-/// What a message says.
+/// Contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Who has the target?
+    /// Asks for the holder of the target.
     Solicitation { source: Ipv6Addr, target: Ipv6Addr, from: Option<LinkAddress> },
-    /// The target is there.
+    /// Announces the holder of the target.
     Advertisement { target: Ipv6Addr, at: Option<LinkAddress> },
 }
 
-/// The message is not right.
+/// Error: the message is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
 const HEADER_LEN: usize = 40;
 const BODY_LEN: usize = 24;
-/// Bytes of the body with its option, as a header says them.
+/// Length of the body with its option, for the IPv6 header.
 const MESSAGE_LEN: u8 = 24 + 24;
-/// Bytes of a message with one option.
+/// Length of a message with one option.
 pub(super) const LEN: usize = HEADER_LEN + BODY_LEN + OPTION_LEN;
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// RFC 4861 §4.4: the neighbour was asked, and what it says counts more than what was known.
+/// RFC 4861 §4.4: answers a solicitation, and overrides a known address.
 const SOLICITED: u8 = 1 << 6;
 const OVERRIDE: u8 = 1 << 5;
 
-/// The group of an address's solicitations (RFC 4291 §2.7.1).
+/// Returns the solicited-node group of an address (RFC 4291 §2.7.1).
 pub(super) const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from_octets([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// Reads a datagram; `None` when it is no solicitation or advertisement.
+/// Parses a datagram; `None` if it is no solicitation or advertisement.
 pub(super) fn parse(datagram: &[u8]) -> Result<Option<Message>, Invalid> {
     let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else { return Ok(None) };
     let is_discovery = header[0] >> 4 == 6
@@ -50,7 +50,7 @@ pub(super) fn parse(datagram: &[u8]) -> Result<Option<Message>, Invalid> {
     let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let message = rest.get(..len).ok_or(Invalid)?;
     let (body, mut options) = message.split_first_chunk::<BODY_LEN>().ok_or(Invalid)?;
-    // RFC 4861 §7.1: not from behind a router; the checksum; the code; no group as a target.
+    // RFC 4861 §7.1: hop limit (not forwarded), checksum, code, no group as a target.
     let source = address(&header[8..24])?;
     let target = address(&body[8..24])?;
     let is_right = header[7] == 255
@@ -69,21 +69,21 @@ pub(super) fn parse(datagram: &[u8]) -> Result<Option<Message>, Invalid> {
             Ok(None) => {}
             Err(_) => return Err(Invalid),
         }
-        // RFC 4861 §4.6: a length of zero makes the whole message one to drop.
+        // RFC 4861 §4.6: an option of length zero makes the whole message invalid.
         let len = usize::from(words) * 8;
         options = options.get(len..).filter(|_| len > 0).ok_or(Invalid)?;
     }
     if body[0] == ADVERTISEMENT {
         return Ok(Some(Message::Advertisement { target, at }));
     }
-    // RFC 4861 §7.1.1: a host without an address names none of the link.
+    // RFC 4861 §7.1.1: a host without an address must not include a link-layer address.
     if source.is_unspecified() && from.is_some() {
         return Err(Invalid);
     }
     Ok(Some(Message::Solicitation { source, target, from }))
 }
 
-/// A question for `target`, to its group or to itself.
+/// Returns a solicitation for `target`, to its group or to itself.
 pub(super) fn solicitation(
     source: Ipv6Addr,
     to: Ipv6Addr,
@@ -93,7 +93,7 @@ pub(super) fn solicitation(
     message(SOLICITATION, 0, source, to, target, ndisc::to_bytes(OptionKind::Source, own))
 }
 
-/// An answer about `target`; unasked when `to` is a group.
+/// Returns an advertisement of `target`; unsolicited if `to` is a group.
 pub(super) fn advertisement(target: Ipv6Addr, to: Ipv6Addr, own: LinkAddress) -> [u8; LEN] {
     let flags = if to.is_multicast() { OVERRIDE } else { OVERRIDE | SOLICITED };
     message(ADVERTISEMENT, flags, target, to, target, ndisc::to_bytes(OptionKind::Target, own))
@@ -132,7 +132,8 @@ fn address(octets: &[u8]) -> Result<Ipv6Addr, Invalid> {
     octets.try_into().map(Ipv6Addr::from_octets).map_err(|_| Invalid)
 }
 
-/// RFC 4443 §2.3: the checksum over pseudo-header and message; 0 over one that has it.
+/// Returns the checksum over pseudo-header and message (RFC 4443 §2.3); 0 if the message contains a
+/// correct one.
 fn checksum(header: &[u8; HEADER_LEN], message: &[u8]) -> u16 {
     let words = |octets: &[u8]| -> u64 {
         let pairs = octets.chunks(2);

@@ -1,4 +1,4 @@
-//! Multicast groups beside the broadcast group: joined to receive, or to send only.
+//! Multicast groups other than the broadcast group: joined to receive, or to send only.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::limits::{ABSENT_NS, GROUP_IDLE_NS, GROUPS_MAX};
 use crate::wire::address::{Gid, Lid};
 use crate::wire::mad::{JoinState, McMemberRecord};
 
-/// How packets to a group are addressed.
+/// Addressing of packets to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Multicast {
     pub(super) mlid: Lid,
@@ -33,7 +33,7 @@ impl Multicast {
 enum State {
     Joining,
     Member(Multicast),
-    /// It does not exist, or does not let this port in.
+    /// It does not exist, or the administrator refuses this port.
     Absent {
         until_ns: u64,
     },
@@ -42,7 +42,8 @@ enum State {
 #[derive(Debug)]
 struct Group {
     receives: bool,
-    /// As what the administrator may have let this port in. It joins and leaves each of these for itself.
+    /// States in which the administrator may have this port as member. Each state is joined and
+    /// left separately.
     held: JoinState,
     state: State,
     waiting: Waiting<()>,
@@ -55,52 +56,51 @@ impl Group {
     }
 }
 
-/// The groups of a link.
+/// Groups of a link.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     table: BTreeMap<Gid, Group>,
-    /// Memberships that are to be left: of groups that made room for others, or whose leave was not
-    /// heard.
+    /// Memberships to leave: of evicted groups, or of groups whose leave was not answered.
     owed: BTreeMap<Gid, JoinState>,
 }
 
-/// What to do with a packet to a group.
+/// Decision on a packet to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Member(Multicast),
-    /// It waits; with `ask`, nothing is in flight yet.
+    /// Queue it; with `ask`, a join must be sent.
     Wait {
         ask: Option<JoinState>,
     },
     /// There is no such group.
     Absent,
-    /// The table is full of groups that are received.
+    /// The table is full of groups in use.
     Full,
 }
 
-/// What it takes to receive a group.
+/// Result of beginning to receive a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// Nothing: it is received.
+    /// It is received already.
     Already,
-    /// It is to be joined.
+    /// It must be joined.
     Joins,
-    /// The table is full of groups that are in use.
+    /// The table is full of groups in use.
     Full,
 }
 
-/// What became of a group that is not received any more.
+/// Result of leaving a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
-    /// As what the administrator may have let this port in.
+    /// States in which the administrator may have this port as member.
     pub(super) held: JoinState,
-    /// Payloads that waited for that.
+    /// Payloads that waited for the group.
     pub(super) dropped: u64,
 }
 
 impl Groups {
-    /// How a packet reaches the group. RFC 4391 §10: one that this port is no member of is joined to
-    /// send only; whether it exists is remembered.
+    /// Returns the decision on a packet to the group. RFC 4391 §10: a group that this port is no
+    /// member of is joined to send only; a negative answer is cached.
     pub(super) fn route(&mut self, now_ns: u64, mgid: Gid) -> Route {
         let Some(group) = self.table.get_mut(&mgid) else {
             if !self.insert(now_ns, mgid, false) {
@@ -141,31 +141,31 @@ impl Groups {
         Received::Joins
     }
 
-    /// Ends receiving a group; `None` when it was not received.
+    /// Stops receiving a group; `None` if it was not received.
     pub(super) fn leave(&mut self, mgid: Gid, budget: &mut Budget) -> Option<Left> {
         self.table.get(&mgid).filter(|group| group.receives)?;
         let mut group = self.table.remove(&mgid)?;
         Some(Left { held: group.held, dropped: group.waiting.clear(budget) })
     }
 
-    /// Whether packets to the group are this link's.
+    /// Returns true if packets to the group are for this link.
     pub(super) fn receives(&self, mgid: Gid) -> bool {
         self.is_member(mgid) && self.wanted(mgid) == JoinState::FULL_MEMBER
     }
 
-    /// Whether the administrator has let this port in as what it wants to be.
+    /// Returns true if this port is a member in the wanted state.
     pub(super) fn is_member(&self, mgid: Gid) -> bool {
         self.table.get(&mgid).is_some_and(|group| matches!(group.state, State::Member(_)))
     }
 
-    /// The administrator is asked to let this port in.
+    /// Records a join request: the administrator may grant it.
     pub(super) fn asked(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.and(state);
         }
     }
 
-    /// The administrator has let this port in: as what it wants to be, or as what it wanted before.
+    /// Records a granted join, perhaps for a state that is no longer wanted.
     pub(super) fn joined(&mut self, mgid: Gid, state: JoinState, multicast: Multicast) {
         let Some(group) = self.table.get_mut(&mgid) else { return };
         group.held = group.held.and(state);
@@ -174,12 +174,12 @@ impl Groups {
         }
     }
 
-    /// As what this port is, or wants to be, in a group.
+    /// Returns the state that this port has, or wants, in a group.
     pub(super) fn wanted(&self, mgid: Gid) -> JoinState {
         self.table.get(&mgid).map_or_else(JoinState::default, Group::join_state)
     }
 
-    /// A membership may be left over, to be left at the next refresh.
+    /// Records a membership to leave at the next refresh.
     pub(super) fn owe(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.and(state);
@@ -191,7 +191,7 @@ impl Groups {
         }
     }
 
-    /// The next payload that waited for a group which is joined now.
+    /// Returns the next payload that waited for a group that is now joined.
     pub(super) fn pop(&mut self, mgid: Gid, budget: &mut Budget) -> Option<(Multicast, Vec<u8>)> {
         let group = self.table.get_mut(&mgid)?;
         let State::Member(multicast) = group.state else { return None };
@@ -199,7 +199,8 @@ impl Groups {
         Some((multicast, payload))
     }
 
-    /// The administrator has not let this port in: what waited goes elsewhere.
+    /// Records that the administrator refused the join. Returns the waiting payloads, which the
+    /// caller sends elsewhere.
     pub(super) fn absent(
         &mut self,
         now_ns: u64,
@@ -213,16 +214,16 @@ impl Groups {
         std::iter::from_fn(|| group.waiting.pop(budget)).map(|((), payload)| payload).collect()
     }
 
-    /// The administrator has said no: this port is not in the group as this.
+    /// Records a refusal: this port is not in the group in this state.
     pub(super) fn refused(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.without(state);
         }
     }
 
-    /// RFC 4391 §10: a group was made, or is no more. Either way it is asked for when it is used
-    /// next; the MLID of one that is gone is not used again (RFC 4392 §4.2.3). Whether it has to be
-    /// joined again, because it is received.
+    /// Handles the creation or deletion of a group (RFC 4391 §10). It is joined again when it is
+    /// used next, since a deleted group's MLID must not be used (RFC 4392 §4.2.3). Returns true if
+    /// it must be joined now, because it is received.
     pub(super) fn changed(&mut self, mgid: Gid, exists: bool) -> bool {
         if !exists {
             self.owed.remove(&mgid);
@@ -248,8 +249,8 @@ impl Groups {
         false
     }
 
-    /// Groups that are joined again from time to time, and those that are received and were not let
-    /// into.
+    /// Returns the joins to refresh, and those of received groups that were refused or are
+    /// outstanding.
     pub(super) fn refresh(&mut self) -> Vec<(Gid, JoinState)> {
         let wanted = self
             .table
@@ -265,8 +266,8 @@ impl Groups {
             .collect()
     }
 
-    /// Memberships to leave: of groups that nothing was sent to for long (RFC 4392 §4.2.5), those that
-    /// are left over, and those of a port that has become something else in a group.
+    /// Returns memberships to leave: of unused send-only groups (RFC 4392 §4.2.5), recorded ones,
+    /// and former states of this port in a group.
     pub(super) fn expire(&mut self, now_ns: u64) -> Vec<(Gid, JoinState)> {
         let mut left: Vec<_> = std::mem::take(&mut self.owed).into_iter().collect();
         self.table.retain(|&mgid, group| {
@@ -283,15 +284,16 @@ impl Groups {
         left
     }
 
-    /// All memberships, to be left.
+    /// Returns all memberships, to be left.
     pub(super) fn members(&self) -> Vec<(Gid, JoinState)> {
         let held = self.table.iter().map(|(&mgid, group)| (mgid, group.held));
         let owed = self.owed.iter().map(|(&mgid, &state)| (mgid, state));
         held.chain(owed).filter(|(_, state)| !state.is_none()).collect()
     }
 
-    /// Forgets what was told of all groups; those that are received stay to be joined, the others are
-    /// to be left: the administrator may be the same. How many payloads were dropped.
+    /// Resets all groups after a change of the fabric. Received groups will be joined again. The
+    /// memberships of the others are recorded to be left, since the administrator may be the same.
+    /// Returns the number of dropped payloads.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         let mut dropped = 0;
         let mut over = Vec::new();
@@ -309,7 +311,7 @@ impl Groups {
         dropped
     }
 
-    /// Takes up a group; one that is only sent to and was not used for long makes room.
+    /// Adds a group; may evict the send-only group that is unused for the longest time.
     fn insert(&mut self, now_ns: u64, mgid: Gid, receives: bool) -> bool {
         if self.table.len() >= GROUPS_MAX {
             let idle =
@@ -334,7 +336,8 @@ impl Groups {
 mod tests {
     use super::*;
 
-    /// RFC 4391 §10: the administrator has no member of a group that is no more, so none is left.
+    /// RFC 4391 §10: the administrator has no members of a deleted group, so there is none to
+    /// leave.
     #[test]
     fn no_membership_is_held_in_a_group_that_is_no_more() {
         let mut groups = Groups::default();
@@ -348,7 +351,7 @@ mod tests {
         assert_eq!(groups.expire(0), []);
     }
 
-    /// A table that is full says so, and takes nothing up.
+    /// A full table reports it, and adds nothing.
     #[test]
     fn a_full_table_receives_no_more() {
         let mut groups = Groups::default();

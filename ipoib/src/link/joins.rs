@@ -1,5 +1,4 @@
-//! What of groups is asked of the administrator: subscriptions, joins and leaves, and that again from
-//! time to time.
+//! Requests for groups: subscriptions, joins and leaves, and their periodic refresh.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,13 +12,13 @@ use crate::wire::address::{Gid, Lid, QKey, Qpn};
 use crate::wire::mad::{InformInfo, JoinState, McMemberRecord, Trap};
 use crate::wire::reports::{self, Change};
 
-/// RFC 4391 §10 asks for groups that are made or deleted; ports that come or go tell which paths
-/// have changed.
+/// Subscriptions. RFC 4391 §10 requires those for created and deleted groups; arriving and leaving
+/// ports change paths.
 pub(super) const TRAPS: [Trap; 4] =
     [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
 
 impl Link {
-    /// Subscribes, joins what is to be received, and leaves what is not used.
+    /// Subscribes, joins groups to be received, and leaves unused ones.
     pub(super) fn refresh(&mut self, now_ns: u64) {
         for trap in TRAPS {
             let info = InformInfo { trap, subscribe: true, qpn: Qpn::GSI };
@@ -28,10 +27,10 @@ impl Link {
         let joins = self.groups.refresh().into_iter().map(|(mgid, state)| (mgid, state, true));
         let left = self.groups.expire(now_ns).into_iter();
         let leaves = left.map(|(mgid, state)| (mgid, state, false));
-        // The joins that the last time has left over are among them.
+        // These joins include the deferred ones of the last refresh.
         self.chores.retain(|(_, _, joins)| !joins);
         self.chores.extend(joins.chain(leaves));
-        // A silent administrator is asked for nothing: what is to be left waits among what is owed.
+        // If the administrator is silent, no request is sent: leaves are recorded instead.
         while self.chores.len() > 2 * GROUPS_MAX
             && let Some(at) = self.chores.iter().rposition(|(.., joins)| !joins)
             && let Some((mgid, state, _)) = self.chores.remove(at)
@@ -40,8 +39,8 @@ impl Link {
         }
     }
 
-    /// Asks to join or to leave a group. When there are too many, the next refresh joins what is
-    /// received.
+    /// Defers a join or leave. If there are too many, the next refresh repeats joins of received
+    /// groups, and leaves are recorded.
     pub(super) fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
         if self.chores.len() < 2 * GROUPS_MAX {
             self.chores.push_back(chore);
@@ -51,7 +50,7 @@ impl Link {
         self.run_chores(now_ns);
     }
 
-    /// Asks for what can wait as long as there is room.
+    /// Sends deferred joins and leaves as long as there is room.
     pub(super) fn run_chores(&mut self, now_ns: u64) {
         while self.client.has_room()
             && let Some((mgid, state, joins)) = self.chores.pop_front()
@@ -60,7 +59,7 @@ impl Link {
                 self.ask_join(now_ns, mgid, state, state == JoinState::FULL_MEMBER);
                 continue;
             }
-            // In between it may have become a group that is used.
+            // The group may be used again meanwhile.
             let wanted = self.groups.wanted(mgid);
             if state.has(wanted) {
                 self.groups.owe(mgid, wanted);
@@ -72,8 +71,8 @@ impl Link {
         }
     }
 
-    /// Groups that an interface is always in: RFC 1112 §4 all hosts; RFC 4861 §7.2.1 all nodes and
-    /// those that its own addresses are asked for by.
+    /// Returns the groups that an interface is always in: all hosts (RFC 1112 §4), all nodes, and
+    /// the solicited-node groups of its addresses (RFC 4861 §7.2.1).
     pub(super) fn own_groups(&self) -> Vec<Gid> {
         let all_hosts = self.config.ipv4.map(|_| self.map.ipv4(Ipv4Addr::new(224, 0, 0, 1)));
         let ipv6 = self.own_ipv6().into_iter().flatten();
@@ -82,9 +81,9 @@ impl Link {
         all_hosts.into_iter().chain(ipv6.map(|group| self.map.ipv6(group))).collect()
     }
 
-    /// Joins and leaves the groups that an IP datagram of the host reports, by IGMP or MLD: what the
-    /// host receives the link does (RFC 4391 §10). The report itself is sent as any datagram is. Of
-    /// what a router sends on for others nothing is heeded.
+    /// Joins and leaves the groups that an IP datagram of the host reports, by IGMP or MLD: the
+    /// link receives the host's groups (RFC 4391 §10). The report itself is sent like any datagram.
+    /// Ignores reports that a router forwards for others.
     pub fn note_reports(&mut self, now_ns: u64, datagram: &[u8]) {
         if !reports::source(datagram).is_some_and(|source| self.may_report(source)) {
             return;
@@ -95,9 +94,9 @@ impl Link {
         });
     }
 
-    /// Whether reports with this source are the host's own: RFC 3376 §4.2.13 and RFC 3810 §5.2.13 allow
-    /// none while there is no address, and RFC 3810 §5.2.13 asks for one of the link. No router forwards
-    /// these two.
+    /// Returns true if reports with this source are the host's own. RFC 3376 §4.2.13 and RFC 3810
+    /// §5.2.13 allow the unspecified address while the host has none, and RFC 3810 §5.2.13 requires
+    /// a link-local one. No router forwards these two.
     fn may_report(&self, source: IpAddr) -> bool {
         let is_of_link = match source {
             IpAddr::V4(source) => source.is_unspecified(),
@@ -106,7 +105,7 @@ impl Link {
         is_of_link || self.owns(source)
     }
 
-    /// Begins to receive an IP group: its hosts have joined it (RFC 4391 §10).
+    /// Begins to receive an IP group that the host has joined (RFC 4391 §10).
     pub fn join_group(&mut self, now_ns: u64, group: IpAddr) {
         let Some(mgid) = self.map.group(group).filter(|mgid| *mgid != self.map.broadcast()) else {
             return;
@@ -116,7 +115,7 @@ impl Link {
             return;
         }
         match self.receive_group(now_ns, mgid) {
-            // Said again, it may find room.
+            // A later report may find room.
             Received::Full => return,
             Received::Joins if self.membership.record().is_some() => {
                 self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
@@ -126,20 +125,20 @@ impl Link {
         self.ip_groups.insert(group);
     }
 
-    /// Takes up a group to receive it; it is still to be joined.
+    /// Adds a group to receive to the table, without joining it.
     pub(super) fn receive_group(&mut self, now_ns: u64, mgid: Gid) -> Received {
         let received = self.groups.receive(now_ns, mgid);
         self.counters.groups_refused += u64::from(received == Received::Full);
         received
     }
 
-    /// Ends receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
+    /// Stops receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
     pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
         let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
         else {
             return;
         };
-        // IPv6 groups that differ above the low 80 bits share one of the fabric (RFC 4391 §4).
+        // IPv6 groups that differ above the low 80 bits share one InfiniBand group (RFC 4391 §4).
         let is_left = self.ip_groups.remove(&group);
         let is_shared = || self.ip_groups.iter().any(|other| self.map.group(*other) == Some(mgid));
         if !is_left || is_shared() {
@@ -148,14 +147,15 @@ impl Link {
         let Some(left) = self.groups.leave(mgid, &mut self.budget) else { return };
         self.counters.waiting_dropped += left.dropped;
         self.chores.retain(|(other, _, joins)| !joins || *other != mgid);
-        // A join that was sent may have been granted, whatever became of the answer.
+        // A join may have been granted even if its answer was lost.
         if !left.held.is_none() {
             self.add_chore(now_ns, (mgid, left.held, false));
         }
     }
 
-    /// Asks to join a group, made if need be by the parameters of the broadcast group (RFC 4391 §10).
-    /// `false` when too many requests are in flight: the next refresh asks again.
+    /// Sends a join, which creates the group with the parameters of the broadcast group if needed
+    /// (RFC 4391 §10). Returns false if too many requests are outstanding: the next refresh repeats
+    /// it.
     pub(super) fn ask_join(
         &mut self,
         now_ns: u64,
@@ -171,8 +171,8 @@ impl Link {
         is_asked
     }
 
-    /// Asks to leave a group, for each state by itself: an administrator refuses the whole when one of
-    /// them is not held, and which are is not known for sure.
+    /// Sends a leave for each state separately: an administrator refuses the whole request if one
+    /// of the states is not held, and the held states are not known for sure.
     pub(super) fn ask_leave(&mut self, now_ns: u64, mgid: Gid, states: JoinState) {
         for state in states.each() {
             let record = self.membership_record(mgid, state);
@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Drops what is being asked. What was to be left remains to be left.
+    /// Drops outstanding and deferred requests. Leaves among them are recorded.
     pub(super) fn forget_requests(&mut self) {
         let under_way = self.client.forget();
         let chores = std::mem::take(&mut self.chores).into_iter();

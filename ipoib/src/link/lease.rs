@@ -1,5 +1,5 @@
-//! The client of DHCP (RFC 2131) as RFC 4390 has it on InfiniBand: asks for an address, keeps it by
-//! renewing and rebinding, and says when it is lost.
+//! DHCP client (RFC 2131) for InfiniBand (RFC 4390): acquires an address, renews and rebinds it,
+//! and reports its loss.
 
 use std::net::Ipv4Addr;
 
@@ -9,69 +9,69 @@ use rand_chacha::ChaCha20Rng;
 use crate::limits::{DHCP_ATTEMPTS_MAX, DHCP_RETRY_FIRST_NS, DHCP_RETRY_LAST_NS};
 use crate::wire::dhcp::{Answer, ClientId, Kind, Question};
 
-/// An address for a time.
+/// Lease of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The address.
     pub address: Ipv4Addr,
-    /// Bits of the network's prefix.
+    /// Prefix length of the network, in bits.
     pub prefix_len: u8,
     /// Router for other networks.
     pub router: Option<Ipv4Addr>,
-    /// The server that has given it.
+    /// Server of the lease.
     pub server: Ipv4Addr,
-    /// When that is asked to give it for longer.
+    /// Time to renew at the server (T1).
     pub renewal_ns: u64,
-    /// When any server is.
+    /// Time to rebind at any server (T2).
     pub rebinding_ns: u64,
-    /// When it ends.
+    /// End of the lease.
     pub end_ns: u64,
 }
 
-/// What has become of the address.
+/// Change of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Bound(Lease),
     Lost,
 }
 
-/// The answer is none to what was asked, or says what cannot be.
+/// Error: the answer matches no request, or contains an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused;
 
 #[derive(Debug)]
 enum State {
-    /// RFC 2131 §4.4.1: any server may offer.
+    /// RFC 2131 §4.4.1: waits for offers of any server.
     Selecting,
-    /// One was chosen.
+    /// Requests the chosen offer.
     Requesting { offer: Lease },
-    /// BOUND, RENEWING or REBINDING, by the time.
+    /// BOUND, RENEWING or REBINDING, depending on the time.
     Bound(Lease),
 }
 
-/// A client.
+/// DHCP client.
 #[derive(Debug)]
 pub(super) struct Client {
     state: State,
     random: ChaCha20Rng,
     transaction: u32,
-    /// When it began to ask for what it asks now.
+    /// Start of the present transaction.
     since_ns: u64,
-    /// When it first asked for the address that it asks for now: a lease counts from then
-    /// (RFC 2131 §4.4.1, §4.4.5).
+    /// Time of the first request for the present address: a lease counts from then (RFC 2131
+    /// §4.4.1, §4.4.5).
     asked_ns: u64,
     attempts: u32,
     due_ns: u64,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// RFC 2131 §4.4.5: no more often than this is a lease asked for again.
+/// Shortest interval between two renewal requests (RFC 2131 §4.4.5).
 const RENEWAL_RETRY_NS: u64 = 60 * SECOND_NS;
 
 impl Client {
     pub(super) fn new(seed: [u8; 32]) -> Self {
         let mut random = ChaCha20Rng::from_seed(seed);
-        // Requests to the administrator are drawn from the other stream.
+        // The administrator's transactions use the other stream.
         random.set_stream(1);
         let transaction = random.next_u32();
         Self {
@@ -96,7 +96,7 @@ impl Client {
         self.due_ns
     }
 
-    /// Runs what is due: the end of the lease, or the next question.
+    /// Handles the end of the lease, and returns the next message if it is due.
     pub(super) fn poll(
         &mut self,
         now_ns: u64,
@@ -107,12 +107,12 @@ impl Client {
         }
         let mut news = None;
         match self.state {
-            // RFC 2131 §4.4.5: the address is not used any more.
+            // RFC 2131 §4.4.5: the address must not be used further.
             State::Bound(lease) if lease.end_ns <= now_ns => {
                 self.select(now_ns);
                 news = Some(News::Lost);
             }
-            // RFC 2131 §3.1.5: the server is gone.
+            // RFC 2131 §3.1.5: the server does not answer.
             State::Requesting { .. } if self.attempts >= DHCP_ATTEMPTS_MAX => self.select(now_ns),
             _ => {}
         }
@@ -124,7 +124,7 @@ impl Client {
             self.since_ns = now_ns;
             self.transaction = self.random.next_u32();
         }
-        // The first question of a server that was chosen is the second of its transaction.
+        // The first request to a chosen server is the second message of its transaction.
         let is_choice = matches!(self.state, State::Requesting { .. }) && self.attempts == 1;
         if self.attempts == 0 || is_choice {
             self.asked_ns = now_ns;
@@ -152,7 +152,7 @@ impl Client {
                 let own = Some(lease.address);
                 let is_renewing = now_ns < lease.rebinding_ns;
                 let until_ns = if is_renewing { lease.rebinding_ns } else { lease.end_ns };
-                // RFC 2131 §4.4.5: half of the time that remains.
+                // RFC 2131 §4.4.5: half of the remaining time.
                 let wait_ns = (until_ns.saturating_sub(now_ns) / 2).max(RENEWAL_RETRY_NS);
                 self.due_ns = now_ns.saturating_add(wait_ns).min(until_ns);
                 let to = if is_renewing { lease.server } else { Ipv4Addr::BROADCAST };
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Gives the address back (RFC 2131 §4.4.6).
+    /// Releases the address (RFC 2131 §4.4.6).
     pub(super) fn release(&mut self, client: ClientId) -> Option<Question> {
         let lease = *self.lease()?;
         self.state = State::Selecting;
@@ -177,7 +177,8 @@ impl Client {
         })
     }
 
-    /// RFC 2131 §4.1: 4 seconds, twice as long each time, and up to a second more or less.
+    /// Returns the timeout (RFC 2131 §4.1): 4 seconds, doubled each time, plus or minus up to a
+    /// second.
     fn back_off_ns(&mut self) -> u64 {
         let doublings = self.attempts.saturating_sub(1).min(16);
         let wait_ns = (DHCP_RETRY_FIRST_NS << doublings).min(DHCP_RETRY_LAST_NS);
@@ -190,7 +191,7 @@ impl Client {
         self.due_ns = now_ns;
     }
 
-    /// Takes an answer.
+    /// Handles an answer.
     pub(super) fn handle(
         &mut self,
         now_ns: u64,
@@ -206,7 +207,7 @@ impl Client {
             State::Selecting if answer.kind == Kind::Offer => {
                 let offer = self.granted(answer, None)?;
                 self.state = State::Requesting { offer };
-                // RFC 2131 §4.4.1: the transaction stays.
+                // RFC 2131 §4.4.1: keep the transaction.
                 self.attempts = 1;
                 self.due_ns = now_ns;
                 return Ok(None);
@@ -222,7 +223,7 @@ impl Client {
         match answer.kind {
             Kind::Ack => {
                 let lease = self.granted(answer, Some(&held))?;
-                // A server that says "at once" is not asked for ever.
+                // Limits the rate of renewals if a server sets T1 to zero.
                 self.due_ns = lease.renewal_ns.max(now_ns.saturating_add(SECOND_NS));
                 self.attempts = 0;
                 self.state = State::Bound(lease);
@@ -231,7 +232,7 @@ impl Client {
             Kind::Nak => {
                 let was_bound = self.lease().is_some();
                 self.select(now_ns);
-                // A server that says no to what it has offered is not asked at once again.
+                // If a server refuses its own offer, wait before the next attempt.
                 if !was_bound {
                     self.due_ns = now_ns.saturating_add(DHCP_RETRY_FIRST_NS);
                 }
@@ -241,7 +242,7 @@ impl Client {
         }
     }
 
-    /// The lease in an answer; of one that is held, the same address.
+    /// Returns the lease of an answer. With `held`, the address must be the same.
     fn granted(&self, answer: &Answer, held: Option<&Lease>) -> Result<Lease, Refused> {
         let address = answer.address;
         let is_host = !address.is_unspecified()
@@ -256,8 +257,8 @@ impl Client {
         let network = |of: Ipv4Addr| u64::from(of.to_bits()) >> (32 - u32::from(prefix_len));
         let is_neighbour =
             |router: &Ipv4Addr| network(*router) == network(address) && *router != address;
-        // RFC 2131 §4.4.5: T1 is half of it, T2 seven eighths, and they come in this order. It counts
-        // from when it was asked for.
+        // RFC 2131 §4.4.5: T1 defaults to half of the lease, T2 to seven eighths, and T1 ≤ T2 ≤
+        // lease. Times count from the request.
         let after = |seconds: u64| self.asked_ns.saturating_add(seconds.saturating_mul(SECOND_NS));
         let lease_s = u64::from(lease_s);
         let end_ns = if lease_s == u64::from(u32::MAX) { u64::MAX } else { after(lease_s) };

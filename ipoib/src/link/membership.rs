@@ -1,6 +1,6 @@
-//! The broadcast group and all that depends on being in it (RFC 4391 §5): the link is up while this
-//! port is a full member. Beside it: subscriptions, joins of other groups, and doing it all again
-//! when the port or its subnet manager changes.
+//! The broadcast group (RFC 4391 §5): the link is up while this port is a full member. Also
+//! subscriptions, joins of other groups, and the restart of all these when the port or its subnet
+//! manager changes.
 
 use std::fmt;
 use tracing::{debug, info, warn};
@@ -19,29 +19,29 @@ use crate::wire::mad::{
     Trap,
 };
 
-/// Why a link is down.
+/// Reasons why a link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownReason {
-    /// Nothing is known of the port.
+    /// The port is unknown.
     NoPort,
     /// The interface has left the link.
     Left,
-    /// The subnet manager has not set the port up, or its link is out.
+    /// The subnet manager has not set the port up, or its cable is disconnected.
     PortDown,
     /// The port is not in the partition.
     NotInPartition(PKey),
     /// The broadcast group is being joined.
     Joining,
-    /// The administrator did not let this port in.
+    /// The administrator refused the join.
     Refused(Status),
     /// The administrator does not answer.
     Silent,
     /// The group's packets may be longer than the port can carry (RFC 4392 §4).
     Mtu {
-        /// Bytes of the group's packets.
+        /// Largest payload of the group's packets, in bytes.
         group: usize,
-        /// Of the port's.
+        /// Largest payload of the port's packets, in bytes.
         port: usize,
     },
 }
@@ -72,18 +72,18 @@ impl fmt::Display for DownReason {
     }
 }
 
-/// Whether a link carries datagrams.
+/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It does not.
+    /// It carries no datagrams.
     Down(DownReason),
-    /// It does, with what the broadcast group gave.
+    /// It carries datagrams, with the parameters of the broadcast group.
     Up {
-        /// Bytes of the largest datagram.
+        /// Largest datagram, in bytes.
         mtu: usize,
-        /// The key of all datagrams (RFC 4391 §9.1.2).
+        /// Q_Key of all datagrams (RFC 4391 §9.1.2).
         q_key: QKey,
-        /// The LID of the broadcast group.
+        /// LID of the broadcast group.
         mlid: Lid,
     },
 }
@@ -94,7 +94,7 @@ enum Broadcast {
     Up { record: McMemberRecord, mtu: usize, refresh_ns: u64 },
 }
 
-/// Where the port stands with the broadcast group.
+/// Membership of the port in the broadcast group.
 #[derive(Debug)]
 pub(super) struct Membership(Broadcast);
 
@@ -114,7 +114,7 @@ impl Membership {
         }
     }
 
-    /// What the broadcast group was joined with.
+    /// Returns the record with which the broadcast group was joined.
     pub(super) const fn record(&self) -> Option<&McMemberRecord> {
         match &self.0 {
             Broadcast::Up { record, .. } => Some(record),
@@ -131,16 +131,16 @@ impl Membership {
 }
 
 impl Link {
-    /// Takes in what the subnet manager has made of the port. When that is something else than
-    /// before, the link begins anew: nothing that an administrator told before is used again.
+    /// Handles the port's settings by the subnet manager. If they have changed, the link restarts:
+    /// earlier information of an administrator is not used again.
     pub fn handle_port(&mut self, now_ns: u64, mut port: PortInfo) {
         port.p_keys.truncate(P_KEYS_MAX);
         if self.port.as_ref() == Some(&port) {
             return;
         }
         debug!(target: TRACE, ?port, "port changed");
-        // RFC 4391 §4.1: the partition is what was configured; whether this port is a full member
-        // of it, its table says.
+        // RFC 4391 §4.1: the partition is configured; the port's table decides whether the port is
+        // a full member.
         let partition = self.config.p_key.full_member();
         let of_partition = port.p_keys.iter().filter(|key| key.full_member() == partition);
         let own_key = of_partition.max_by_key(|key| key.is_full_member()).copied();
@@ -161,8 +161,8 @@ impl Link {
         }
     }
 
-    /// Takes a management datagram that came to queue pair 1 from the port `from`. What does not come
-    /// from the administrator's port, or answers nothing that was asked, is counted and has no effect.
+    /// Handles a management datagram to queue pair 1 from the port `from`. A datagram that is not
+    /// from the administrator's port, or matches no request, is counted and has no effect.
     pub fn handle_mad(&mut self, now_ns: u64, from: Lid, mad: &[u8]) {
         let Ok(mad) = SaMad::parse(mad) else {
             self.counters.mads_malformed += 1;
@@ -186,7 +186,7 @@ impl Link {
         }
     }
 
-    /// A Report is answered, or it would come again.
+    /// Answers a Report; otherwise the administrator would repeat it.
     fn handle_report(&mut self, now_ns: u64, from: Lid, mad: &SaMad) {
         let Ok(Some(notice)) = Notice::parse(&mad.data) else {
             self.counters.mads_malformed += 1;
@@ -235,7 +235,8 @@ impl Link {
             Outcome::NotJoined { asked, creates: true, why: Failure::Refused(status) }
                 if status != Status::NO_RECORDS =>
             {
-                // It exists, and with other parameters than the broadcast group's.
+                // The group exists, with other parameters than the broadcast group's: join without
+                // creating it.
                 let joined = self.ask_join(now_ns, asked.mgid, asked.join_state, false);
                 if !joined {
                     self.group_absent(now_ns, &asked);
@@ -247,7 +248,7 @@ impl Link {
                       "group not joined");
                 match why {
                     Failure::Refused(_) => self.groups.refused(asked.mgid, asked.join_state),
-                    // An administrator that is away does not take the groups with it.
+                    // A silent administrator does not end memberships.
                     Failure::Silent if self.groups.is_member(asked.mgid) => return,
                     Failure::Silent => {}
                 }
@@ -295,7 +296,7 @@ impl Link {
         }
         self.counters.link_ups += 1;
         info!(target: TRACE, mtu, group = %record.mgid, mlid = record.mlid.0, "link up");
-        // A lease may have ended while the link was down: its address is not announced.
+        // A lease may have ended while the link was down: do not announce its address.
         self.run_dhcp(now_ns);
         for mgid in self.own_groups() {
             self.receive_group(now_ns, mgid);
@@ -307,7 +308,7 @@ impl Link {
     fn broadcast_refused(&mut self, now_ns: u64, why: Failure) {
         let is_up = self.membership.record().is_some();
         match why {
-            // An administrator that is away does not take the fabric with it.
+            // A silent administrator does not take the link down.
             Failure::Silent if is_up => {}
             Failure::Silent => {
                 let retry_ns = now_ns.saturating_add(ABSENT_NS);
@@ -336,12 +337,12 @@ impl Link {
         let retry_ns = Some(now_ns.saturating_add(REFRESH_NS));
         self.go_down(DownReason::Joining, retry_ns);
         let record = self.membership_record(self.map.broadcast(), JoinState::FULL_MEMBER);
-        // RFC 4391 §5: the group exists, or there is no link: it is not made here.
+        // RFC 4391 §5: without an existing group there is no link; it is not created here.
         self.client.ask(now_ns, Request::Join { record, creates: false });
     }
 
-    /// Forgets what an administrator has told, and where neighbours are: what they have announced
-    /// meanwhile was not heard.
+    /// Drops the information of an administrator, and the neighbours, whose announcements meanwhile
+    /// were missed.
     fn forget_fabric(&mut self) {
         self.neighbours.forget_known();
         self.counters.waiting_dropped += self.paths.clear(&mut self.budget);
@@ -364,8 +365,8 @@ impl Link {
         }
     }
 
-    /// Leaves all groups and ends all subscriptions: the administrator would keep them. The requests
-    /// are sent by [`poll_mad`](Self::poll_mad) as others are.
+    /// Leaves all groups and ends all subscriptions; otherwise the administrator would keep them.
+    /// [`poll_mad`](Self::poll_mad) returns the requests.
     pub fn leave_all(&mut self, now_ns: u64) {
         self.release_address(now_ns);
         self.forget_requests();

@@ -1,16 +1,17 @@
-//! The link: an interface on one IPoIB subnet (RFC 4391, RFC 4392), sans-IO.
+//! An interface on one IPoIB subnet (RFC 4391, RFC 4392), sans-IO.
 //!
 //! [`handle_port`](Link::handle_port), [`handle_mad`](Link::handle_mad),
 //! [`handle_packet`](Link::handle_packet), [`handle_timeout`](Link::handle_timeout) and
-//! [`send`](Link::send) change state; the caller then drains [`poll_mad`](Link::poll_mad) and
-//! [`poll_packet`](Link::poll_packet), and calls again at [`poll_timeout`](Link::poll_timeout).
+//! [`send`](Link::send) change state. The caller then drains [`poll_mad`](Link::poll_mad) and
+//! [`poll_packet`](Link::poll_packet), and calls `handle_timeout` at
+//! [`poll_timeout`](Link::poll_timeout).
 //!
 //! ```text
 //!   membership   the broadcast group: the link is up while this port is in it
-//!   groups       other groups: joined to receive, or to send only;  joins   what of them is asked
-//!   neighbour    IP address to link-layer address;  path   port to LID: both asked for once
-//!   receive      packets in;  send   datagrams out;  announce   where this port's addresses are
-//!   lease        an IPv4 address by DHCP;  dhcp   its questions and answers on the link
+//!   groups       other groups: joined to receive, or to send only;  joins   their requests
+//!   neighbour    IP address to link-layer address;  path   port to LID: both resolved on demand
+//!   receive      received packets;  send   sent datagrams;  announce   announcements of own addresses
+//!   lease        an IPv4 address by DHCP;  dhcp   its messages on the link
 //! ```
 
 mod announce;
@@ -51,9 +52,9 @@ use path::Paths;
 use sa::Client;
 use waiting::Budget;
 
-/// The target of what a link tells `tracing`.
+/// Target of a link's `tracing` events.
 const TRACE: &str = "urnic::ipoib";
-/// Bytes of the largest datagram before the broadcast group tells (RFC 4391 §7).
+/// Largest datagram before the broadcast group is joined, in bytes (RFC 4391 §7).
 const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
 
 /// An interface on an IPoIB link.
@@ -61,35 +62,36 @@ const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
 pub struct Link {
     config: LinkConfig,
     map: MulticastMap,
-    /// What the subnet manager made of the port, once it is known.
+    /// The port's settings by the subnet manager, once known.
     port: Option<PortInfo>,
     /// The port's key of the link's partition: of a full member, or of a limited one.
     own_key: PKey,
     client: Client,
     membership: Membership,
     groups: Groups,
-    /// IP groups that the host receives, beside those of the interface.
+    /// IP groups that the host receives, besides those of the interface.
     ip_groups: BTreeSet<IpAddr>,
     neighbours: Neighbours,
     announcing: Announcing,
     dhcp: Option<lease::Client>,
     paths: Paths,
     budget: Budget,
-    /// Groups to join (`true`) and to leave when the administrator has been asked other things: at
-    /// most those of the table, and what its users do in between.
+    /// Deferred joins (`true`) and leaves, sent when the administrator has answered other requests:
+    /// at most those of the table, and the changes meanwhile.
     chores: VecDeque<(Gid, JoinState, bool)>,
     /// Answers to Reports.
     answers: VecDeque<(Lid, [u8; MAD_LEN])>,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Payloads whose neighbour does not answer, or has no path, until they are asked for.
+    /// Payloads whose neighbour does not answer, or has no path, until
+    /// [`poll_undeliverable`](Self::poll_undeliverable).
     undeliverable: VecDeque<Vec<u8>>,
     psn: u32,
     counters: Counters,
 }
 
 impl Link {
-    /// A link that is down until a port is told of.
+    /// Creates a link that is down until [`handle_port`](Self::handle_port).
     #[must_use]
     pub fn new(config: LinkConfig) -> Self {
         Self {
@@ -116,25 +118,25 @@ impl Link {
         }
     }
 
-    /// The link's settings.
+    /// Returns the link's settings.
     #[must_use]
     pub const fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The port as the subnet manager has set it up, once that is known.
+    /// Returns the port as the subnet manager has set it up, once known.
     #[must_use]
     pub const fn port(&self) -> Option<&PortInfo> {
         self.port.as_ref()
     }
 
-    /// Bytes of the largest datagram: those of the broadcast group's MTU, less the encapsulation.
+    /// Returns the largest datagram, in bytes: the broadcast group's MTU, less the encapsulation.
     #[must_use]
     pub const fn mtu(&self) -> usize {
         match self.membership.state() {
@@ -143,13 +145,13 @@ impl Link {
         }
     }
 
-    /// Whether this port is in the broadcast group; if not, why.
+    /// Returns the state of the link, with the reason if it is down.
     #[must_use]
     pub const fn state(&self) -> LinkState {
         self.membership.state()
     }
 
-    /// Whether the address is this interface's.
+    /// Returns true if the address is this interface's.
     #[must_use]
     pub fn owns(&self, address: IpAddr) -> bool {
         match address {
@@ -158,14 +160,15 @@ impl Link {
         }
     }
 
-    /// Its IPv6 addresses, if it has any: the given one, and that of the link.
+    /// Returns the interface's IPv6 addresses, if it has any: the configured one, and the
+    /// link-local one.
     fn own_ipv6(&self) -> [Option<Ipv6Addr>; 2] {
         let given = self.config.ipv6.map(|(address, _)| address);
         let of_link = self.port.as_ref().map(|port| link_local(port.guid));
         [given, of_link.filter(|_| given.is_some())]
     }
 
-    /// This interface's address on the link (RFC 4391 §9.1.1).
+    /// Returns this interface's address on the link (RFC 4391 §9.1.1).
     fn own_address(&self) -> LinkAddress {
         LinkAddress { qpn: self.config.qpn, gid: self.own_gid() }
     }
@@ -178,7 +181,7 @@ impl Link {
         self.port.as_ref().map_or(Lid(0), |port| port.lid)
     }
 
-    /// The next management datagram to send, and the port it goes to.
+    /// Returns the next management datagram to send, and its destination port.
     pub fn poll_mad(&mut self, now_ns: u64) -> Option<(Lid, [u8; MAD_LEN])> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
@@ -189,31 +192,31 @@ impl Link {
         Some((sm_lid, mad))
     }
 
-    /// Whether no request is in flight.
+    /// Returns true if no request is outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.chores.is_empty() && self.client.poll_timeout().is_none()
     }
 
-    /// The next packet to send. Its allocation is welcome back.
+    /// Returns the next packet to send. Return its allocation by [`recycle`](Self::recycle).
     pub fn poll_packet(&mut self) -> Option<Vec<u8>> {
         self.out.pop_front()
     }
 
-    /// The next datagram whose neighbour does not answer, or to whose port the administrator knows no
-    /// path: a router tells its sender (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2). Of those that are not asked
-    /// for the last [`UNDELIVERABLE_MAX`] are kept.
+    /// Returns the next datagram whose neighbour does not answer, or to whose port the
+    /// administrator knows no path. A router reports it to the datagram's sender (RFC 1812
+    /// §5.2.7.1, RFC 4861 §7.2.2). The last [`UNDELIVERABLE_MAX`] are kept.
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         let mut payload = self.undeliverable.pop_front()?;
         Some(payload.split_off(HEADER_LEN.min(payload.len())))
     }
 
-    /// There is no path to the port that these payloads are for.
+    /// Counts payloads without a path to their port, and keeps them for error reporting.
     fn without_path(&mut self, payloads: impl IntoIterator<Item = Vec<u8>>) {
         self.counters.without_path += self.keep_undeliverable(payloads);
     }
 
-    /// Keeps payloads to be told of; how many there were.
+    /// Keeps payloads for error reporting. Returns their number.
     fn keep_undeliverable(&mut self, payloads: impl IntoIterator<Item = Vec<u8>>) -> u64 {
         let mut count = 0;
         for payload in payloads {
@@ -233,8 +236,8 @@ impl Link {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) and [`poll_mad`](Self::poll_mad) have something
-    /// to do next.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) or
+    /// [`poll_mad`](Self::poll_mad) must be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let due = [
@@ -273,7 +276,7 @@ impl Link {
     }
 }
 
-/// Where the datagram that begins with `head` goes.
+/// Returns the destination of a datagram that begins with `head`.
 #[must_use]
 pub(crate) fn destination(head: &[u8]) -> Option<IpAddr> {
     send::destination(head).map(|(_, to)| to)
@@ -281,17 +284,17 @@ pub(crate) fn destination(head: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 impl Link {
-    /// How many neighbours and paths are in their tables.
+    /// Returns the numbers of neighbours and paths in their tables.
     pub(crate) fn table_lens(&self) -> (usize, usize) {
         (self.neighbours.len(), self.paths.len())
     }
 
-    /// How many joins and leaves wait to be asked for.
+    /// Returns the number of deferred joins and leaves.
     pub(crate) fn chores_len(&self) -> usize {
         self.chores.len()
     }
 
-    /// Bytes of the datagrams that wait.
+    /// Returns the bytes of waiting datagrams.
     pub(crate) const fn waiting_octets(&self) -> usize {
         self.budget.used()
     }

@@ -1,4 +1,4 @@
-//! Neighbours: which link-layer address an IP address of the link has.
+//! Neighbours: maps IP addresses of the link to link-layer addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use crate::wire::address::{Gid, LinkAddress};
 
 #[derive(Debug)]
 enum State {
-    /// All hosts of the link are asked.
+    /// All hosts of the link are being asked.
     Asking { attempts: u32, due_ns: u64 },
-    /// Known. RFC 4391 §9.4: it is asked for again, as a port's queue pair may become another one. From
-    /// the first datagram after a while on it is asked itself, by the clock (RFC 4861 §7.3.3).
+    /// Known. RFC 4391 §9.4: confirmed periodically, since a port's queue pair may change. A
+    /// datagram after the reachable time starts unicast probes, on a timer (RFC 4861 §7.3.3).
     Known { at: LinkAddress, confirmed_ns: u64, probes: u32, due_ns: u64 },
 }
 
@@ -23,38 +23,39 @@ struct Neighbour {
     used_ns: u64,
 }
 
-/// The table.
+/// Neighbour table.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     table: BTreeMap<IpAddr, Neighbour>,
-    /// When the first of those that are asked for is due; may be too early.
+    /// Time of the first due entry; may be too early.
     due_ns: Option<u64>,
 }
 
-/// What to do with a datagram to a neighbour.
+/// Decision on a datagram to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// It goes there; with `probe`, the neighbour is asked whether it still has the address.
+    /// Send it to this address; with `probe`, the caller must also probe the neighbour.
     Known { at: LinkAddress, probe: bool },
-    /// It waits.
+    /// Queue it.
     Wait,
 }
 
-/// What a neighbour that is asked for needs.
+/// Action that is due for a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The question.
+    /// Send a multicast question.
     Ask(IpAddr),
-    /// The question, to where it is known to be.
+    /// Send a probe to its known address.
     Probe(IpAddr, LinkAddress),
-    /// It does not answer there: it is not known any more, and perhaps its port's path is another one.
+    /// It does not answer at its address: it is resolved again, and its port's path may have
+    /// changed.
     Lost(LinkAddress),
     /// It does not answer: these payloads cannot be delivered.
     Silent(Vec<Vec<u8>>),
 }
 
 impl Neighbours {
-    /// How a datagram reaches the neighbour. The table takes it up if it is new.
+    /// Returns the decision on a datagram to the neighbour. Adds a new neighbour to the table.
     pub(super) fn route(&mut self, now_ns: u64, ip: IpAddr, budget: &mut Budget) -> Route {
         let Some(entry) = self.table.get_mut(&ip) else {
             self.insert(now_ns, ip, State::Asking { attempts: 0, due_ns: now_ns }, budget);
@@ -76,13 +77,13 @@ impl Neighbours {
         Route::Known { at, probe: true }
     }
 
-    /// Keeps a payload until the neighbour is known; how many were dropped.
+    /// Queues a payload until the neighbour is known. Returns the number of dropped payloads.
     pub(super) fn wait(&mut self, ip: IpAddr, payload: Vec<u8>, budget: &mut Budget) -> u64 {
         let Some(entry) = self.table.get_mut(&ip) else { return 1 };
         entry.waiting.push(budget, (), payload)
     }
 
-    /// Takes in where a neighbour is. One that is not in the table is taken up when `wanted`.
+    /// Stores a neighbour's link-layer address. Adds a new neighbour only if `wanted`.
     pub(super) fn learn(
         &mut self,
         now_ns: u64,
@@ -99,7 +100,7 @@ impl Neighbours {
         }
     }
 
-    /// The next payload that waited for a neighbour which is known now.
+    /// Returns the next payload that waited for a neighbour that is now known.
     pub(super) fn pop(
         &mut self,
         ip: IpAddr,
@@ -111,8 +112,8 @@ impl Neighbours {
         Some((at, payload))
     }
 
-    /// The neighbours at a port that has left, or has another name: they are asked for again when
-    /// they are used.
+    /// Marks the neighbours at a port that has left or has changed: they are probed at their next
+    /// use.
     pub(super) fn doubt(&mut self, gid: Gid) {
         for entry in self.table.values_mut() {
             if let State::Known { at, confirmed_ns, .. } = &mut entry.state
@@ -123,12 +124,12 @@ impl Neighbours {
         }
     }
 
-    /// Forgets those that are known: what they have announced while this port was away was not heard.
+    /// Drops the known neighbours, whose announcements were missed while this port was down.
     pub(super) fn forget_known(&mut self) {
         self.table.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
     }
 
-    /// What is due by now, one at a time.
+    /// Returns the actions that are due, one at a time.
     pub(super) fn poll_due(&mut self, now_ns: u64, budget: &mut Budget) -> Option<Due> {
         if self.due_ns.is_none_or(|due_ns| due_ns > now_ns) {
             return None;
@@ -173,7 +174,7 @@ impl Neighbours {
         self.due_ns
     }
 
-    /// Takes up a neighbour; one that was not used for long makes room.
+    /// Adds a neighbour; evicts the least recently used one if the table is full.
     fn insert(&mut self, now_ns: u64, ip: IpAddr, state: State, budget: &mut Budget) {
         if self.table.len() >= NEIGHBOURS_MAX {
             let oldest = self.table.iter().min_by_key(|(_, entry)| entry.used_ns);

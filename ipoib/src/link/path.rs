@@ -1,4 +1,4 @@
-//! Paths: by which LID and service level a port is reached, as the subnet administrator says.
+//! Paths: the LID and service level for each port, from the subnet administrator.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::waiting::{Budget, Waiting};
 use crate::limits::{ABSENT_NS, PATH_DOUBT_NS, PATH_REFRESH_NS, PATHS_MAX};
 use crate::wire::address::{Gid, Lid, Qpn};
 
-/// A way to a port.
+/// Addressing of packets to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) dlid: Lid,
@@ -27,25 +27,25 @@ struct Path {
     used_ns: u64,
 }
 
-/// The paths that are known or asked for.
+/// Paths that are known or being queried.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     table: BTreeMap<Gid, Path>,
 }
 
-/// What to do with a packet to a port.
+/// Decision on a packet to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// It goes; with `ask`, the path is old and asked for again.
+    /// Send it; with `ask`, the path is old and must be queried again.
     Known { hop: Hop, ask: bool },
-    /// It waits; with `ask`, nothing is in flight yet.
+    /// Queue it; with `ask`, a query must be sent.
     Wait { ask: bool },
     /// There is no path.
     Absent,
 }
 
 impl Paths {
-    /// How a packet reaches the port. The table takes it up if it is new.
+    /// Returns the decision on a packet to the port. Adds a new port to the table.
     pub(super) fn route(&mut self, now_ns: u64, gid: Gid, budget: &mut Budget) -> Route {
         let Some(entry) = self.table.get_mut(&gid) else {
             self.make_room(budget);
@@ -71,8 +71,8 @@ impl Paths {
         }
     }
 
-    /// A message has come from a port by this LID. Whether its path is to be asked for again: the one that
-    /// is known leads elsewhere.
+    /// Notes that a message arrived from a port with this source LID. Returns true if the path must
+    /// be queried again, because the known one has another LID.
     pub(super) fn has_moved(&mut self, now_ns: u64, gid: Gid, slid: Lid) -> bool {
         let Some(Path { state: State::Known { hop, asked_ns }, .. }) = self.table.get_mut(&gid)
         else {
@@ -85,7 +85,7 @@ impl Paths {
         asks
     }
 
-    /// Keeps a payload until the path is known; how many were dropped.
+    /// Queues a payload until the path is known. Returns the number of dropped payloads.
     pub(super) fn wait(
         &mut self,
         gid: Gid,
@@ -97,14 +97,14 @@ impl Paths {
         entry.waiting.push(budget, qpn, payload)
     }
 
-    /// The administrator has told the path.
+    /// Stores a path from the administrator.
     pub(super) fn learn(&mut self, now_ns: u64, gid: Gid, hop: Hop) {
         if let Some(entry) = self.table.get_mut(&gid) {
             entry.state = State::Known { hop, asked_ns: now_ns };
         }
     }
 
-    /// The next payload that waited for a path which is known now.
+    /// Returns the next payload that waited for a path that is now known.
     pub(super) fn pop(&mut self, gid: Gid, budget: &mut Budget) -> Option<(Hop, Qpn, Vec<u8>)> {
         let entry = self.table.get_mut(&gid)?;
         let State::Known { hop, .. } = entry.state else { return None };

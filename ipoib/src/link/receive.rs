@@ -1,5 +1,5 @@
-//! Packets in: checked, and their datagrams handed up or, if they are of ARP or neighbour discovery,
-//! acted on.
+//! Receives packets: checks them, hands their datagrams up, and handles ARP and neighbour
+//! discovery.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use crate::wire::datagram::{self, DatagramType, HEADER_LEN};
 use crate::wire::packet::PacketHeader;
 
 impl Link {
-    /// Takes a packet; returns the IP datagram in it, if there is one for the host.
+    /// Handles a packet. Returns its IP datagram, if it is for the host.
     pub fn handle_packet<'p>(&mut self, now_ns: u64, packet: &'p [u8]) -> Option<&'p [u8]> {
         let Ok((header, payload)) = PacketHeader::parse(packet) else {
             self.counters.malformed_packets += 1;
@@ -20,7 +20,7 @@ impl Link {
         let is_multicast = self.admits(&header)?;
         let LinkState::Up { mtu, .. } = self.state() else { return None };
         let parsed = datagram::parse(payload).ok().filter(|_| payload.len() <= mtu + HEADER_LEN);
-        // The pad is up to three bytes: IP says itself how long it is.
+        // The pad is up to three bytes; the IP header contains the exact length.
         let handed = match parsed {
             Some((DatagramType::Ipv4, datagram)) => {
                 let datagram =
@@ -50,8 +50,8 @@ impl Link {
         handed
     }
 
-    /// Whether the packet is for this interface, and with the link's keys; if so, whether it came to a
-    /// group.
+    /// Checks that the packet is for this interface and has the link's keys. Returns true if it was
+    /// sent to a group; `None` if it is refused.
     fn admits(&mut self, header: &PacketHeader) -> Option<bool> {
         let counter = match self.judge(header) {
             Ok(is_multicast) => return Some(is_multicast),
@@ -65,7 +65,7 @@ impl Link {
     }
 
     fn judge(&self, header: &PacketHeader) -> Result<bool, Misfit> {
-        // RFC 4392 §1.2: the same partition, and one of the two a full member of it.
+        // RFC 4392 §1.2: same partition, and at least one of the two a full member.
         if !self.own_key.admits(header.p_key) {
             return Err(Misfit::PKey);
         }
@@ -122,7 +122,7 @@ impl Link {
         None
     }
 
-    /// RFC 826, with the addresses of RFC 4391 §9.2.
+    /// Handles ARP (RFC 826) with the addresses of RFC 4391 §9.2.
     fn handle_arp(&mut self, now_ns: u64, packet: &[u8], slid: Lid) {
         let sender_is_right = |arp: &ArpPacket| {
             let ip = arp.sender_ip;
@@ -162,7 +162,7 @@ impl Link {
                         self.learn(now_ns, source.into(), (from, slid), true);
                         (source, Some(from))
                     }
-                    // RFC 4861 §7.2.4: to a host that has no address yet, by way of all.
+                    // RFC 4861 §7.2.4: answer a host without an address at all nodes.
                     None => (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), None),
                 };
                 let answer = discovery::advertisement(target, to, own);
@@ -175,13 +175,14 @@ impl Link {
                     self.counters.bad_datagrams += 1;
                     return;
                 };
-                // RFC 4861 §7.2.5: what was not asked for is of no use.
+                // RFC 4861 §7.2.5: ignore advertisements of unknown neighbours.
                 self.learn(now_ns, target.into(), (at, slid), false);
             }
         }
     }
 
-    /// Takes in where a neighbour is, as it says itself, and by which LID it said so.
+    /// Stores a neighbour's own report of its link-layer address, and the LID that it was sent
+    /// from.
     fn learn(&mut self, now_ns: u64, ip: IpAddr, (at, slid): (LinkAddress, Lid), wanted: bool) {
         if self.paths.has_moved(now_ns, at.gid, slid) {
             self.ask_path(now_ns, at.gid);
@@ -191,7 +192,7 @@ impl Link {
     }
 }
 
-/// Why a packet is not taken.
+/// Reasons why a packet is refused.
 enum Misfit {
     Foreign,
     OwnCopy,
@@ -199,7 +200,7 @@ enum Misfit {
     QKey,
 }
 
-/// Whether an address can be an interface's.
+/// Returns true if an address can be an interface's.
 fn is_interface(address: LinkAddress) -> bool {
     !address.gid.is_multicast()
         && address.gid.0 != [0; 16]
@@ -207,7 +208,7 @@ fn is_interface(address: LinkAddress) -> bool {
         && address.qpn.bits() > Qpn::GSI.bits()
 }
 
-/// RFC 1122 §3.3.6, RFC 1812 §5.3.4: a datagram for one host that came to several is none.
+/// Refuses a unicast datagram that was sent to a group (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
 fn ipv4(
     datagram: &[u8],
     came_to_group: bool,

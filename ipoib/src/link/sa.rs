@@ -1,7 +1,7 @@
-//! Requests to the subnet administrator: sent, repeated, matched with their answers.
+//! Requests to the subnet administrator: sending, retransmission, and matching of answers.
 //!
-//! An answer counts when it comes from the administrator's port, carries the transaction of a request
-//! in flight and is about what was asked. Transactions are drawn at random.
+//! An answer is accepted if it comes from the administrator's port, has the transaction of an
+//! outstanding request and is about the requested subject. Transactions are random.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -13,20 +13,20 @@ use crate::wire::mad::{
     PathRecord, SaMad, Status, Trap,
 };
 
-/// What is asked for.
+/// Request to the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// To join a group; with `creates`, by its parameters, so that it is made if it does not exist.
+    /// Joins a group; with `creates`, with parameters, so that a missing group is created.
     Join { record: McMemberRecord, creates: bool },
-    /// To leave it.
+    /// Leaves a group.
     Leave(McMemberRecord),
-    /// A path.
+    /// Queries a path.
     Path(PathRecord),
-    /// To be told.
+    /// Subscribes to Reports.
     Subscribe(InformInfo),
 }
 
-/// Which requests are of one kind and about one thing: there is one at a time.
+/// Kind and subject of a request; at most one of each is outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Join(Gid, JoinState),
@@ -35,7 +35,7 @@ pub(super) enum Subject {
     Subscribe(Trap),
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Joined {
@@ -52,20 +52,20 @@ pub(super) enum Outcome {
         gid: Gid,
         why: Failure,
     },
-    /// The administrator did not say whether this port is still in the group.
+    /// The administrator did not answer: this port may still be in the group.
     NotLeft(McMemberRecord),
-    /// Left, subscribed, or neither: it makes no difference.
+    /// Left, subscribed, or failed to; no further action in any case.
     Other,
 }
 
-/// Why a request came to nothing.
+/// Reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Refused(Status),
     Silent,
 }
 
-/// The answer is none: it is of no request in flight, or of another one.
+/// Error: the datagram answers no outstanding request, or another subject.
 #[derive(Debug)]
 pub(super) struct NoAnswer;
 
@@ -79,7 +79,8 @@ impl Request {
         }
     }
 
-    /// Takes from a request what a later one takes back; whether anything is left of it.
+    /// Removes from this request the part that a later one reverses. Returns true if anything
+    /// remains.
     fn yields_to(&mut self, later: &Self) -> bool {
         match (self, later) {
             (Self::Leave(record), Self::Join { record: later, .. })
@@ -113,7 +114,7 @@ impl Request {
         SaMad::new(method, attribute, transaction, &data).masked(mask)
     }
 
-    /// What an answer makes of the request; `None` when it is about something else.
+    /// Returns the outcome of an answer; `None` if it is about something else.
     fn answered(&self, mad: &SaMad) -> Option<Outcome> {
         let expected = match self {
             Self::Join { .. } | Self::Subscribe(_) | Self::Path(_) => Method::GetResp,
@@ -159,25 +160,25 @@ impl Request {
     }
 }
 
-/// A request in flight.
+/// An outstanding request.
 #[derive(Debug)]
 struct Pending {
     request: Request,
     transaction: u64,
     attempts: u32,
-    /// When it is sent, or retransmitted.
+    /// Time of the next transmission.
     due_ns: u64,
 }
 
-/// The requests of one port.
+/// Outstanding requests of one port.
 #[derive(Debug)]
 pub(super) struct Client {
     pending: Vec<Pending>,
     random: ChaCha20Rng,
 }
 
-/// The low 48 bits of a transaction are the requester's: the rest may change on the way, as drivers
-/// and simulators put their own marks there.
+/// The low 48 bits of a transaction belong to the requester. The others may change on the way:
+/// drivers and simulators put their own marks there.
 const TRANSACTION_MASK: u64 = (1 << 48) - 1;
 
 impl Client {
@@ -185,8 +186,8 @@ impl Client {
         Self { pending: Vec::new(), random: ChaCha20Rng::from_seed(seed) }
     }
 
-    /// Takes up a request; `false` when there are too many. One that is in flight already stays as
-    /// it is; one that asks for the opposite ends, or its repetitions would undo this one.
+    /// Adds a request. Returns false if there are too many. Keeps an equal outstanding request;
+    /// ends an opposite one, whose retransmissions would undo this request.
     pub(super) fn ask(&mut self, now_ns: u64, request: Request) -> bool {
         let subject = request.subject();
         if self.pending.iter().any(|pending| pending.request.subject() == subject) {
@@ -201,13 +202,14 @@ impl Client {
         true
     }
 
-    /// Whether it has room for requests that can wait: half of it is for those that cannot.
+    /// Returns true if there is room for deferrable requests: half of the room is reserved for
+    /// others.
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() < SA_REQUESTS_MAX / 2
     }
 
-    /// Drops all requests: the administrator they went to is another one now, or knows this port by
-    /// another LID. What was to be left is told.
+    /// Drops all requests: the administrator has changed, or knows this port by another LID.
+    /// Returns the dropped leaves.
     pub(super) fn forget(&mut self) -> Vec<(Gid, JoinState)> {
         let pending = self.pending.drain(..);
         let left = pending.filter_map(|pending| match pending.request {
@@ -217,7 +219,7 @@ impl Client {
         left.collect()
     }
 
-    /// The next datagram that is due.
+    /// Returns the next datagram that is due.
     pub(super) fn poll(&mut self, now_ns: u64) -> Option<[u8; MAD_LEN]> {
         let next = self
             .pending
@@ -229,7 +231,7 @@ impl Client {
         Some(next.request.mad(next.transaction).to_bytes())
     }
 
-    /// A request that was not answered however often it was sent.
+    /// Returns the outcome of a request without an answer after all attempts.
     pub(super) fn poll_silent(&mut self, now_ns: u64) -> Option<Outcome> {
         let is_silent =
             |pending: &Pending| pending.due_ns <= now_ns && pending.attempts >= SA_ATTEMPTS_MAX;

@@ -1,4 +1,4 @@
-//! Datagrams out: to a neighbour by its path, or to a group.
+//! Sends datagrams: to a neighbour by its path, or to a group.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use crate::wire::datagram::{self, DatagramType, HEADER_LEN};
 use crate::wire::mad::{JoinState, PathRecord};
 use crate::wire::packet::{GlobalRoute, PacketHeader};
 
-/// Why a datagram was not taken.
+/// Reasons why a datagram was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// This port is not in the broadcast group.
@@ -23,12 +23,12 @@ pub enum SendError {
     /// It is longer than the link's MTU.
     #[error("longer than the link's MTU")]
     TooLong,
-    /// It is none of IP, or there is no neighbour that leads where it goes.
+    /// It is no IP datagram, or no neighbour leads to its destination.
     #[error("no datagram that this link can carry")]
     Refused,
 }
 
-/// Where a datagram goes, and what it is.
+/// Returns type and destination of a datagram.
 pub(crate) fn destination(head: &[u8]) -> Option<(DatagramType, IpAddr)> {
     match head.first()? >> 4 {
         4 => {
@@ -44,11 +44,11 @@ pub(crate) fn destination(head: &[u8]) -> Option<(DatagramType, IpAddr)> {
 }
 
 impl Link {
-    /// Sends an IP datagram of `len` bytes that begins with `head` and that `fill` writes whole. It
-    /// waits, or is lost, while its neighbour, path or group is asked for.
+    /// Sends an IP datagram of `len` bytes that begins with `head`; `fill` writes it whole. It
+    /// waits, or is dropped, while its neighbour, path or group is being resolved.
     ///
     /// # Errors
-    /// When it was not taken.
+    /// If it was not taken.
     pub fn send(
         &mut self,
         now_ns: u64,
@@ -124,7 +124,7 @@ impl Link {
         }
     }
 
-    /// Asks the administrator for the path to a port.
+    /// Queries the administrator for the path to a port.
     pub(super) fn ask_path(&mut self, now_ns: u64, gid: Gid) {
         let query = PathRecord::query(self.own_gid(), gid, self.map.p_key());
         if !self.client.ask(now_ns, Request::Path(query)) {
@@ -133,8 +133,8 @@ impl Link {
         }
     }
 
-    /// Sends a payload to a group. RFC 4391 §10: a member sends; else the group is joined to send
-    /// only; if there is none, it goes to the routers or nowhere.
+    /// Sends a payload to a group. RFC 4391 §10: if this port is no member, the group is joined to
+    /// send only; if there is no such group, the payload is sent to the routers or dropped.
     pub(super) fn send_to_group(
         &mut self,
         now_ns: u64,
@@ -167,8 +167,7 @@ impl Link {
         }
     }
 
-    /// RFC 4391 §10: what is for a group that does not exist goes to all routers, when it may leave
-    /// the link at all.
+    /// Sends a payload for a missing group to all routers, if it may leave the link (RFC 4391 §10).
     pub(super) fn send_to_routers(&mut self, now_ns: u64, absent: Gid, payload: &[u8]) {
         let routers = datagram::parse(payload).ok().and_then(|(_, datagram)| {
             match destination(datagram)?.1 {
@@ -181,7 +180,8 @@ impl Link {
             }
         });
         match routers.filter(|routers| *routers != absent) {
-            // The routers' group is of the link: what waits for it comes here once, at most.
+            // The routers' group is link-local, so a payload that waits for it gets here at most
+            // once.
             Some(routers) => {
                 self.send_to_group(now_ns, routers, payload.len(), |place| {
                     place.copy_from_slice(payload);
@@ -191,14 +191,14 @@ impl Link {
         }
     }
 
-    /// Sends what waited for a neighbour that is known now.
+    /// Sends the payloads that waited for a neighbour.
     pub(super) fn flush_neighbour(&mut self, now_ns: u64, ip: IpAddr) {
         while let Some((at, payload)) = self.neighbours.pop(ip, &mut self.budget) {
             self.send_to(now_ns, at, payload.len(), |place| place.copy_from_slice(&payload));
         }
     }
 
-    /// Sends what waited for a path that is known now.
+    /// Sends the payloads that waited for a path.
     pub(super) fn flush_path(&mut self, gid: Gid) {
         while let Some((hop, qpn, payload)) = self.paths.pop(gid, &mut self.budget) {
             let to = LinkAddress { qpn, gid };
@@ -206,7 +206,7 @@ impl Link {
         }
     }
 
-    /// Sends what waited for a group that is joined now.
+    /// Sends the payloads that waited for a group.
     pub(super) fn flush_group(&mut self, mgid: Gid) {
         while let Some((multicast, payload)) = self.groups.pop(mgid, &mut self.budget) {
             let write = |place: &mut [u8]| place.copy_from_slice(&payload);
@@ -214,7 +214,7 @@ impl Link {
         }
     }
 
-    /// Asks who has an address: all hosts of the link, or the one that had it.
+    /// Asks for the holder of an address: all hosts of the link, or the known holder.
     pub(super) fn ask_neighbour(&mut self, now_ns: u64, ip: IpAddr, at: Option<LinkAddress>) {
         let own = self.own_address();
         match ip {
@@ -274,7 +274,7 @@ impl Link {
         write: impl FnOnce(&mut [u8]),
     ) {
         let own = self.own_gid();
-        // Between subnets, routers need to know where it goes.
+        // Routers between subnets need the destination.
         let global = (own.0[..8] != to.gid.0[..8]).then_some(GlobalRoute {
             traffic_class: 0,
             flow_label: 0,
@@ -287,7 +287,7 @@ impl Link {
         self.emit(&header, len, write);
     }
 
-    /// A packet to a group always has a global header.
+    /// Sends a packet to a group, always with a global header.
     fn emit_multicast(
         &mut self,
         mgid: Gid,

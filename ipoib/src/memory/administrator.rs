@@ -1,4 +1,4 @@
-//! The subnet administrator: groups and their members, paths, subscriptions. It answers as OpenSM does.
+//! Subnet administrator: groups and their members, paths, subscriptions. It answers like OpenSM.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use crate::wire::mad::{
     PathRecord, SaMad, Status, Trap,
 };
 
-/// Groups that exist at a time, at most: one MLID each.
+/// Most groups at a time: one MLID each.
 const GROUPS_MAX: usize = 0x3ffe;
 
-/// What an administrator was asked.
+/// Counters of an administrator's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// To join a group.
+    /// Joins of groups.
     pub joins: u64,
-    /// To leave one.
+    /// Leaves of groups.
     pub leaves: u64,
-    /// For a path.
+    /// Path queries.
     pub paths: u64,
-    /// To be told.
+    /// Subscriptions.
     pub subscriptions: u64,
-    /// Reports that were answered.
+    /// Reports that were acknowledged.
     pub reports_answered: u64,
 }
 
 #[derive(Debug)]
 struct Group {
     record: McMemberRecord,
-    /// Made by the subnet manager's configuration: it stays without a member.
+    /// True for a group of the subnet manager's configuration: it exists without members.
     is_permanent: bool,
     members: BTreeMap<Gid, JoinState>,
 }
@@ -97,7 +97,7 @@ impl Administrator {
             group.members.clear();
             group.is_permanent
         });
-        // The new one numbers groups its own way.
+        // A new manager assigns other MLIDs.
         for group in self.groups.values_mut() {
             group.record.mlid = Lid(self.next_mlid);
             self.next_mlid += 1;
@@ -116,7 +116,8 @@ impl Administrator {
         self.groups.get(&mgid).map(|group| group.members.len())
     }
 
-    /// The ports that get what `sender` sends to a group; `None` when it is no member of one.
+    /// Returns the ports that receive `sender`'s packets to a group; `None` if it is no member of
+    /// one.
     pub(super) fn receivers(&self, mlid: Lid, sender: Gid) -> Option<Vec<Gid>> {
         let group = self.groups.values().find(|group| group.record.mlid == mlid)?;
         group.members.get(&sender)?;
@@ -155,15 +156,15 @@ impl Administrator {
         if !fits {
             return Err(Status::REQ_INVALID);
         }
-        // A membership has several states at once, each joined and left for itself.
+        // A membership may have several states at once, each joined and left separately.
         let state = group.members.entry(port).or_insert(JoinState(0));
         *state = state.and(asked.join_state);
         let granted = McMemberRecord { port_gid: port, join_state: *state, ..group.record };
         Ok((granted, is_made))
     }
 
-    /// RFC 4392 §1.3.2: the first full member makes a group, with what it needs. Those of IPoIB need the
-    /// broadcast group of their partition and scope.
+    /// Creates a group for its first full member, with the parameters of the request (RFC 4392
+    /// §1.3.2). An IPoIB group requires the broadcast group of its partition and scope.
     fn make(&mut self, asked: &McMemberRecord, creates: bool, mtu: usize) -> Result<(), Status> {
         if asked.join_state != JoinState::FULL_MEMBER {
             return Err(Status::REQ_INVALID);
@@ -187,12 +188,12 @@ impl Administrator {
         Ok(())
     }
 
-    /// Removes a member; the group, when it is gone with its last full member.
+    /// Removes a member; also removes the group after its last full member.
     fn leave(&mut self, mad: &SaMad, port: Gid) -> Result<(McMemberRecord, bool), Status> {
         self.asked.leaves += 1;
         let asked = McMemberRecord::parse(&mad.data).map_err(|_| Status::REQ_INVALID)?;
         let group = self.groups.get_mut(&asked.mgid).ok_or(Status::REQ_INVALID)?;
-        // One that is asked to end a state which is not held ends none.
+        // A request to end a state that is not held ends none.
         let holds = |held: &JoinState| asked.join_state.without(*held).is_none();
         let state = group.members.get_mut(&port).filter(|state| holds(state));
         let state = state.filter(|_| asked.port_gid == port).ok_or(Status::REQ_INVALID)?;
@@ -217,7 +218,7 @@ impl Group {
 }
 
 impl State {
-    /// A management datagram that a port sent.
+    /// Handles a management datagram that a port sent.
     pub(super) fn take_mad(&mut self, now_ns: u64, from: Guid, to: Lid, mad: &[u8; MAD_LEN]) {
         let Some(plug) = self.ports.values().find(|plug| plug.info.guid == from) else { return };
         let (lid, gid, is_active) = (plug.info.lid, plug.info.gid(), plug.info.is_active);
@@ -311,7 +312,7 @@ impl State {
         Ok(record.to_bytes())
     }
 
-    /// Tells the ports that have asked to be told.
+    /// Sends a Report to the subscribed ports.
     pub(super) fn tell(&mut self, now_ns: u64, trap: Trap, gid: Gid) {
         if self.administrator.silent {
             return;
@@ -332,7 +333,7 @@ impl State {
 
 #[cfg(test)]
 impl Administrator {
-    /// Whether a port is in a group, or has asked to be told.
+    /// Returns true if a port is in a group, or has a subscription.
     pub(super) fn is_known(&self, port: Gid) -> bool {
         self.memberships(port) > 0 || self.subscriptions.iter().any(|(of, _)| *of == port)
     }

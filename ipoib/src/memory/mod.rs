@@ -1,8 +1,7 @@
-//! A fabric in memory: a subnet manager with its administrator, and a switch that forwards by what
-//! the administrator has granted. Under a clock that its users give; ports may live on several threads.
+//! Fabric in memory: a subnet manager with its administrator, and a switch that forwards as the
+//! administrator has granted. Runs under the callers' clock; ports may be used by several threads.
 //!
-//! [`Fabric`] is the handle that tests and simulations turn things with; [`MemoryPort`] is what a link
-//! is plugged into.
+//! [`Fabric`] is the handle for tests and simulations; a link is attached to a [`MemoryPort`].
 
 mod administrator;
 mod port;
@@ -25,23 +24,23 @@ use crate::wire::mad::{MAD_LEN, Trap};
 use administrator::Administrator;
 use port::Plug;
 
-/// What a fabric is made with.
+/// Settings of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
-    /// Bytes of the largest payload of a packet: 256, 512, 1024, 2048 or 4096.
+    /// Largest payload of a packet, in bytes: 256, 512, 1024, 2048 or 4096.
     pub mtu_octets: usize,
-    /// How long packets and management datagrams are in flight, in nanoseconds.
+    /// Latency of packets and management datagrams, in nanoseconds.
     pub latency_ns: u64,
 }
 
 impl Default for FabricConfig {
-    /// Packets of 2048 bytes (RFC 4391 §7), and no latency.
+    /// Returns packets of 2048 bytes (RFC 4391 §7), and no latency.
     fn default() -> Self {
         Self { mtu_octets: 2048, latency_ns: 0 }
     }
 }
 
-/// A handle on a fabric; clones are handles on the same one.
+/// Handle to a fabric; clones are handles to the same one.
 #[derive(Clone, Debug)]
 pub struct Fabric(Arc<Mutex<State>>);
 
@@ -54,11 +53,11 @@ struct State {
     next_lid: u16,
 }
 
-/// The subnet manager's own port.
+/// LID of the subnet manager's port.
 const SM_LID: Lid = Lid(1);
 
 impl Fabric {
-    /// A fabric with no port, and the broadcast group of the default partition.
+    /// Creates a fabric without ports, with the broadcast group of the default partition.
     #[must_use]
     pub fn new(config: FabricConfig) -> Self {
         let mut administrator = Administrator::new(SM_LID);
@@ -69,10 +68,10 @@ impl Fabric {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Plugs in a port, which gets a LID of its own.
+    /// Adds a port with its own LID.
     ///
     /// # Panics
-    /// When there are as many ports as there are LIDs.
+    /// If all LIDs are in use.
     #[must_use]
     pub fn plug(&self, guid: Guid, p_keys: &[PKey]) -> MemoryPort {
         let mut state = self.lock();
@@ -93,22 +92,22 @@ impl Fabric {
         MemoryPort::new(self.clone(), guid)
     }
 
-    /// A port that was plugged in before, for a link that is started anew on it.
+    /// Returns a port that was added before, for a link that is restarted on it.
     #[must_use]
     pub fn port(&self, guid: Guid) -> Option<MemoryPort> {
         let is_there = self.lock().ports.values().any(|plug| plug.info.guid == guid);
         is_there.then(|| MemoryPort::new(self.clone(), guid))
     }
 
-    /// Makes the broadcast group of a partition and scope, as a subnet manager does that is configured
-    /// for IPoIB.
+    /// Creates the broadcast group of a partition and scope, like a subnet manager configured for
+    /// IPoIB.
     pub fn add_partition(&self, p_key: PKey, scope: Scope, q_key: QKey) {
         let mut state = self.lock();
         let mtu = state.config.mtu_octets;
         state.administrator.add_broadcast(MulticastMap::new(scope, p_key), q_key, mtu);
     }
 
-    /// Takes a port's link out, or puts it in again; the others are told.
+    /// Disconnects or reconnects a port, and reports it to the others.
     pub fn set_link(&self, now_ns: u64, guid: Guid, is_active: bool) {
         let mut state = self.lock();
         let Some(plug) = state.ports.values_mut().find(|plug| plug.info.guid == guid) else {
@@ -140,7 +139,7 @@ impl Fabric {
         }
     }
 
-    /// Another subnet manager takes over, at another LID, and knows of no member and no subscription.
+    /// Replaces the subnet manager by one at another LID, without members and subscriptions.
     pub fn restart_manager(&self) {
         let mut state = self.lock();
         let lid = Lid(state.next_lid);
@@ -151,45 +150,45 @@ impl Fabric {
         }
     }
 
-    /// The administrator answers nothing, or does again.
+    /// Makes the administrator silent, or ends that.
     pub fn set_silent(&self, silent: bool) {
         self.lock().administrator.silent = silent;
     }
 
-    /// The administrator answers so many requests with BUSY.
+    /// Makes the administrator answer the next `answers` requests with BUSY.
     pub fn set_busy(&self, answers: u32) {
         self.lock().administrator.busy = answers;
     }
 
-    /// The administrator does what so many requests ask for, and the answers are lost.
+    /// Makes the administrator execute the next `answers` requests, and loses the answers.
     pub fn set_mute(&self, answers: u32) {
         self.lock().administrator.mute = answers;
     }
 
-    /// The administrator answers so many requests twice.
+    /// Makes the administrator answer the next `answers` requests twice.
     pub fn set_double(&self, answers: u32) {
         self.lock().administrator.double = answers;
     }
 
-    /// What the administrator was asked.
+    /// Returns counters of the administrator's requests.
     #[must_use]
     pub fn asked(&self) -> Asked {
         self.lock().administrator.asked
     }
 
-    /// Who is a member of a group; `None` when there is none.
+    /// Returns the number of members of a group; `None` if there is no such group.
     #[must_use]
     pub fn members(&self, mgid: Gid) -> Option<usize> {
         self.lock().administrator.members(mgid)
     }
 
-    /// What the switch did.
+    /// Returns the counters of the switch.
     #[must_use]
     pub fn counters(&self) -> SwitchCounters {
         self.lock().counters
     }
 
-    /// Brings a management datagram to a port as if it came from `from`.
+    /// Delivers a management datagram to a port as if `from` had sent it.
     pub fn forge_mad(&self, now_ns: u64, to: Guid, from: Lid, mad: &[u8; MAD_LEN]) {
         let mut state = self.lock();
         let plug = state.ports.values_mut().find(|plug| plug.info.guid == to);
@@ -199,7 +198,7 @@ impl Fabric {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What a panic leaves behind is at worst a packet less.
+        // A panic loses at worst a packet.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Where a link is plugged in: queues of packets and management datagrams.
+//! Port of a link: queues of packets and management datagrams.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use crate::fabric::{Mads, Packets, PortInfo};
 use crate::wire::address::{Guid, Lid};
 use crate::wire::mad::MAD_LEN;
 
-/// Packets that are in flight to a port, at most; one more is lost.
+/// Most packets in flight to a port; further ones are lost.
 const PACKETS_MAX: usize = 4096;
-/// Management datagrams that are.
+/// Most management datagrams in flight to a port.
 const MADS_MAX: usize = 256;
 
-/// A port as the fabric sees it.
+/// Fabric's side of a port.
 #[derive(Debug)]
 pub(super) struct Plug {
     pub(super) info: PortInfo,
@@ -26,7 +26,7 @@ impl Plug {
         Self { info, packets: VecDeque::new(), spare: Vec::new(), mads: VecDeque::new() }
     }
 
-    /// Whether there was room.
+    /// Queues a packet. Returns false if there is no room.
     pub(super) fn push_packet(&mut self, at_ns: u64, packet: &[u8]) -> bool {
         if self.packets.len() >= PACKETS_MAX {
             return false;
@@ -56,14 +56,14 @@ impl Plug {
     }
 }
 
-/// A port of a fabric in memory.
+/// Port of a fabric in memory.
 #[derive(Debug)]
 pub struct MemoryPort {
     fabric: Fabric,
     guid: Guid,
-    /// What was told last.
+    /// The last reported state.
     told: Option<PortInfo>,
-    /// Packets on their way to the sink.
+    /// Packets being handed to the sink.
     burst: Vec<Vec<u8>>,
 }
 

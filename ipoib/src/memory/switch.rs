@@ -1,30 +1,30 @@
-//! The switch: packets go where the administrator's grants say, and nowhere else. At the edge it looks
-//! at partitions and lengths, as ports do.
+//! Switch: forwards packets as the administrator has granted. At the edge it checks partitions and
+//! lengths, like ports do.
 
 use super::State;
 use crate::fabric::PortInfo;
 use crate::wire::address::{Gid, Guid, Lid, PKey};
 use crate::wire::packet::{GLOBAL_LEN, HEAD_LEN, PacketHeader, TAIL_LEN};
 
-/// What a switch did with packets.
+/// Packet counters of a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
-    /// Handed to a port, each copy counted.
+    /// Packets delivered to a port, each copy counted.
     pub delivered: u64,
     /// Not a datagram of InfiniBand, or damaged.
     pub malformed: u64,
-    /// To a LID that leads nowhere, or a group that the sender may not send to.
+    /// To an unknown LID, or to a group that the sender may not send to.
     pub unroutable: u64,
     /// Of a partition that one of the two ports is not in.
     pub p_key_violations: u64,
     /// Longer than the MTU.
     pub too_long: u64,
-    /// For a port whose queue was full, or whose link was out.
+    /// For a port whose queue was full, or that was disconnected.
     pub lost: u64,
 }
 
-/// Whether a port with this table may send, or receive, a packet of a partition: limited members say
-/// that they are (RFC 4392 §1.2).
+/// Returns true if a port with this table may send a packet of a partition. A limited member must
+/// use a limited member's key (RFC 4392 §1.2).
 pub(crate) fn may_send(table: &[PKey], key: PKey) -> bool {
     let of_partition = |own: &&PKey| own.full_member() == key.full_member();
     table.iter().filter(of_partition).any(|own| own.is_full_member() || !key.is_full_member())
@@ -34,7 +34,7 @@ pub(crate) fn may_receive(table: &[PKey], key: PKey) -> bool {
     table.iter().any(|own| own.admits(key))
 }
 
-/// Bytes of a packet's payload with its pad.
+/// Returns the length of a packet's payload with its pad.
 pub(crate) fn payload_len(packet: &[u8], header: &PacketHeader) -> usize {
     let global = if header.global.is_some() { GLOBAL_LEN } else { 0 };
     packet.len().saturating_sub(HEAD_LEN + global + TAIL_LEN)

@@ -1,4 +1,4 @@
-//! Names of ports: LID, GID, GUID, QPN, P_Key, and the link-layer address made of them
+//! Identifiers of ports: LID, GID, GUID, QPN, P_Key, and the link-layer address composed of them
 //! (RFC 4391 §9.1.1).
 
 use std::fmt;
@@ -6,32 +6,33 @@ use std::net::Ipv6Addr;
 
 use super::{TooShort, head};
 
-/// Names a port in its subnet, or a multicast group (C000 to FFFE).
+/// LID: identifies a port in its subnet, or a multicast group (C000 to FFFE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lid(pub u16);
 
 impl Lid {
-    /// The first LID of multicast groups.
+    /// First LID of multicast groups.
     pub const MULTICAST_FIRST: Self = Self(0xc000);
-    /// No port: every packet to it is for any port that gets it.
+    /// Permissive LID: any port that gets the packet accepts it.
     pub const PERMISSIVE: Self = Self(0xffff);
 
-    /// Whether it names a multicast group.
+    /// Returns true for the LID of a multicast group.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0 >= Self::MULTICAST_FIRST.0 && self.0 != Self::PERMISSIVE.0
     }
 }
 
-/// A 128-bit name of a port, or of a multicast group: 64 bits of prefix, and the port's GUID.
+/// GID: 128-bit identifier of a port (64 bits of prefix, and the port's GUID), or of a multicast
+/// group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The prefix of a subnet whose manager has given it no other.
+    /// Default prefix of a subnet.
     pub const DEFAULT_PREFIX: u64 = 0xfe80_0000_0000_0000;
 
-    /// The GID of a port.
+    /// Returns the GID of a port.
     #[must_use]
     pub fn new(prefix: u64, guid: Guid) -> Self {
         let mut octets = [0; 16];
@@ -41,14 +42,14 @@ impl Gid {
         Self(octets)
     }
 
-    /// Whether it names a multicast group.
+    /// Returns true for the GID of a multicast group.
     #[must_use]
     pub const fn is_multicast(&self) -> bool {
         self.0[0] == 0xff
     }
 }
 
-/// As an IPv6 address is written, which a GID is in form.
+/// Formats the GID like an IPv6 address.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ipv6Addr::from(self.0).fmt(f)
@@ -61,80 +62,81 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// The EUI-64 of a port, from its maker.
+/// EUI-64 of a port, assigned by the manufacturer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Guid(pub u64);
 
-/// The bit that a modified EUI-64 has inverted: universal or local.
+/// Bit that a modified EUI-64 has inverted: universal or local.
 const UNIVERSAL: u64 = 1 << 57;
 
 impl Guid {
-    /// RFC 4391 §8: the IPv6 interface identifier, in modified EUI-64 form. The GUID of a port is an
-    /// EUI-64, or a modified one already if its maker has assigned it so: `modified` tells, as the
-    /// bytes do not.
+    /// Returns the IPv6 interface identifier, in modified EUI-64 form (RFC 4391 §8). The GUID of a
+    /// port is an EUI-64, or a modified one if its manufacturer assigned it so. `modified` must
+    /// tell, since the bytes do not.
     #[must_use]
     pub const fn interface_identifier(self, modified: bool) -> u64 {
         if modified { self.0 } else { self.0 ^ UNIVERSAL }
     }
 }
 
-/// A queue pair's number: 24 bits.
+/// Number of a queue pair: 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// Where multicast packets are sent to.
+    /// Destination of multicast packets.
     pub const MULTICAST: Self = Self(0x00ff_ffff);
-    /// Of general management datagrams.
+    /// General service interface, for management datagrams.
     pub const GSI: Self = Self(1);
 
-    /// The low 24 bits of `bits`.
+    /// Returns the queue pair with the low 24 bits of `bits`.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & 0x00ff_ffff)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 }
 
-/// A key that the receiver of a datagram compares with its own.
+/// Key that the receiver of a datagram compares with its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QKey(pub u32);
 
 impl QKey {
-    /// RFC 4392 §1.2: with the top bit set, only privileged programs set it.
+    /// Returns true if only privileged processes may use the key: the top bit is set (RFC 4392
+    /// §1.2).
     #[must_use]
     pub const fn is_controlled(self) -> bool {
         self.0 & 1 << 31 != 0
     }
 }
 
-/// Names a partition; the top bit says that its holder is a full member.
+/// Key of a partition; the top bit marks a full member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PKey(pub u16);
 
-/// The bit of full membership.
+/// Full-membership bit.
 const FULL_MEMBER: u16 = 1 << 15;
 
 impl PKey {
-    /// The same partition as a full member.
+    /// Returns the full member's key of the partition.
     #[must_use]
     pub const fn full_member(self) -> Self {
         Self(self.0 | FULL_MEMBER)
     }
 
-    /// Whether its holder is a full member.
+    /// Returns true if the key is a full member's.
     #[must_use]
     pub const fn is_full_member(self) -> bool {
         self.0 & FULL_MEMBER != 0
     }
 
-    /// RFC 4392 §1.2: whether packets pass between holders of the two keys. The partition has to be
-    /// the same, and one of them a full member. A partition of number 0 is none.
+    /// Returns true if packets pass between holders of the two keys: the partition must be the
+    /// same, not 0, and at least one holder a full member (RFC 4392 §1.2).
     #[must_use]
     pub const fn admits(self, other: Self) -> bool {
         let partition = self.0 & !FULL_MEMBER;
@@ -144,24 +146,24 @@ impl PKey {
     }
 }
 
-/// The address of an interface on an IPoIB link: 20 bytes (RFC 4391 §9.1.1).
+/// Address of an interface on an IPoIB link: 20 bytes (RFC 4391 §9.1.1).
 ///
 /// ```text
 /// reserved (1) | QPN (3) | GID (16)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkAddress {
-    /// The queue pair that takes the interface's datagrams.
+    /// Queue pair of the interface's datagrams.
     pub qpn: Qpn,
-    /// The port.
+    /// GID of the port.
     pub gid: Gid,
 }
 
 impl LinkAddress {
-    /// Bytes of an address.
+    /// Length of an address, in bytes.
     pub const LEN: usize = 20;
 
-    /// Reads an address. RFC 4391 §9.1.1: the reserved byte is ignored on receipt.
+    /// Parses an address. RFC 4391 §9.1.1: the reserved byte is ignored on receipt.
     #[must_use]
     pub fn from_bytes(octets: &[u8; Self::LEN]) -> Self {
         let [qpn @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *octets;
@@ -172,15 +174,15 @@ impl LinkAddress {
         }
     }
 
-    /// Reads the address at the start of `octets`.
+    /// Parses the address at the start of `octets`.
     ///
     /// # Errors
-    /// When there are fewer than [`LEN`](Self::LEN).
+    /// If there are fewer than [`LEN`](Self::LEN) bytes.
     pub fn parse(octets: &[u8]) -> Result<Self, TooShort> {
         head(octets).map(Self::from_bytes)
     }
 
-    /// The bytes. RFC 4391 §9.1.1: the reserved byte is zero when sent.
+    /// Returns the bytes. RFC 4391 §9.1.1: the reserved byte is sent as zero.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];

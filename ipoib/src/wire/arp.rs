@@ -8,14 +8,14 @@ use super::{TooShort, take};
 /// ARP's hardware type of InfiniBand.
 pub const HARDWARE_TYPE: u16 = 32;
 
-/// What an ARP packet says.
+/// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Who has the target address?
+    /// Asks for the holder of the target address.
     Request,
-    /// The sender has its address.
+    /// Answers: the sender has its address.
     Reply,
-    /// Another one.
+    /// Unknown operation.
     Unknown(u16),
 }
 
@@ -29,7 +29,7 @@ impl Operation {
     }
 }
 
-/// An ARP packet for IPv4 on an IPoIB link.
+/// ARP packet for IPv4 on an IPoIB link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArpPacket {
     /// Question or answer.
@@ -44,13 +44,13 @@ pub struct ArpPacket {
     pub target_ip: Ipv4Addr,
 }
 
-/// Why bytes are not an ARP packet of this kind.
+/// Reasons why bytes are not an ARP packet of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArpError {
-    /// They are too few.
+    /// Too few bytes.
     #[error(transparent)]
     Short(#[from] TooShort),
-    /// The hardware or the protocol is another one, or an address has another length.
+    /// Another hardware or protocol, or another address length.
     #[error("not ARP of InfiniBand and IPv4")]
     Kind,
 }
@@ -59,10 +59,10 @@ pub enum ArpError {
 const KIND: [u8; 6] = [0x00, 0x20, 0x08, 0x00, 20, 4];
 
 impl ArpPacket {
-    /// Bytes of a packet.
+    /// Length of a packet, in bytes.
     pub const LEN: usize = 56;
 
-    /// Reads a packet; bytes behind it are ignored.
+    /// Parses a packet; bytes behind it are ignored.
     ///
     /// # Errors
     /// See [`ArpError`].
@@ -82,7 +82,7 @@ impl ArpPacket {
         Ok(Self { operation, sender, sender_ip, target, target_ip })
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let parts: [&[u8]; 6] = [

@@ -1,4 +1,4 @@
-//! The encapsulation header in front of every datagram (RFC 4391 §6).
+//! Encapsulation header in front of every datagram (RFC 4391 §6).
 //!
 //! ```text
 //! type (2) | reserved (2) | datagram
@@ -6,7 +6,7 @@
 
 use super::{TooShort, take};
 
-/// What a datagram is.
+/// Type of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DatagramType {
     /// IPv4.
@@ -22,7 +22,7 @@ pub enum DatagramType {
 }
 
 impl DatagramType {
-    /// The type of this number.
+    /// Returns the type of this number.
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         match number {
@@ -34,7 +34,7 @@ impl DatagramType {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -47,20 +47,20 @@ impl DatagramType {
     }
 }
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 4;
 
-/// The header of a datagram. RFC 4391 §6: the reserved bytes are zero when sent.
+/// Returns the header of a datagram. RFC 4391 §6: the reserved bytes are sent as zero.
 #[must_use]
 pub const fn header(datagram: DatagramType) -> [u8; HEADER_LEN] {
     let [a, b] = datagram.number().to_be_bytes();
     [a, b, 0, 0]
 }
 
-/// What a payload is, and the datagram in it. The reserved bytes are ignored.
+/// Returns the type of a payload, and its datagram. The reserved bytes are ignored.
 ///
 /// # Errors
-/// When the payload is shorter than the header.
+/// If the payload is shorter than the header.
 pub fn parse(mut payload: &[u8]) -> Result<(DatagramType, &[u8]), TooShort> {
     let [a, b, _, _] = take::<HEADER_LEN>(&mut payload)?;
     Ok((DatagramType::from_number(u16::from_be_bytes([a, b])), payload))

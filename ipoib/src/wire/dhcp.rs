@@ -1,11 +1,10 @@
-//! Messages of DHCP for IPv4 (RFC 2131) as they are on a link of InfiniBand (RFC 4390), in whole IP
-//! datagrams.
+//! DHCP messages for IPv4 (RFC 2131) on an InfiniBand link (RFC 4390), in whole IP datagrams.
 
 use std::net::Ipv4Addr;
 
 use super::{TooShort, take};
 
-/// RFC 4390 §2.1: hardware type 32, and no address: 20 bytes have no room in the field.
+/// RFC 4390 §2.1: hardware type 32, and no address, since 20 bytes do not fit into the field.
 const HTYPE: u8 = 32;
 const HLEN: u8 = 0;
 const REQUEST: u8 = 1;
@@ -15,11 +14,11 @@ const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 const UDP: u8 = 17;
-/// Bytes of the fixed part, up to the cookie.
+/// Length of the fixed part, up to the cookie, in bytes.
 const FIXED_LEN: usize = 236;
 const IP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
-/// RFC 2131 §2: what any host takes.
+/// RFC 2131 §2: any host accepts a message of this length.
 const DATAGRAM_LEN_MIN: usize = 300 + IP_LEN + UDP_LEN;
 
 const SUBNET_MASK: u8 = 1;
@@ -40,17 +39,17 @@ const END: u8 = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Is there a server?
+    /// Looks for servers.
     Discover = 1,
-    /// An address may be had.
+    /// Offers an address.
     Offer = 2,
-    /// It is wanted, or wanted for longer.
+    /// Requests the offered address, or an extension of the lease.
     Request = 3,
-    /// It is given.
+    /// Grants the request.
     Ack = 5,
-    /// It is not.
+    /// Refuses the request.
     Nak = 6,
-    /// It is given back.
+    /// Releases the address.
     Release = 7,
 }
 
@@ -68,11 +67,11 @@ impl Kind {
     }
 }
 
-/// A client's identifier by RFC 4361 §6.1: type 255, an identity association, and a DUID made of the
-/// port's GUID, which is an EUI-64 (RFC 8415 §11.4: type 3, of the link's hardware type).
+/// Client identifier by RFC 4361 §6.1: type 255, an identity association, and a DUID of the port's
+/// GUID, which is an EUI-64 (RFC 8415 §11.4: type 3, of the link's hardware type).
 pub type ClientId = [u8; 1 + 4 + 4 + 8];
 
-/// The identifier of the port with this GUID.
+/// Returns the identifier of the port with this GUID.
 #[must_use]
 pub const fn client_id(guid: u64, association: u32) -> ClientId {
     let [i0, i1, i2, i3] = association.to_be_bytes();
@@ -80,53 +79,53 @@ pub const fn client_id(guid: u64, association: u32) -> ClientId {
     [255, i0, i1, i2, i3, 0, 3, 0, HTYPE, a, b, c, d, e, f, g, h]
 }
 
-/// What a client says.
+/// Message of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// What it is.
+    /// Kind of the message.
     pub kind: Kind,
-    /// What answers to it carry again.
+    /// Transaction, which answers repeat.
     pub transaction: u32,
-    /// Seconds since it began.
+    /// Seconds since the start of the transaction.
     pub seconds: u16,
-    /// Who asks.
+    /// Identifier of the client.
     pub client: ClientId,
-    /// The address that it has: then the answer comes to that.
+    /// Present address of the client, to which the answer is sent.
     pub own: Option<Ipv4Addr>,
-    /// The address that it wants.
+    /// Requested address.
     pub requested: Option<Ipv4Addr>,
-    /// The server that it has chosen.
+    /// Chosen server.
     pub server: Option<Ipv4Addr>,
-    /// Where the datagram goes.
+    /// Destination of the datagram.
     pub to: Ipv4Addr,
 }
 
-/// What a server says.
+/// Message of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What it is.
+    /// Kind of the message.
     pub kind: Kind,
-    /// The question's.
+    /// Transaction of the client's message.
     pub transaction: u32,
-    /// Whose it is, if it says so.
+    /// Identifier of the client, if present.
     pub client: Option<ClientId>,
-    /// The address that is given.
+    /// Granted address.
     pub address: Ipv4Addr,
-    /// The server.
+    /// Address of the server.
     pub server: Option<Ipv4Addr>,
-    /// Bytes of the network's prefix.
+    /// Prefix length of the network, in bits.
     pub prefix_len: Option<u8>,
     /// The first router.
     pub router: Option<Ipv4Addr>,
-    /// Seconds.
+    /// Lease time, in seconds.
     pub lease_s: Option<u32>,
-    /// Seconds after which the server is asked to give it for longer.
+    /// Seconds until the lease must be renewed at its server.
     pub renewal_s: Option<u32>,
-    /// Seconds after which any server is.
+    /// Seconds until the lease must be rebound at any server.
     pub rebinding_s: Option<u32>,
 }
 
-/// The bytes are no message of a server to a client of this link.
+/// Error: the bytes are no message of a server to a client of this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no message of a DHCP server on a link of InfiniBand")]
 pub struct Invalid;
@@ -137,13 +136,13 @@ impl From<TooShort> for Invalid {
     }
 }
 
-/// Whether a datagram goes to a DHCP client.
+/// Returns true if a datagram is addressed to a DHCP client.
 #[must_use]
 pub fn is_for_client(datagram: &[u8]) -> bool {
     udp(datagram).is_some_and(|(_, to, _)| to == CLIENT_PORT)
 }
 
-/// Ports and payload of a datagram of UDP over IPv4 that is whole.
+/// Returns ports and payload of a whole UDP datagram over IPv4.
 fn udp(datagram: &[u8]) -> Option<(u16, u16, &[u8])> {
     let [first, _, _, _, _, _, fragment, low, _, protocol, ..] =
         *datagram.first_chunk::<IP_LEN>()?;
@@ -158,7 +157,7 @@ fn udp(datagram: &[u8]) -> Option<(u16, u16, &[u8])> {
     Some((u16::from_be_bytes([*s0, *s1]), u16::from_be_bytes([*d0, *d1]), payload))
 }
 
-/// The sum of RFC 1071 over bytes, begun with `sum`.
+/// Adds the bytes' sum (RFC 1071) to `sum`.
 fn sum(octets: &[u8], sum: u32) -> u32 {
     octets.chunks(2).fold(sum, |sum, pair| {
         let word = match *pair {
@@ -177,8 +176,8 @@ fn folded(mut sum: u32) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
-/// The checksum of UDP over IPv4 (RFC 768): over the addresses in the header `ip`, and the `segment`. 0 over
-/// one that holds a right one.
+/// Returns the checksum of UDP over IPv4 (RFC 768): over the addresses in the header `ip`, and the
+/// `segment`. 0 if the segment contains a correct one.
 #[must_use]
 pub fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
     let addresses = ip.get(12..IP_LEN).unwrap_or_default();
@@ -187,11 +186,11 @@ pub fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
 }
 
 impl Question {
-    /// The IP datagram.
+    /// Returns the IP datagram.
     #[must_use]
     pub fn to_datagram(&self) -> Vec<u8> {
-        // RFC 4390 §2.1, §2.2: a client without an address has to be answered by broadcast; one with an
-        // address must not ask for that.
+        // RFC 4390 §2.1, §2.2: a client without an address must be answered by broadcast; a client
+        // with an address must not request that.
         let flags = if self.own.is_none() { BROADCAST } else { 0 };
         let own = self.own.unwrap_or(Ipv4Addr::UNSPECIFIED);
         let mut message = vec![REQUEST, HTYPE, HLEN, 0];
@@ -206,7 +205,7 @@ impl Question {
             message.extend(octets);
         };
         option(MESSAGE_TYPE, &[self.kind as u8]);
-        // RFC 4390 §2.1: always there.
+        // RFC 4390 §2.1: always present.
         option(CLIENT_IDENTIFIER, &self.client);
         if let Some(address) = self.requested {
             option(REQUESTED_ADDRESS, &address.octets());
@@ -253,10 +252,10 @@ impl Question {
 }
 
 impl Answer {
-    /// Reads the IP datagram.
+    /// Parses the IP datagram.
     ///
     /// # Errors
-    /// When it is no message of a server to a client of a link of InfiniBand.
+    /// If it is no message of a server to a client of an InfiniBand link.
     pub fn parse(datagram: &[u8]) -> Result<Self, Invalid> {
         let (from, to, message) = udp(datagram).ok_or(Invalid)?;
         let header_len = datagram.first().map_or(0, |first| usize::from(first & 15) * 4);
@@ -300,7 +299,8 @@ impl Answer {
                 MESSAGE_TYPE => {
                     kind = value.first().copied().filter(|_| value.len() == 1).and_then(Kind::of);
                 }
-                // RFC 6842 §3: a server gives it back. Another's is none of ours.
+                // RFC 6842 §3: a server repeats it. An answer with another identifier is for
+                // another client.
                 CLIENT_IDENTIFIER => {
                     answer.client = Some(value.try_into().map_err(|_| Invalid)?);
                 }
@@ -345,7 +345,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The datagram of a server's answer, whose options are as given.
+    /// Returns the datagram of a server's answer with these options.
     pub(crate) fn answer(
         transaction: u32,
         address: Ipv4Addr,
@@ -422,7 +422,7 @@ pub(crate) mod tests {
             (200, &[1, 2, 3]),
         ];
         let datagram = answer(9, address, server, &options);
-        // The ports are other ones than the checksum was made of, and their sum is the same.
+        // The ports are other ones than in the checksum's input, with an equal sum.
         assert!(is_for_client(&datagram));
         let read = Answer::parse(&datagram).unwrap();
         assert_eq!((read.kind, read.transaction, read.address), (Kind::Ack, 9, address));

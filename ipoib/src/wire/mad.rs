@@ -14,39 +14,39 @@ pub use records::{
 
 use super::{TooShort, head};
 
-/// Bytes of a management datagram.
+/// Length of a management datagram, in bytes.
 pub const MAD_LEN: usize = 256;
-/// Where the data of a subnet-administration datagram begins.
+/// Offset of the data of a subnet-administration datagram.
 pub const DATA_AT: usize = 56;
-/// Bytes of data.
+/// Length of the data, in bytes.
 pub const DATA_LEN: usize = MAD_LEN - DATA_AT;
 
 /// The class of subnet administration.
 const CLASS_SUBNET_ADM: u8 = 3;
 
-/// What a datagram asks or answers.
+/// Method of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Read one record.
+    /// Reads one record.
     Get,
-    /// Write one: joining a group is that.
+    /// Writes one record, for example to join a group.
     Set,
-    /// An answer to Get or Set.
+    /// Answers Get or Set.
     GetResp,
-    /// Something happened: a Notice.
+    /// Reports an event: a Notice.
     Report,
-    /// A Report was taken.
+    /// Acknowledges a Report.
     ReportResp,
-    /// Leave a group.
+    /// Deletes a record, for example to leave a group.
     Delete,
-    /// An answer to Delete.
+    /// Answers Delete.
     DeleteResp,
-    /// Another one.
+    /// Unknown method.
     Unknown(u8),
 }
 
 impl Method {
-    /// The method of this number.
+    /// Returns the method of this number.
     #[must_use]
     pub const fn from_number(number: u8) -> Self {
         match number {
@@ -61,7 +61,7 @@ impl Method {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -77,7 +77,7 @@ impl Method {
     }
 }
 
-/// What kind of record a datagram is about.
+/// Kind of record in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
     /// [`Notice`].
@@ -88,12 +88,12 @@ pub enum Attribute {
     PathRecord,
     /// [`McMemberRecord`].
     McMemberRecord,
-    /// Another one.
+    /// Unknown attribute.
     Unknown(u16),
 }
 
 impl Attribute {
-    /// The attribute of this number.
+    /// Returns the attribute of this number.
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         match number {
@@ -105,7 +105,7 @@ impl Attribute {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -118,49 +118,49 @@ impl Attribute {
     }
 }
 
-/// The status of an answer.
+/// Status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
 impl Status {
-    /// Done.
+    /// Success.
     pub const SUCCESS: Self = Self(0);
     /// The administrator is busy: ask again later.
     pub const BUSY: Self = Self(1);
-    /// The request is not valid: of a group that does not exist, with another key, MTU or partition.
+    /// The request is invalid: for a missing group, or with another key, MTU or partition.
     pub const REQ_INVALID: Self = Self(0x0200);
     /// There is no such record.
     pub const NO_RECORDS: Self = Self(0x0300);
-    /// The request lacks what is needed to make a group.
+    /// The request lacks parameters for creating a group.
     pub const INSUFFICIENT_COMPONENTS: Self = Self(0x0600);
 }
 
-/// A datagram of subnet administration.
+/// Datagram of subnet administration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaMad {
-    /// What it asks or answers.
+    /// Method.
     pub method: Method,
-    /// How the request ended; 0 in requests.
+    /// Result of the request; 0 in requests.
     pub status: Status,
-    /// Names the request that an answer is for.
+    /// Identifies the request of an answer.
     pub transaction: u64,
-    /// What its data is.
+    /// Kind of its data.
     pub attribute: Attribute,
     /// Attribute modifier.
     pub modifier: u32,
-    /// Which components of the record are given.
+    /// Mask of the record's components that are given.
     pub component_mask: u64,
     /// The record.
     pub data: [u8; DATA_LEN],
 }
 
-/// Why bytes are not such a datagram.
+/// Reasons why bytes are not such a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MadError {
-    /// They are too few.
+    /// Too few bytes.
     #[error(transparent)]
     Short(#[from] TooShort),
-    /// The class or a version is another one.
+    /// Another class or version.
     #[error("not a datagram of subnet administration")]
     Class,
 }
@@ -184,14 +184,14 @@ impl SaMad {
         }
     }
 
-    /// The same with a component mask.
+    /// Returns the datagram with a component mask.
     #[must_use]
     pub const fn masked(mut self, component_mask: u64) -> Self {
         self.component_mask = component_mask;
         self
     }
 
-    /// Reads a datagram. Whether it is for its reader is not judged.
+    /// Parses a datagram, without a check of its recipient.
     ///
     /// # Errors
     /// See [`MadError`].
@@ -216,7 +216,7 @@ impl SaMad {
         })
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; MAD_LEN] {
         let parts: [&[u8]; 9] = [
@@ -238,7 +238,7 @@ impl SaMad {
         mad
     }
 
-    /// The answer that a Report gets: the same datagram, taken.
+    /// Returns the acknowledgment of a Report: the same datagram with another method.
     #[must_use]
     pub fn report_taken(&self) -> Self {
         Self { method: Method::ReportResp, ..self.clone() }

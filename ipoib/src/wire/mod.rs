@@ -1,7 +1,7 @@
-//! Bytes and the values they stand for.
+//! Conversion between bytes and values.
 //!
-//! Pure functions: no state, no decision about what is acceptable. All integers are big-endian but
-//! for the two CRCs of a packet, which InfiniBand sends least significant byte first.
+//! Pure functions, without state and without policy. All integers are big-endian except the two
+//! CRCs of a packet, which InfiniBand sends least significant byte first.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
@@ -16,17 +16,17 @@ pub mod packet;
 pub mod reports;
 pub mod smp;
 
-/// The bytes at hand are fewer than the value needs.
+/// Error: fewer bytes than the value needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("needs {need} octets, {have} are there")]
 pub struct TooShort {
-    /// Bytes the value takes.
+    /// Bytes that the value needs.
     pub need: usize,
     /// Bytes that were given.
     pub have: usize,
 }
 
-/// The first `N` bytes.
+/// Returns the first `N` bytes.
 pub(crate) fn head<const N: usize>(octets: &[u8]) -> Result<&[u8; N], TooShort> {
     octets.first_chunk().ok_or(TooShort { need: N, have: octets.len() })
 }

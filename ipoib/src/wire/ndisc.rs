@@ -1,4 +1,4 @@
-//! The link-layer address option of neighbour discovery (RFC 4391 §9.3).
+//! Link-layer address option of neighbour discovery (RFC 4391 §9.3).
 //!
 //! ```text
 //! type (1) | length 3 (1) | zero (2) | link-layer address (20)
@@ -7,19 +7,19 @@
 use super::address::LinkAddress;
 use super::{TooShort, head};
 
-/// Whose address an option gives.
+/// Owner of the address in an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OptionKind {
-    /// The sender's (type 1).
+    /// The sender (type 1).
     Source,
-    /// The target's (type 2).
+    /// The target (type 2).
     Target,
 }
 
-/// Bytes of the option.
+/// Length of the option, in bytes.
 pub const OPTION_LEN: usize = 24;
 
-/// The bytes of the option.
+/// Returns the bytes of the option.
 #[must_use]
 pub fn to_bytes(kind: OptionKind, address: LinkAddress) -> [u8; OPTION_LEN] {
     let number = match kind {
@@ -33,11 +33,11 @@ pub fn to_bytes(kind: OptionKind, address: LinkAddress) -> [u8; OPTION_LEN] {
     octets
 }
 
-/// Reads the option at the start of `octets`; `None` when it is another one, or of another length.
+/// Parses the option at the start of `octets`; `None` if it is another one, or of another length.
 /// The two bytes before the address are ignored.
 ///
 /// # Errors
-/// When it is cut short.
+/// If it is truncated.
 pub fn parse(octets: &[u8]) -> Result<Option<(OptionKind, LinkAddress)>, TooShort> {
     let kind = match *head::<2>(octets)? {
         [1, 3] => OptionKind::Source,

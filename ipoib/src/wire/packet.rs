@@ -10,80 +10,80 @@ use super::{TooShort, take};
 
 /// Bytes before the payload without a global header.
 pub const HEAD_LEN: usize = 8 + 12 + 8;
-/// Bytes of a global header.
+/// Length of a global header, in bytes.
 pub const GLOBAL_LEN: usize = 40;
 /// Bytes behind payload and pad.
 pub const TAIL_LEN: usize = 4 + 2;
 
-/// The addresses of a global header.
+/// Addresses of a global header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
     /// Traffic class.
     pub traffic_class: u8,
     /// Flow label: 20 bits.
     pub flow_label: u32,
-    /// Routers that may still forward it.
+    /// Hop limit: routers that may still forward it.
     pub hop_limit: u8,
-    /// Where it comes from.
+    /// GID of the source.
     pub source: Gid,
-    /// Where it goes.
+    /// GID of the destination.
     pub destination: Gid,
 }
 
-/// The headers of a datagram.
+/// Headers of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHeader {
     /// Service level: four bits.
     pub service_level: u8,
-    /// The port or group it goes to in this subnet.
+    /// LID of the destination port or group in this subnet.
     pub dlid: Lid,
-    /// The port it comes from.
+    /// LID of the source port.
     pub slid: Lid,
     /// The global header, if there is one.
     pub global: Option<GlobalRoute>,
-    /// The partition.
+    /// Partition key.
     pub p_key: PKey,
-    /// The queue pair it goes to.
+    /// Destination queue pair.
     pub destination_qp: Qpn,
-    /// Packet sequence number: 24 bits, which means nothing to datagrams.
+    /// Packet sequence number: 24 bits, unused by datagrams.
     pub psn: u32,
-    /// The key that the receiver compares.
+    /// Key that the receiver compares.
     pub q_key: QKey,
-    /// The queue pair it comes from.
+    /// Source queue pair.
     pub source_qp: Qpn,
 }
 
-/// Why bytes are not a datagram.
+/// Reasons why bytes are not a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// They end inside a header.
     #[error(transparent)]
     Short(#[from] TooShort),
-    /// A header says another length than the packet has.
+    /// The length in a header differs from the packet's.
     #[error("the packet's length is not what its header says")]
     Length,
-    /// A version or the next header is another one, or the local header names no transport.
+    /// Another version or next header, or a local header without a transport.
     #[error("not a packet of this version of InfiniBand's transport")]
     Version,
     /// Not a datagram: another service, or another operation than SEND Only.
     #[error("operation {0:#04x} is not that of a datagram")]
     Opcode(u8),
-    /// The CRC over what routers leave as it is does not match.
+    /// The CRC over the fields that routers do not change does not match.
     #[error("the invariant CRC does not match")]
     Icrc,
-    /// The CRC over all of it does not match.
+    /// The CRC over the whole packet does not match.
     #[error("the variant CRC does not match")]
     Vcrc,
 }
 
 /// SEND Only of the unreliable datagram service.
 const UD_SEND_ONLY: u8 = 0x64;
-/// What follows a global header: InfiniBand's transport.
+/// Next header of a global header: InfiniBand's transport.
 const NEXT_HEADER: u8 = 0x1b;
 /// Local next header: transport, without and with a global header.
 const LNH_LOCAL: u8 = 2;
 const LNH_GLOBAL: u8 = 3;
-/// BTH: the path migration state that ports without it show.
+/// Path migration state in the BTH, as sent by ports without path migration.
 const MIGRATED: u8 = 0x40;
 
 /// CRC-16 of generator 100B, each byte least significant bit first.
@@ -102,12 +102,12 @@ impl PacketHeader {
     /// Appends the whole packet that carries `payload` to `out`.
     ///
     /// # Panics
-    /// When the packet is longer than its length field can say: 8188 bytes without the last CRC.
+    /// If the packet exceeds its length field: 8188 bytes without the last CRC.
     pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) {
         self.emit_by(payload.len(), |place| place.copy_from_slice(payload), out);
     }
 
-    /// The same, of a payload of `len` bytes that `fill` writes in its place: all of it.
+    /// Like [`emit`](Self::emit), for a payload of `len` bytes that `fill` writes whole, in place.
     ///
     /// # Panics
     /// As [`emit`](Self::emit) does.
@@ -155,7 +155,7 @@ impl PacketHeader {
         out.extend(self.slid.0.to_be_bytes());
     }
 
-    /// Reads a packet: its headers and its payload, without the pad.
+    /// Parses a packet: its headers and its payload, without the pad.
     ///
     /// # Errors
     /// See [`PacketError`].
@@ -236,9 +236,9 @@ impl GlobalRoute {
     }
 }
 
-/// The CRC over what no switch or router changes, as the number whose bytes go out least
-/// significant first. What they may change counts as ones: the virtual lane; in a global header the
-/// traffic class, the flow label and the hop limit; the reserved byte behind the P_Key.
+/// Returns the CRC over the fields that no switch or router changes, as a number whose bytes are
+/// sent least significant first. Variable fields count as ones: the virtual lane; in a global
+/// header the traffic class, the flow label and the hop limit; the reserved byte behind the P_Key.
 fn invariant_crc(packet: &[u8], is_global: bool) -> u32 {
     const MASKED_LOCAL: [(usize, u8); 2] = [(0, 0xf0), (8 + 4, 0xff)];
     const MASKED_GLOBAL: [(usize, u8); 7] = [
@@ -298,8 +298,8 @@ mod tests {
         packet
     }
 
-    /// The sample packet of the InfiniBand Architecture Specification, whose table of ICRC input has
-    /// been published: 52 bytes, and 96 25 B7 5A behind them.
+    /// Sample packet of the InfiniBand Architecture Specification, whose table of ICRC input has
+    /// been published: 52 bytes, followed by 96 25 B7 5A.
     #[test]
     fn the_invariant_crc_is_that_of_the_specifications_sample() {
         let sample = hex!(

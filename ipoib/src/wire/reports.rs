@@ -1,16 +1,16 @@
-//! Reports of IGMP (RFC 1112, RFC 2236, RFC 3376) and MLD (RFC 2710, RFC 3810): which IP groups a host
-//! joins and leaves.
+//! Reports of IGMP (RFC 1112, RFC 2236, RFC 3376) and MLD (RFC 2710, RFC 3810): the IP groups that
+//! a host joins and leaves.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{head, take};
 
-/// What a host says of a group.
+/// Change of a host's membership in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It receives the group, of some sources at least.
+    /// The host receives the group, from some sources at least.
     Joins(IpAddr),
-    /// It receives it no more.
+    /// The host stops receiving the group.
     Leaves(IpAddr),
 }
 
@@ -18,7 +18,7 @@ const IGMP: u8 = 2;
 const HOP_BY_HOP: u8 = 0;
 const ICMPV6: u8 = 58;
 
-/// Whether a datagram that begins so may be a report.
+/// Returns true if a datagram that begins with these bytes may be a report.
 #[must_use]
 pub fn may_be_report(start: &[u8]) -> bool {
     match start {
@@ -29,7 +29,7 @@ pub fn may_be_report(start: &[u8]) -> bool {
     }
 }
 
-/// Who sends a datagram.
+/// Returns the source of a datagram.
 #[must_use]
 pub fn source(datagram: &[u8]) -> Option<IpAddr> {
     match datagram.first()? >> 4 {
@@ -45,7 +45,7 @@ pub fn source(datagram: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Hands the changes that a datagram reports to `each`; a report that is cut short ends early.
+/// Hands the changes that a datagram reports to `each`, up to the end of a truncated report.
 pub fn changes(datagram: &[u8], each: &mut dyn FnMut(Change)) {
     match datagram.first().map(|octet| octet >> 4) {
         Some(4) => igmp(datagram, each),
@@ -96,8 +96,8 @@ fn mld(datagram: &[u8], each: &mut dyn FnMut(Change)) {
     }
 }
 
-/// The group records of a report of IGMPv3 (RFC 3376 §4.2) or MLDv2 (RFC 3810 §5.2), whose addresses
-/// have `N` bytes.
+/// Parses the group records of a report of IGMPv3 (RFC 3376 §4.2) or MLDv2 (RFC 3810 §5.2), whose
+/// addresses have `N` bytes.
 fn records<const N: usize>(
     message: &[u8],
     count: u16,
@@ -113,9 +113,9 @@ fn records<const N: usize>(
         let Some(next) = rest.get(skipped..) else { return };
         rest = next;
         match (kind, sources) {
-            // To include no source is to leave.
+            // Including no source means leaving.
             (1 | 3, 0) => each(Change::Leaves(address(group))),
-            // It includes some, or excludes some, or allows new ones.
+            // Including some sources, excluding some, or allowing new ones.
             (1..=5, _) => each(Change::Joins(address(group))),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Subnet-management datagrams with a directed route: what a manager reads of ports and switches.
+//! Subnet-management datagrams with a directed route, by which a manager reads ports and switches.
 //!
 //! ```text
 //!   0 base version | class 0x81 | class version | method | status (2) | hop pointer | hop count
@@ -11,9 +11,9 @@ use super::address::{Guid, Lid, PKey};
 use super::mad::MAD_LEN;
 use super::{TooShort, take};
 
-/// Bytes of data.
+/// Length of the data, in bytes.
 pub const SMP_DATA_LEN: usize = 64;
-/// Hops of a directed route at most.
+/// Most hops of a directed route.
 pub const HOPS_MAX: usize = 63;
 const DATA_AT: usize = 64;
 const PATH_AT: usize = 128;
@@ -21,20 +21,20 @@ const CLASS_DIRECTED: u8 = 0x81;
 const GET: u8 = 1;
 const GET_RESP: u8 = 0x81;
 
-/// What a manager reads.
+/// Attribute that a manager reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SmpAttribute {
-    /// What kind of node this is.
+    /// Kind of the node.
     NodeInfo,
-    /// What a switch can do.
+    /// Capabilities of a switch.
     SwitchInfo,
-    /// How a port is set up.
+    /// Settings of a port.
     PortInfo,
-    /// The partitions of a port, 32 at a time.
+    /// Partition keys of a port, 32 at a time.
     PKeyTable,
-    /// By which port each LID is reached, 64 at a time.
+    /// Port for each LID, 64 LIDs at a time.
     LinearForwarding,
-    /// By which ports the members of each group are reached, 32 groups at a time.
+    /// Ports for each multicast group, 32 groups at a time.
     MulticastForwarding,
 }
 
@@ -51,10 +51,10 @@ impl SmpAttribute {
     }
 }
 
-/// A request along a directed route: the ports by which each node on the way is left.
+/// Returns a request along a directed route, which lists the outgoing port of each node.
 ///
 /// # Panics
-/// When the route is longer than [`HOPS_MAX`].
+/// If the route is longer than [`HOPS_MAX`].
 #[must_use]
 pub fn request(
     attribute: SmpAttribute,
@@ -83,7 +83,7 @@ pub fn request(
     mad
 }
 
-/// The transaction and the data of an answer; `None` when it is none, or none of success.
+/// Returns transaction and data of an answer; `None` if it is no answer, or not successful.
 #[must_use]
 pub fn answer(mad: &[u8; MAD_LEN]) -> Option<(u64, [u8; SMP_DATA_LEN])> {
     let mut rest = &mad[..];
@@ -96,26 +96,26 @@ pub fn answer(mad: &[u8; MAD_LEN]) -> Option<(u64, [u8; SMP_DATA_LEN])> {
     (is_answer && is_success).then_some((transaction, *data))
 }
 
-/// What kind of node it is.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Whether it is a switch.
+    /// True for a switch.
     pub is_switch: bool,
-    /// Ports it has, port 0 of a switch not counted.
+    /// Number of ports, port 0 of a switch not counted.
     pub ports: u8,
-    /// Its name from its maker.
+    /// GUID of the node, assigned by the manufacturer.
     pub node_guid: Guid,
-    /// That of the port by which it was reached.
+    /// GUID of the port by which it was reached.
     pub port_guid: Guid,
     /// Number of the port by which it was reached.
     pub local_port: u8,
 }
 
 impl NodeInfo {
-    /// Reads the data of an answer.
+    /// Parses the data of an answer.
     ///
     /// # Errors
-    /// When there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let [_, _, kind, ports] = take(rest)?;
@@ -127,28 +127,28 @@ impl NodeInfo {
     }
 }
 
-/// How a port is set up.
+/// Settings of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortSetup {
-    /// The prefix of its subnet.
+    /// Prefix of its subnet.
     pub prefix: u64,
-    /// Its name in the subnet.
+    /// LID in the subnet.
     pub lid: Lid,
-    /// The subnet manager's.
+    /// LID of the subnet manager.
     pub sm_lid: Lid,
-    /// Whether it carries packets: it is Active.
+    /// True if the port is Active: it carries packets.
     pub is_active: bool,
-    /// Whether there is another port at the end of its cable.
+    /// True if another port is at the end of its cable.
     pub is_linked: bool,
-    /// Bytes of the largest payload that it can carry.
+    /// Largest payload that it can carry, in bytes.
     pub mtu_octets: usize,
 }
 
 impl PortSetup {
-    /// Reads the data of an answer.
+    /// Parses the data of an answer.
     ///
     /// # Errors
-    /// When there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let _m_key: [u8; 8] = take(rest)?;
@@ -167,7 +167,7 @@ impl PortSetup {
     }
 }
 
-/// The partitions of a block of a table.
+/// Returns the partition keys of a block of a table.
 #[must_use]
 pub fn p_keys(data: &[u8]) -> Vec<PKey> {
     let (pairs, _) = data.as_chunks::<2>();

@@ -1,4 +1,4 @@
-//! Mapping in blocks, each of which is ordinary memory to its owner.
+//! Mapping divided into blocks that are ordinary memory to their owners.
 #![expect(unsafe_code, reason = "slices of a mapping")]
 
 use std::ops::{Deref, DerefMut};

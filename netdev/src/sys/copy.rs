@@ -50,8 +50,8 @@ pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
     }
 }
 
-/// Copies `len` bytes from `src` to `dst`, both of which others may read and write meanwhile. If
-/// they overlap, each byte of `dst` becomes one that `src` had there before or while this ran.
+/// Copies `len` bytes from `src` to `dst`. Others may read and write both meanwhile. If they
+/// overlap, each byte of `dst` becomes one that `src` had there before or while this ran.
 ///
 /// # Safety
 /// `src` must be valid for reads and `dst` for writes of `len` bytes; other accesses meanwhile as
@@ -349,8 +349,8 @@ mod x86 {
     #[inline]
     unsafe fn copy_wide_vectors(src: *const u8, dst: *mut u8, len: usize) {
         // The first 64 and the last 128 bytes are copied unaligned; the loop between them stores
-        // whole aligned vectors, which is twice as fast if `dst` is odd. The registers are among
-        // those that need no `vzeroupper`.
+        // whole aligned vectors, which is twice as fast if `dst` is odd. These registers need no
+        // `vzeroupper`.
         //
         // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
         // bytes; the other accesses are the run's first 64 and last 128.

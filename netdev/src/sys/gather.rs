@@ -43,9 +43,9 @@ impl Gather {
             |run| libc::iovec { iov_base: run.as_ptr().cast_mut().cast(), iov_len: run.len() },
         ));
         let count = i32::try_from(self.runs.len()).expect("at most RUNS_MAX");
-        // SAFETY: `fd` is open; the list has `count` entries, each of which is readable memory
-        // for as long as its fragment is borrowed; the kernel only reads it, and copes with
-        // bytes that change.
+        // SAFETY: `fd` is open; the list has `count` entries, and each entry is readable memory for
+        // as long as its fragment is borrowed; the kernel only reads it, and allows for bytes that
+        // change.
         let written = unsafe { libc::writev(fd.as_raw_fd(), self.runs.as_ptr(), count) };
         let result = usize::try_from(written).map_err(|_| io::Error::last_os_error());
         self.runs.clear();

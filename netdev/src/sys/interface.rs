@@ -291,18 +291,18 @@ impl Control {
         Ok(())
     }
 
-    /// The driver's name, and what it says of where the device is: for the TUN driver, `tap` or
-    /// `tun`.
+    /// Returns the driver's name, and its text for the place of the device: for the TUN driver,
+    /// `tap` or `tun`.
     ///
     /// # Errors
-    /// See [`Control`]; `EOPNOTSUPP` when the driver does not say.
+    /// See [`Control`]; `EOPNOTSUPP` if the driver does not report them.
     pub fn driver(&self, name: Name) -> io::Result<(String, String)> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, text: [0; DRIVER_INFO_TEXT_LEN] };
         let mut request = Request::new(name).with_pointer(&raw mut info);
         let fd = self.socket.as_raw_fd();
         // SAFETY: the socket is open; SIOCETHTOOL reads one `struct ifreq`, whose layout `Request`
         // has, and the pointer in it is to `info`, which lives on and has the layout that the
-        // command in its first field announces.
+        // command in its first field requires.
         let result = unsafe { libc::ioctl(fd, libc::SIOCETHTOOL, &raw mut request) };
         if result < 0 {
             return Err(io::Error::last_os_error());
@@ -316,17 +316,18 @@ impl Control {
         Ok((text(DRIVER_AT), text(BUS_INFO_AT)))
     }
 
-    /// Queues that the interface receives on.
+    /// Returns the number of queues that the interface receives on.
     ///
     /// # Errors
-    /// See [`Control`]; `EOPNOTSUPP` when the driver does not say, which most with one queue do.
+    /// See [`Control`]; `EOPNOTSUPP` if the driver does not report it, as most drivers with one
+    /// queue.
     pub fn queues(&self, name: Name) -> io::Result<usize> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         let mut request = Request::new(name).with_pointer(&raw mut channels);
         let fd = self.socket.as_raw_fd();
         // SAFETY: the socket is open; SIOCETHTOOL reads one `struct ifreq`, whose layout `Request`
         // has, and the pointer in it is to `channels`, which lives on and has the layout that the
-        // command in its first field announces.
+        // command in its first field requires.
         let result = unsafe { libc::ioctl(fd, libc::SIOCETHTOOL, &raw mut request) };
         if result < 0 {
             return Err(io::Error::last_os_error());
@@ -337,7 +338,7 @@ impl Control {
 
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// `struct ethtool_channels`: the most there can be of each kind, then what there are.
+/// `struct ethtool_channels`: the maximum of each kind, then the present numbers.
 #[repr(C)]
 #[derive(Default)]
 struct Channels {
@@ -353,9 +354,9 @@ const _: () = assert!(size_of::<Channels>() == 36);
 
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const DRIVER_INFO_TEXT_LEN: usize = 192;
-/// Where the driver's name is, behind the command.
+/// Offset of the driver's name, behind the command.
 const DRIVER_AT: usize = 0;
-/// Behind the driver's name, its version and its firmware's, 32 bytes each.
+/// Offset behind the driver's name, its version and its firmware's, 32 bytes each.
 const BUS_INFO_AT: usize = 96;
 
 /// `struct ethtool_drvinfo`.
@@ -367,10 +368,10 @@ struct DriverInfo {
 
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 
-/// The interfaces of the calling thread's network namespace, in order of index.
+/// Returns the interfaces of the calling thread's network namespace, in order of index.
 ///
 /// # Errors
-/// When the kernel does not give the list.
+/// If the kernel does not return the list.
 pub fn names() -> io::Result<Vec<Name>> {
     // SAFETY: takes no argument.
     let list = unsafe { libc::if_nameindex() };
@@ -385,13 +386,14 @@ pub fn names() -> io::Result<Vec<Name>> {
         if if_index == 0 || if_name.is_null() {
             break;
         }
-        // SAFETY: not the end mark, so a string closed by zero, which lives until the list is freed.
+        // SAFETY: not the end mark, so a zero-terminated string, which lives until the list is
+        // freed.
         let name = unsafe { CStr::from_ptr(if_name) };
         names.extend(name.to_str().ok().and_then(|name| name.parse::<Name>().ok()));
         // SAFETY: this was not the end mark, so there is another entry.
         entry = unsafe { entry.add(1) };
     }
-    // SAFETY: `list` came from `if_nameindex`, and nothing refers to it any more.
+    // SAFETY: `list` came from `if_nameindex`, and nothing refers to it now.
     unsafe { libc::if_freenameindex(list) };
     Ok(names)
 }
@@ -399,7 +401,7 @@ pub fn names() -> io::Result<Vec<Name>> {
 /// Opens a kernel device node for reading and writing, non-blocking.
 ///
 /// # Errors
-/// When it is missing or may not be opened.
+/// If it does not exist or may not be opened.
 pub(crate) fn open_node(path: &str) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)

@@ -6,42 +6,42 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-/// A run of mapped memory, shared with the kernel only.
+/// Mapped memory, shared with the kernel only.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+// SAFETY: the mapping belongs to this value alone and is not tied to the thread that created it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes at `offset` of what a descriptor stands for.
+    /// Maps `len` bytes at `offset` of a descriptor.
     ///
     /// # Errors
-    /// What `mmap(2)` answers.
+    /// The errors of `mmap(2)`.
     pub(crate) fn of(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
-    /// Maps `len` bytes of fresh memory, all zero.
+    /// Maps `len` bytes of new memory, all zero.
     ///
     /// # Errors
-    /// What `mmap(2)` answers.
+    /// The errors of `mmap(2)`.
     pub(crate) fn fresh(len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
 
     fn map(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses disturbs nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses affects no other mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // A child must not write to rings that are not its own. Best effort: without it, a child
-        // that is forked and does not execute another program has to leave the device alone.
+        // A child must not write to its parent's rings. Best effort: if this fails, a forked child
+        // that does not execute another program must not use the device.
         //
         // SAFETY: the range was just mapped; the advice changes nothing in this process.
         let _kept_in_child = unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
@@ -49,17 +49,17 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Address of the first byte, for calls that take it.
+    /// Returns the address of the first byte.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// The address `at` bytes in, after a check that `len` bytes follow it.
+    /// Returns the address at an offset, after a check that `len` bytes follow it.
     fn at(&self, at: usize, len: usize) -> NonNull<u8> {
         let inside = at <= self.len && len <= self.len - at;
         assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
@@ -67,10 +67,10 @@ impl Mapping {
         unsafe { self.start.add(at) }
     }
 
-    /// The 32-bit word `at` bytes in, which the kernel may read and write at any time.
+    /// Returns the 32-bit word at an offset, which the kernel may read and write at any time.
     ///
     /// # Panics
-    /// When it is outside the mapping or not aligned.
+    /// If it is outside the mapping or not aligned.
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast();
@@ -79,37 +79,37 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }
     }
 
-    /// The `len` bytes from `at` on.
+    /// Returns the `len` bytes from an offset on.
     ///
     /// # Safety
     /// For as long as the slice lives, the kernel must not write them, and `self` must not be used
     /// to write them otherwise.
     ///
     /// # Panics
-    /// When they are not inside the mapping.
+    /// If they are not inside the mapping.
     pub(crate) unsafe fn octets(&self, at: usize, len: usize) -> &[u8] {
         // SAFETY: mapped and readable for as long as `self` is borrowed, always initialised; not
-        // written meanwhile, says the caller.
+        // written meanwhile, by the caller's contract.
         unsafe { std::slice::from_raw_parts(self.at(at, len).as_ptr(), len) }
     }
 
-    /// The `len` bytes from `at` on, to write.
+    /// Returns the `len` bytes from an offset on, mutably.
     ///
     /// # Safety
     /// For as long as the slice lives, the kernel must neither read nor write them.
     ///
     /// # Panics
-    /// When they are not inside the mapping.
+    /// If they are not inside the mapping.
     pub(crate) unsafe fn octets_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         // SAFETY: mapped and writable for as long as `self` is borrowed, always initialised, and
-        // borrowed once; the kernel keeps away, says the caller.
+        // borrowed once; the kernel does not access them, by the caller's contract.
         unsafe { std::slice::from_raw_parts_mut(self.at(at, len).as_ptr(), len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value, and what was borrowed from it is gone.
+        // SAFETY: the mapping belongs to this value, and all borrows of it have ended.
         let _unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of another process, mapped to be read only: reached by atomic loads, copies and fragments.
+//! Memory of another process, mapped read-only: accessed by atomic loads, copies and fragments.
 #![expect(unsafe_code, reason = "mmap, and reads of memory that another process writes")]
 
 use std::io;
@@ -10,47 +10,48 @@ use crate::Fragment;
 use crate::sys::copy::copy_out;
 use crate::sys::shared_mapping::{cannot_shrink, cannot_write, has_huge_pages};
 
-/// A file in memory of another process, mapped as a whole. That process may write it at any time; this
-/// one cannot.
+/// Memory file of another process, mapped whole. That process may write it at any time; this
+/// process cannot.
 #[derive(Debug)]
 pub(crate) struct ReadMapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+// SAFETY: the mapping belongs to this value alone and is not tied to the thread that created it.
 unsafe impl Send for ReadMapping {}
 // SAFETY: it is only read, by atomic loads and by copies that allow for others' writes.
 unsafe impl Sync for ReadMapping {}
 
-/// Why memory of a peer is not mapped.
+/// Reasons why memory of a peer is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// Bytes behind the end of a file cannot be touched.
+    /// The file's length differs from the announced one. Bytes behind the end of a file cannot be
+    /// accessed.
     #[error("memory of another length than is said")]
     Length,
-    /// The file may become shorter, or its pages be taken out: an access would fault (SIGBUS).
+    /// The file could be shortened, or its pages removed: an access would fault (SIGBUS).
     #[error("memory that is not sealed")]
     Seals,
-    /// The host may have no page left for it: an access would fault (SIGBUS).
+    /// The host may have no huge page left for it: an access would fault (SIGBUS).
     #[error("memory of huge pages")]
     HugePages,
-    /// Pages would be made when they are read, and count as this process's.
+    /// Missing pages would be allocated by a read, and charged to this process.
     #[error("memory that is not there yet")]
     Holes,
-    /// What the system says.
+    /// Error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl ReadMapping {
-    /// Maps a file of `len` bytes that no process can make shorter, and that has all its pages.
+    /// Maps a file of `len` bytes that no process can shorten, and that has all its pages.
     ///
     /// # Errors
     /// [`ReadError`].
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> Result<Self, ReadError> {
         let fd = file.as_raw_fd();
-        // A page of what can be written could be taken out, and would be made anew here.
+        // A page of a writable file could be removed, and a read here would allocate it.
         if !cannot_shrink(file) || !cannot_write(file) {
             return Err(ReadError::Seals);
         }
@@ -58,7 +59,7 @@ impl ReadMapping {
             return Err(ReadError::HugePages);
         }
         let size = libc::off_t::try_from(len).map_err(|_| ReadError::Length)?;
-        // The offset is of the peer's making and of no other use.
+        // The peer controls the file offset, which is not used otherwise.
         //
         // SAFETY: acts on an open descriptor.
         if len == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_END) } != size {
@@ -69,12 +70,12 @@ impl ReadMapping {
             return Err(ReadError::Holes);
         }
         let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address that the kernel chooses disturbs nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses affects no other mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
-        // What a peer lets this process read is no business of its children.
+        // The children of this process must not see the peer's memory.
         //
         // SAFETY: the range was just mapped; the advice changes nothing in this process.
         let _best_effort = unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
@@ -82,12 +83,12 @@ impl ReadMapping {
         Ok(Self { start, len })
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The address `at` bytes in, after a check that `len` bytes follow it.
+    /// Returns the address at an offset, after a check that `len` bytes follow it.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *const u8 {
         let inside = at <= self.len && len <= self.len - at;
@@ -96,44 +97,46 @@ impl ReadMapping {
         unsafe { self.start.as_ptr().add(at) }
     }
 
-    /// The 32-bit word `at` bytes in. What its writer wrote before it can be read afterwards.
+    /// Returns the 32-bit word at an offset. Later reads see what its writer stored before it.
     ///
     /// # Panics
-    /// When it is outside the mapping or not aligned.
+    /// If it is outside the mapping or not aligned.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> u32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast_mut().cast();
-        // It is only loaded from, relaxed, which std allows for four bytes of read-only memory on every
-        // target of Linux.
+        // Only loaded, relaxed, which std allows for four bytes of read-only memory on every Linux
+        // target.
         //
-        // SAFETY: four mapped bytes, aligned because mappings begin on a page, for as long as `self`
-        // is borrowed; no access in this process but atomics and copies like atomics.
+        // SAFETY: four mapped bytes, aligned because mappings begin on a page, for as long as
+        // `self` is borrowed; this process accesses them only by atomics and copies like atomics.
         let word: &AtomicU32 = unsafe { AtomicU32::from_ptr(word) };
         let value = word.load(Relaxed);
         fence(Acquire);
         value
     }
 
-    /// Copies bytes from `at` on.
+    /// Copies bytes from an offset.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// If there are fewer bytes than `octets` has.
     #[inline]
     pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
         let from = self.at(at, octets.len());
-        // SAFETY: as many bytes are mapped there, readable; no slice is ever made of a mapping, so
-        // `octets` are elsewhere, and these are written from outside the program.
+        // SAFETY: that many bytes are mapped there, readable; no slice is ever created of a
+        // mapping, so `octets` are elsewhere; the mapped bytes are written from outside the
+        // process.
         unsafe { copy_out(from, octets) };
     }
 
-    /// The `len` bytes from `at` on, if there are as many.
+    /// Returns the `len` bytes from an offset on, in place. `None` if they are outside of the
+    /// mapping.
     #[inline]
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
         if at > self.len || len > self.len - at {
             return None;
         }
-        // SAFETY: as many bytes are mapped there and readable for as long as `self` is borrowed:
+        // SAFETY: that many bytes are mapped there and readable for as long as `self` is borrowed:
         // the file keeps its length and its pages. A mapping is no longer than `isize::MAX`.
         Some(unsafe { Fragment::from_raw_parts(self.at(at, len), len) })
     }
@@ -141,7 +144,7 @@ impl ReadMapping {
 
 impl Drop for ReadMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value, and what was borrowed from it is gone.
+        // SAFETY: the mapping belongs to this value, and all borrows of it have ended.
         let _unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

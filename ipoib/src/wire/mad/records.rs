@@ -1,63 +1,63 @@
-//! The records that a station on an IPoIB link exchanges with the subnet administrator.
+//! Records that a station on an IPoIB link exchanges with the subnet administrator.
 
 use super::super::address::{Gid, Lid, PKey, QKey, Qpn};
 use super::super::{TooShort, take};
 use super::DATA_LEN;
 
-/// How a port is a member of a group (RFC 4392 §1.3.1.1): bits that may be combined.
+/// Membership states of a port in a group (RFC 4392 §1.3.1.1): bits that may be combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JoinState(pub u8);
 
 impl JoinState {
-    /// Sends and receives; the group lives as long as it has one such member.
+    /// Sends and receives; the group exists as long as it has such a member.
     pub const FULL_MEMBER: Self = Self(1);
-    /// Sends and receives, and does not keep the group alive.
+    /// Sends and receives, without keeping the group alive.
     pub const NON_MEMBER: Self = Self(2);
     /// Sends only.
     pub const SEND_ONLY_NON_MEMBER: Self = Self(4);
 
-    /// Both states.
+    /// Returns both states combined.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Each of the states.
+    /// Returns each of the states.
     pub fn each(self) -> impl Iterator<Item = Self> {
         let states = [Self::FULL_MEMBER, Self::NON_MEMBER, Self::SEND_ONLY_NON_MEMBER];
         states.into_iter().filter(move |state| self.has(*state))
     }
 
-    /// What is left of the state without the other.
+    /// Returns the states without the others.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether it is one of these states.
+    /// Returns true if one of these states is set.
     #[must_use]
     pub const fn has(self, any_of: Self) -> bool {
         self.0 & any_of.0 != 0
     }
 
-    /// Whether the port is not in the group at all.
+    /// Returns true if the port is not in the group.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 }
 
-/// Which components of a [`McMemberRecord`] a request gives.
+/// Masks of the components of a [`McMemberRecord`] that a request gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberMask;
 
 impl MemberMask {
-    /// MGID, port GID, P_Key, join state: to join a group that exists, or to leave one.
+    /// MGID, port GID, P_Key, join state: to join an existing group, or to leave one.
     pub const JOIN: u64 = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 16;
-    /// The MGID alone: to ask for a group.
+    /// The MGID alone: to query a group.
     pub const GROUP: u64 = 1 << 0;
-    /// What a group is made with, too: Q_Key, MTU, traffic class, rate, service level, flow label and
-    /// hop limit.
+    /// Also the parameters for creating a group: Q_Key, MTU, traffic class, rate, service level,
+    /// flow label and hop limit.
     pub const CREATE: u64 = Self::JOIN
         | 1 << 2
         | 1 << 4
@@ -77,12 +77,12 @@ pub struct McMemberRecord {
     pub mgid: Gid,
     /// The member.
     pub port_gid: Gid,
-    /// The key of all its datagrams.
+    /// Q_Key of all its datagrams.
     pub q_key: QKey,
-    /// Its name in the subnet.
+    /// LID of the group.
     pub mlid: Lid,
-    /// Largest packet payload, as InfiniBand codes it (4 is 2048 bytes, 5 is 4096), with the selector
-    /// in the two upper bits.
+    /// Largest packet payload, in InfiniBand's coding (4 is 2048 bytes, 5 is 4096), with the
+    /// selector in the two upper bits.
     pub mtu: u8,
     /// Traffic class.
     pub traffic_class: u8,
@@ -90,7 +90,7 @@ pub struct McMemberRecord {
     pub p_key: PKey,
     /// Static rate, coded, with its selector.
     pub rate: u8,
-    /// How long a packet may live in the subnet, coded, with its selector.
+    /// Lifetime of a packet in the subnet, coded, with its selector.
     pub packet_life_time: u8,
     /// Service level: four bits.
     pub service_level: u8,
@@ -100,15 +100,15 @@ pub struct McMemberRecord {
     pub hop_limit: u8,
     /// Scope: four bits.
     pub scope: u8,
-    /// How the port is a member.
+    /// Membership states of the port.
     pub join_state: JoinState,
 }
 
-/// "Exactly this", in the two upper bits of a coded value.
+/// Selector "exactly", in the two upper bits of a coded value.
 const SELECT_EXACTLY: u8 = 2 << 6;
 
 impl McMemberRecord {
-    /// Largest packet payload of the group in bytes; `None` when the code is none.
+    /// Returns the largest packet payload of the group in bytes; `None` for an invalid code.
     #[must_use]
     pub const fn mtu_octets(&self) -> Option<usize> {
         match self.mtu & 0x3f {
@@ -117,7 +117,7 @@ impl McMemberRecord {
         }
     }
 
-    /// The code of exactly `octets`; `None` when InfiniBand has none for it.
+    /// Returns the code of exactly `octets` bytes; `None` if InfiniBand has none for it.
     #[must_use]
     pub const fn mtu_code(octets: usize) -> Option<u8> {
         let code = match octets {
@@ -131,10 +131,10 @@ impl McMemberRecord {
         Some(SELECT_EXACTLY | code)
     }
 
-    /// Reads the record at the start of a datagram's data.
+    /// Parses the record at the start of a datagram's data.
     ///
     /// # Errors
-    /// When there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let (mgid, port_gid) = (Gid(take(rest)?), Gid(take(rest)?));
@@ -163,7 +163,7 @@ impl McMemberRecord {
         })
     }
 
-    /// The bytes, as a datagram's data.
+    /// Returns the bytes, as a datagram's data.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         fill([
@@ -180,7 +180,7 @@ impl McMemberRecord {
     }
 }
 
-/// Which components of a [`PathRecord`] a request gives.
+/// Masks of the components of a [`PathRecord`] that a request gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMask;
 
@@ -189,16 +189,16 @@ impl PathMask {
     pub const QUERY: u64 = 1 << 2 | 1 << 3 | 1 << 11 | 1 << 12 | 1 << 13;
 }
 
-/// A way from one port to another.
+/// Path from one port to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRecord {
-    /// Where it leads.
+    /// GID of the destination.
     pub dgid: Gid,
-    /// Where it begins.
+    /// GID of the source.
     pub sgid: Gid,
-    /// The destination's name in the subnet.
+    /// LID of the destination.
     pub dlid: Lid,
-    /// The source's.
+    /// LID of the source.
     pub slid: Lid,
     /// The partition.
     pub p_key: PKey,
@@ -208,7 +208,7 @@ pub struct PathRecord {
     pub mtu: u8,
     /// Static rate, coded, with its selector.
     pub rate: u8,
-    /// How long a packet may live on it, coded, with its selector.
+    /// Lifetime of a packet on the path, coded, with its selector.
     pub packet_life_time: u8,
 }
 
@@ -216,7 +216,7 @@ pub struct PathRecord {
 const REVERSIBLE_ONE: u8 = 1 << 7 | 1;
 
 impl PathRecord {
-    /// A question for one way from `sgid` to `dgid`.
+    /// Returns a query for one path from `sgid` to `dgid`.
     #[must_use]
     pub const fn query(sgid: Gid, dgid: Gid, p_key: PKey) -> Self {
         Self {
@@ -232,10 +232,10 @@ impl PathRecord {
         }
     }
 
-    /// Reads the record at the start of a datagram's data.
+    /// Parses the record at the start of a datagram's data.
     ///
     /// # Errors
-    /// When there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let _service_id: [u8; 8] = take(rest)?;
@@ -257,7 +257,7 @@ impl PathRecord {
         })
     }
 
-    /// The bytes, as a datagram's data: one path, good for both directions.
+    /// Returns the bytes, as a datagram's data: one path, for both directions.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         fill([
@@ -274,14 +274,14 @@ impl PathRecord {
     }
 }
 
-/// What a Notice tells of.
+/// Subject of a Notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trap {
-    /// A port has come into the subnet.
+    /// A port has joined the subnet.
     GidIn,
-    /// A port has left it.
+    /// A port has left the subnet.
     GidOut,
-    /// A group was made.
+    /// A group was created.
     GroupCreated,
     /// A group is no more.
     GroupDeleted,
