@@ -1,14 +1,14 @@
-//! How many frames a second packet sockets and AF_XDP sockets carry over a veth pair when nothing
-//! reads them: the limit that a stack above them is measured against.
+//! Measures the frames per second of packet sockets and AF_XDP sockets over a veth pair without a
+//! stack: the upper limit for a stack above them.
 //!
 //! ```text
 //! raw_packet KIND FROM TO [--payload OCTETS] [--segment OCTETS] [--seconds S]
 //! ```
 //!
-//! `KIND` is `packet` (plain frames), `packet-bypass` (around the queueing discipline), `super`
-//! (super-frames cut every `--segment` bytes by the next stack that needs it), `xdp` (in the driver)
-//! or `xdp-generic`. `FROM` and `TO` are the two ends of a veth pair. One thread sends a burst of 64
-//! frames and receives what has arrived, in turns.
+//! `KIND` is `packet` (plain frames), `packet-bypass` (bypassing the queueing discipline), `super`
+//! (super-frames, cut every `--segment` bytes by the next stack that needs it), `xdp` (in the
+//! driver) or `xdp-generic`. `FROM` and `TO` are the two ends of a veth pair. One thread alternates
+//! between sending a burst of 64 frames and receiving the arrived ones.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]
 
 use std::error::Error;
@@ -79,7 +79,7 @@ fn open(kind: &str, name: &str, mac: [u8; 6]) -> Result<Box<dyn Device>, Box<dyn
     })
 }
 
-/// What a run has seen.
+/// Counters of a run.
 #[derive(Default)]
 struct Counted {
     sent: u64,
@@ -139,7 +139,7 @@ fn run(
     Ok(counted)
 }
 
-/// Ethernet, IPv4 and TCP headers; the TCP checksum is left to be completed, or wrong.
+/// Returns Ethernet, IPv4 and TCP headers. The TCP checksum is partial, or wrong.
 fn head(payload_len: usize) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     head[..6].copy_from_slice(&MACS[1]);
@@ -172,5 +172,5 @@ const MACS: [[u8; 6]; 2] = [[2, 0, 10, 0, 0, 1], [2, 0, 10, 0, 0, 2]];
 /// Frames sent in a turn.
 const BURST: usize = 64;
 const HEAD_LEN: usize = 54;
-/// The sender's memory: more than the caches near a core hold.
+/// Length of the sender's memory: larger than the caches near a core.
 const MEMORY_LEN: usize = 4 << 20;

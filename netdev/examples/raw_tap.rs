@@ -1,5 +1,5 @@
-//! How many bytes a second TAP interfaces carry when nothing reads them: the limit that a stack
-//! above them is measured against.
+//! Measures the bytes per second of TAP interfaces without a stack: the upper limit for a stack
+//! above them.
 //!
 //! ```text
 //! raw_tap FROM TO [--super] [--payload OCTETS] [--segment OCTETS] [--seconds S]
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! `FROM` and `TO` are TAP interfaces on one bridge. One thread sends frames of TCP over IPv4, a
-//! second one receives them (or one does both in turns), with at most `--window` bytes between
-//! them, as a TCP would have it: without that bound the receiver's queue overflows and the sender
-//! works for nothing. With `--super` a frame is a super-frame, to be cut every `--segment` bytes
-//! by the next stack that needs it cut, and its checksum is partial.
+//! second one receives them (or one thread does both in turns). At most `--window` bytes are in
+//! flight, as with TCP: without this limit the receiver's queue overflows, and sent frames are
+//! lost. With `--super` a frame is a super-frame with a partial checksum, which the next stack cuts
+//! every `--segment` bytes if it must.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]
 
 use std::error::Error;
@@ -58,21 +58,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What both threads know.
+/// State shared by both threads.
 #[derive(Default)]
 struct Shared {
     sent: AtomicU64,
     received: AtomicU64,
-    /// Bytes sent that are no longer waited for.
+    /// Bytes sent that count as lost.
     lost: AtomicU64,
     frames: AtomicU64,
     done: AtomicBool,
 }
 
-/// Frames between two looks at the clock.
+/// Frames between two reads of the clock.
 const BURST: usize = 64;
 const HEAD_LEN: usize = 54;
-/// The sender's memory: more than the caches near a core hold.
+/// Length of the sender's memory: larger than the caches near a core.
 const MEMORY_LEN: usize = 4 << 20;
 
 /// A source of frames.
@@ -83,7 +83,7 @@ struct Sender<'a> {
     memory: Vec<u8>,
     at: usize,
     head: [u8; HEAD_LEN],
-    /// Since when the window has been full.
+    /// Time since which the window has been full.
     idle_since: Option<Instant>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Sender<'a> {
         Self { tap, options, shared, memory: vec![0x5a; MEMORY_LEN], at: 0, head, idle_since: None }
     }
 
-    /// Sends a burst, or gives up waiting for what was lost.
+    /// Sends a burst, or counts a stalled window as lost.
     fn turn(&mut self) -> Result<(), TransmitError> {
         if self.burst()? > 0 {
             self.idle_since = None;
@@ -107,7 +107,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Sends as the window allows, at most a burst; returns how many frames.
+    /// Sends at most a burst, as far as the window allows. Returns the number of frames.
     fn burst(&mut self) -> Result<usize, TransmitError> {
         let payload_len = self.options.payload_len;
         let mut count = 0;
@@ -159,10 +159,10 @@ fn send(tap: Tap, options: &Options, shared: &Shared) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// How long a full window stands before its frames count as lost.
+/// Duration of a full window after which its frames count as lost.
 const STALL: Duration = Duration::from_millis(50);
 
-/// Takes what has arrived, at most a burst; returns how many frames.
+/// Receives at most a burst. Returns the number of frames.
 fn take(tap: &mut Tap, shared: &Shared) -> usize {
     let mut octets = 0;
     let count = tap.receive(0, BURST, &mut |frame| {

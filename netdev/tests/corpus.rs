@@ -11,7 +11,7 @@ use urnic_netdev::vhost_user::RingCounters;
 #[allow(unreachable_pub, reason = "of the fuzz package, which is a workspace of its own")]
 mod fuzz;
 
-/// All scripts of a target.
+/// Returns all scripts of a target.
 fn scripts(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let entries = std::fs::read_dir(folder).unwrap();
@@ -20,7 +20,7 @@ fn scripts(target: &str) -> Vec<Vec<u8>> {
     scripts
 }
 
-/// Runs all scripts of a target; returns what the devices have counted together.
+/// Runs all scripts of a target. Returns the sum of the devices' counters.
 fn replayed(target: &str, run: fn(&[u8]) -> RingCounters) -> RingCounters {
     let mut sum = RingCounters::default();
     for script in scripts(target) {
@@ -37,7 +37,7 @@ fn replayed(target: &str, run: fn(&[u8]) -> RingCounters) -> RingCounters {
     sum
 }
 
-/// The same for an `shm` link.
+/// Like [`replayed`], for an `shm` link.
 fn replayed_shm() -> ShmCounters {
     let mut sum = ShmCounters::default();
     for script in scripts("shm") {
@@ -52,10 +52,10 @@ fn replayed_shm() -> ShmCounters {
     sum
 }
 
-/// One test, since descriptors of the whole process are counted.
+/// A single test, since descriptors of the whole process are counted.
 #[test]
 fn peers_of_the_corpus_are_survived() {
-    // The scripts reach what they are made for.
+    // The scripts reach their goals.
     let backend = replayed("frontend", fuzz::frontend::against_backend);
     let frontend = replayed("backend", fuzz::backend::against_frontend);
     for sum in [backend, frontend] {

@@ -1,7 +1,7 @@
-//! vhost-user with the `vhost` crate of rust-vmm as the other half, in both roles.
+//! vhost-user with the `vhost` crate of rust-vmm as the peer, in both roles.
 //!
-//! That crate has the control protocol; the rings are read and written here, at the offsets of Virtio 1.2
-//! §2.7, in the file that the memory is.
+//! That crate implements the control protocol. This test reads and writes the rings, at the offsets
+//! of Virtio 1.2 §2.7, in the memory file.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for threads, with a bound")]
 
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use urnic_netdev::{Device, TxChecksum, TxFrame};
 
-/// A path for a socket that no other test has.
+/// Returns a socket path that no other test uses.
 fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("urnic-rust-vmm-{name}-{}", process::id()))
 }
 
-/// Waits until it is so, for at most half a minute.
+/// Waits until `is_so` returns true, for at most half a minute.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -34,13 +34,13 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A clock that goes on by as much as makes a device look at its socket.
+/// Advances a clock far enough that a device polls its socket.
 fn later(now_ns: &mut u64) -> u64 {
     *now_ns += 10_000_000;
     *now_ns
 }
 
-/// A frame that is told from others.
+/// Returns a frame with recognisable contents.
 fn frame(number: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| number ^ u8::try_from(at % 251).unwrap()).collect()
 }
@@ -52,7 +52,7 @@ fn transmit(device: &mut impl Device, octets: &[u8]) {
     device.flush(0);
 }
 
-/// The parts of a queue in a file.
+/// Offsets of a queue's parts in a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ring {
     descriptors: u64,

@@ -1,88 +1,89 @@
-//! `stat` and `access` of a program that `urnic run` starts. Some programs (UCX) ask for a device file before
-//! they use a device: `/dev/infiniband/urnic0` is a character device that may be read and written here, though
-//! there is none. All other paths are the kernel's, by the system calls that the two functions stand for.
+//! Replaces `stat` and `access` in an application started by `urnic run`. Some applications (UCX)
+//! look for a device file before they use a device. Here `/dev/infiniband/urnic0` appears as a
+//! character device with read and write permission, although it does not exist. All other paths are
+//! passed to the kernel, by the system calls of the two functions.
 #![expect(unsafe_code, reason = "functions of C, with paths of C")]
 
 use std::ffi::CStr;
 
 use libc::{AT_FDCWD, X_OK, c_char, c_int, makedev, mode_t, stat as Stat};
 
-/// Where device files are, and how the names of urnic's begin.
+/// Folder of device files, and the prefix of urnic's names.
 const PREFIX: &[u8] = b"/dev/infiniband/urnic";
-/// A character device that all may read and write.
+/// Character device that all users may read and write.
 const MODE: mode_t = libc::S_IFCHR | 0o666;
-/// The numbers of the first device file of InfiniBand's (`IB_UVERBS_MAJOR`, `IB_UVERBS_BASE_MINOR`).
+/// Device number of the first InfiniBand device file (`IB_UVERBS_MAJOR`, `IB_UVERBS_BASE_MINOR`).
 const NUMBERS: (u32, u32) = (231, 192);
 
-/// Whether a path is of a device of urnic's.
+/// Returns true if a path names a device of urnic.
 fn is_device(path: &[u8]) -> bool {
     path.strip_prefix(PREFIX)
         .is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
-/// As [`is_device`], of C's string.
+/// As [`is_device`], for a C string.
 ///
 /// # Safety
-/// `path` is NULL or a string.
+/// `path` must be NULL or a C string.
 unsafe fn names_device(path: *const c_char) -> bool {
     if path.is_null() {
-        // The kernel says what there is to say of it.
+        // The kernel returns the error for NULL.
         return false;
     }
-    // SAFETY: a string, by this function's contract.
+    // SAFETY: a C string, by this function's contract.
     is_device(unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
-/// Says that it is a device file.
+/// Fills in the result of a device file.
 ///
 /// # Safety
-/// `place` is one for the answer.
+/// `place` must be valid for writes.
 unsafe fn describe(place: *mut Stat) {
-    // SAFETY: numbers, of which zero is one.
+    // SAFETY: a C struct of integers, for which all zeroes are valid.
     let mut told: Stat = unsafe { std::mem::zeroed() };
     (told.st_mode, told.st_nlink, told.st_rdev) = (MODE, 1, makedev(NUMBERS.0, NUMBERS.1));
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: valid for writes, by this function's contract.
     unsafe { place.write(told) };
 }
 
 /// `stat`.
 ///
 /// # Safety
-/// As of C's: `path` is a string, `place` one for the answer.
+/// As in C: `path` is a C string, `place` is valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, place: *mut Stat) -> c_int {
-    // SAFETY: NULL or a string, by this function's contract.
+    // SAFETY: NULL or a C string, by this function's contract.
     if unsafe { names_device(path) } {
-        // SAFETY: a place for the answer, by this function's contract.
+        // SAFETY: valid for writes, by this function's contract.
         unsafe { describe(place) };
         return 0;
     }
-    // SAFETY: what C has given; stat(2) says that this is the same.
+    // SAFETY: the caller's arguments; this call is equivalent (stat(2)).
     unsafe { libc::fstatat(AT_FDCWD, path, place, 0) }
 }
 
-/// `stat64`, which programs call that were built for large files: on 64 bits the same.
+/// `stat64`, called by applications built for large files: equal on 64-bit systems.
 ///
 /// # Safety
 /// As [`stat`].
 #[cfg(target_pointer_width = "64")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat64(path: *const c_char, place: *mut Stat) -> c_int {
-    // SAFETY: as this function's contract.
+    // SAFETY: this function has the same contract.
     unsafe { stat(path, place) }
 }
 
 /// `access`.
 ///
 /// # Safety
-/// As of C's: `path` is a string.
+/// As in C: `path` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: NULL or a string, by this function's contract.
+    // SAFETY: NULL or a C string, by this function's contract.
     if unsafe { names_device(path) } && mode & X_OK == 0 {
         return 0;
     }
-    // SAFETY: what C has given; access(2) says that this is the same.
+    // SAFETY: the caller's arguments; this call is equivalent (access(2)).
     unsafe { libc::faccessat(AT_FDCWD, path, mode, 0) }
 }
 
@@ -92,12 +93,12 @@ mod tests {
 
     #[test]
     fn the_devices_of_urnic_are_there_and_nothing_else_is_changed() {
-        // SAFETY: zero is a value of numbers.
+        // SAFETY: a C struct of integers, for which all zeroes are valid.
         let mut place: Stat = unsafe { std::mem::zeroed() };
         let mut ask = |path: &CStr| {
-            // SAFETY: a string, and a place for the answer.
+            // SAFETY: a C string, and a place for the answer.
             let told = unsafe { stat(path.as_ptr(), &raw mut place) };
-            // SAFETY: a string.
+            // SAFETY: a C string.
             (told, unsafe { access(path.as_ptr(), libc::R_OK | libc::W_OK) })
         };
         assert_eq!(ask(c"/dev/infiniband/urnic0"), (0, 0));

@@ -1,4 +1,4 @@
-//! The structures of ibsim's client protocol (0.10 and 0.12): host byte order but where said.
+//! Structures of ibsim's client protocol (0.10 and 0.12), in host byte order except where noted.
 //!
 //! ```text
 //! sim_ctl      magic (4) | client (4) | type (4) | len (4) | data (64)
@@ -9,15 +9,15 @@
 use crate::wire::address::{Lid, Qpn};
 use crate::wire::mad::MAD_LEN;
 
-/// Bytes of a request to ibsim itself, and of its answer.
+/// Length of a request to ibsim itself, and of its answer, in bytes.
 pub(super) const CONTROL_LEN: usize = 80;
 const CONTROL_DATA_LEN: usize = 64;
 const MAGIC: u32 = 0xdead_beef;
-/// Bytes of a management datagram in its envelope.
+/// Length of a management datagram in its envelope, in bytes.
 pub(super) const REQUEST_LEN: usize = 288;
 const MAD_AT: usize = 32;
 
-/// What ibsim is asked.
+/// Request to ibsim itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
     Connect,
@@ -37,7 +37,7 @@ impl Control {
     }
 }
 
-/// A request to ibsim.
+/// Encodes a request to ibsim.
 pub(super) fn control(client: u32, what: Control, data: &[u8]) -> [u8; CONTROL_LEN] {
     let len = u32::try_from(data.len().min(CONTROL_DATA_LEN)).unwrap_or(0);
     let head = [MAGIC, client, what.number(), len].map(u32::to_ne_bytes);
@@ -48,7 +48,7 @@ pub(super) fn control(client: u32, what: Control, data: &[u8]) -> [u8; CONTROL_L
     octets
 }
 
-/// The data of an answer; `None` when it is an error, or none to this question.
+/// Returns the data of an answer; `None` if it is an error, or answers another request.
 pub(super) fn control_answer(octets: &[u8], what: Control) -> Option<[u8; CONTROL_DATA_LEN]> {
     let (words, data) = octets.split_at_checked(16)?;
     let word = |at: usize| words.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
@@ -56,8 +56,8 @@ pub(super) fn control_answer(octets: &[u8], what: Control) -> Option<[u8; CONTRO
     data.first_chunk().filter(|_| is_answer).copied()
 }
 
-/// The place at a node that is asked for: who asks, and whether it takes what comes to queue pair 1
-/// unasked.
+/// Encodes a request for a place at a node: the client's identifier, and whether it gets
+/// unsolicited datagrams to queue pair 1.
 pub(super) fn place(id: u32, node: &str, hears: bool) -> Vec<u8> {
     let words = [id, 0, u32::from(hears)].map(u32::to_ne_bytes);
     let mut data = words.concat();
@@ -66,7 +66,7 @@ pub(super) fn place(id: u32, node: &str, hears: bool) -> Vec<u8> {
     data
 }
 
-/// A management datagram to a port. One with a directed route goes to no LID.
+/// Wraps a management datagram to a port. A datagram with a directed route goes to no LID.
 pub(super) fn envelope(to: Lid, qpn: Qpn, mad: &[u8; MAD_LEN]) -> [u8; REQUEST_LEN] {
     let from = if to == Lid::PERMISSIVE { Lid::PERMISSIVE } else { Lid(0) };
     let [d0, d1] = to.0.to_be_bytes();
@@ -86,8 +86,8 @@ pub(super) fn envelope(to: Lid, qpn: Qpn, mad: &[u8; MAD_LEN]) -> [u8; REQUEST_L
     octets
 }
 
-/// The port that a management datagram came from, the queue pair it came to, and the datagram; `None`
-/// when ibsim gives it back because there was no way, and when it is none.
+/// Returns the source port of a management datagram, its queue pair, and the datagram. `None` if
+/// ibsim returned it as undeliverable, or it is invalid.
 pub(super) fn opened(octets: &[u8]) -> Option<(Lid, Qpn, [u8; MAD_LEN])> {
     let (head, mad) = octets.split_at_checked(MAD_AT)?;
     let [_, _, _, _, s0, s1, _, _, q0, q1, q2, q3, _, _, _, _, status @ ..] =

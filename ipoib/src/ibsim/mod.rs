@@ -1,14 +1,14 @@
-//! Nodes of a fabric that `ibsim` simulates: a port to put a link on, and the switch that carries data
-//! by the tables which the subnet manager programmed there.
+//! Nodes of a fabric simulated by `ibsim`: a port for a link, and the switch that forwards data by
+//! the tables that the subnet manager programmed.
 //!
 //! ibsim carries management datagrams only. Packets go between a [`Node`] and `urnic ibswitch`, in
-//! datagrams of abstract Unix sockets whose names begin with ibsim's. Any process of the network namespace may take
-//! such a name: each datagram's sender has to be of a user that is trusted.
+//! datagrams of abstract Unix sockets whose names begin with ibsim's. Any process of the network
+//! namespace may take such a name, so the sender of each datagram must be a trusted user.
 //!
 //! ```text
 //!   control   requests to ibsim itself;  client   a place at a node: management datagrams
-//!   plug      packets to and from the switch;  node   both: what a link is put on
-//!   survey    the fabric, read hop by hop;  switch   packets by its tables
+//!   plug      packets to and from the switch;  node   both: the port of a link
+//!   survey    reads the fabric hop by hop;  switch   forwards packets by its tables
 //! ```
 
 mod client;
@@ -30,11 +30,11 @@ pub use switch::{Switch, SwitchCounters};
 
 use crate::wire::address::Guid;
 
-/// Why a place in a simulated fabric could not be had.
+/// Reasons why a place in a simulated fabric is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IbsimError {
-    /// Nothing listens by that name.
+    /// No socket with that name.
     #[error(
         "there is no ibsim by the name '{name}' ({cause}): start it with IBSIM_SOCKNAME={name}, in \
          this network namespace"
@@ -42,7 +42,7 @@ pub enum IbsimError {
     NoSimulator {
         /// The name.
         name: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         cause: io::Error,
     },
     /// It did not answer, or not in its protocol.
@@ -50,7 +50,7 @@ pub enum IbsimError {
     Protocol {
         /// Its name.
         name: String,
-        /// What went wrong.
+        /// The failure.
         cause: io::Error,
     },
     /// It has no such node, or no place for one more client.
@@ -64,7 +64,7 @@ pub enum IbsimError {
         /// The node.
         node: String,
     },
-    /// ibsim is of a user that is not trusted.
+    /// ibsim runs as a user that is not trusted.
     #[error(
         "ibsim '{name}': {foreign}: start another by another name, or add peer={} (ibswitch: --peer) if \
          that user may be the fabric",
@@ -73,39 +73,39 @@ pub enum IbsimError {
     ForeignUser {
         /// Its name.
         name: String,
-        /// Its user.
+        /// User of the process.
         foreign: ForeignUser,
     },
-    /// A socket could not be had.
+    /// A socket could not be created.
     #[error("{action}: {cause}")]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         cause: io::Error,
     },
 }
 
 const TRACE: &str = "urnic::ipoib";
 
-/// Bytes of a name of ibsim or of a node.
+/// Longest name of ibsim or of a node, in bytes.
 const NAME_LEN_MAX: usize = 31;
 
 fn address(name: &[u8]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Where the switch of a fabric takes packets.
+/// Returns the socket name on which the switch of a fabric receives packets.
 fn switch_name(simulator: &str) -> Vec<u8> {
     format!("{simulator}:urnic-switch").into_bytes()
 }
 
-/// Where a port of it does.
+/// Returns the socket name on which a port receives packets.
 fn port_name(simulator: &str, guid: Guid) -> Vec<u8> {
     format!("{simulator}:urnic-port-{:016x}", guid.0).into_bytes()
 }
 
-/// The port that a socket's name is of.
+/// Returns the port of a socket name.
 fn port_of(simulator: &str, name: &[u8]) -> Option<Guid> {
     let guid = name.strip_prefix(format!("{simulator}:urnic-port-").as_bytes())?;
     let guid = std::str::from_utf8(guid).ok().filter(|guid| guid.len() == 16)?;

@@ -1,4 +1,4 @@
-//! A node of a simulated fabric, with its one port: what a link is put on.
+//! Node of a simulated fabric with its one port, for a link.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,23 +11,23 @@ use crate::fabric::{Mads, Packets, PortInfo};
 use crate::wire::address::{Guid, Lid};
 use crate::wire::mad::MAD_LEN;
 
-/// A node of ibsim's.
+/// A node of ibsim.
 #[derive(Debug)]
 pub struct Node {
     client: Client,
     plug: Plug,
     guid: Guid,
     told: Option<PortInfo>,
-    /// Readable when one of the sockets is.
+    /// Readable if one of the sockets is.
     readiness: OwnedFd,
 }
 
 impl Node {
-    /// Takes a place at the node `node` of the ibsim whose sockets have the name `simulator`. That, and the
-    /// switch, may be processes of this user, of root, and of the user `also`.
+    /// Connects to the node `node` of the ibsim whose sockets have the name `simulator`. ibsim and
+    /// the switch must run as this user, root, or the user `also`.
     ///
     /// # Errors
-    /// When there is no such simulator or node, or it is taken.
+    /// If there is no such simulator or node, or the node is taken.
     pub fn open(simulator: &str, node: &str, also: Option<u32>) -> Result<Self, IbsimError> {
         let mut client = Client::connect(simulator, node, true, also)?;
         let guid = client.guid()?;
@@ -39,7 +39,7 @@ impl Node {
         Ok(Self { client, plug, guid, told: None, readiness })
     }
 
-    /// The port's name from its maker.
+    /// Returns the GUID of the port.
     #[must_use]
     pub const fn guid(&self) -> Guid {
         self.guid

@@ -1,10 +1,11 @@
-//! The cable between a port and the switch: a packet in each datagram of a Unix socket.
+//! Cable between a port and the switch: one packet per datagram of a Unix socket.
 //!
-//! 1. The port connects its socket to the switch's name, and sends an empty datagram: a greeting.
-//! 2. The switch answers with one, by which the port learns its user: any process may have taken the name.
-//! 3. The port sends packets once a trusted switch has answered.
-//! 4. The port greets again and again: that tells it when the switch is gone, and a new switch, which could not send
-//!    to a socket that is connected to the former one, that the port is there.
+//! 1. The port connects its socket to the switch's name, and sends an empty datagram, the greeting.
+//! 2. The switch answers with an empty datagram, by which the port learns the switch's user: any
+//!    process may have taken the name.
+//! 3. The port sends packets after a trusted switch has answered.
+//! 4. The port repeats the greeting periodically. So it notices that the switch has closed. A new
+//!    switch, which cannot send to a socket connected to the former one, learns of the port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,15 +18,15 @@ use urnic_netdev::local_peer::{ForeignUser, UserDatagram};
 use super::{IbsimError, TRACE, address, port_name, switch_name};
 use crate::wire::address::Guid;
 
-/// Packets that wait for room in the switch's queue, at most; one more is lost.
+/// Most packets that wait for room in the switch's queue; further ones are lost.
 const WAITING_MAX: usize = 256;
-/// How soon room is looked for again.
+/// Interval of retries while the switch's queue is full, in nanoseconds.
 const RETRY_NS: u64 = 100_000;
-/// How soon a switch that was gone is looked for again.
+/// Interval of retries while there is no switch, in nanoseconds.
 const REPLUG_NS: u64 = 100_000_000;
-/// How often the switch is greeted.
+/// Interval of greetings, in nanoseconds.
 const GREET_EVERY_NS: u64 = 200_000_000;
-/// Bytes of a packet at most: 4096 of payload and its headers.
+/// Longest packet, in bytes: 4096 of payload, and its headers.
 pub(super) const PACKET_LEN_MAX: usize = 4096 + 128;
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Plug {
     waiting: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     retry_ns: Option<u64>,
-    /// When the switch is greeted, or looked for, next.
+    /// Time of the next greeting, or of the next attempt to connect.
     greet_ns: u64,
     buffer: Box<[u8; PACKET_LEN_MAX]>,
 }
@@ -48,14 +49,14 @@ enum Link {
     Loose,
     /// A switch that has not answered since the socket was connected to it.
     Greeted,
-    /// A switch of a user that is not trusted. Nothing goes to it or comes from it.
+    /// A switch of a user that is not trusted. No packets are exchanged with it.
     Foreign,
     /// A trusted switch.
     Plugged,
 }
 
 impl Plug {
-    /// Plugs a port in. A switch of the user `also` is trusted, too.
+    /// Connects a port. A switch of the user `also` is trusted, too.
     pub(super) fn new(simulator: &str, guid: Guid, also: Option<u32>) -> Result<Self, IbsimError> {
         let io = |action| move |cause| IbsimError::Io { action, cause };
         let own = address(&port_name(simulator, guid)).map_err(io("naming a port"))?;
@@ -88,7 +89,7 @@ impl Plug {
         }
     }
 
-    /// Returns true if the packet is gone, if only to be lost.
+    /// Returns true if the packet was sent or dropped.
     fn try_send(&mut self, now_ns: u64, packet: &[u8]) -> bool {
         match self.link {
             Link::Loose | Link::Foreign => return true,
@@ -110,7 +111,7 @@ impl Plug {
         true
     }
 
-    /// Greets the switch when that is due, and sends what waits for room or for its answer.
+    /// Sends the greeting if it is due, and packets that wait for room or for the switch's answer.
     pub(super) fn turn(&mut self, now_ns: u64) {
         if now_ns >= self.greet_ns {
             self.greet(now_ns);
@@ -152,7 +153,7 @@ impl Plug {
         self.waiting.clear();
     }
 
-    /// Takes what has come. Datagrams of a switch that is not trusted are dropped.
+    /// Receives packets. Drops datagrams of a switch that is not trusted.
     pub(super) fn receive(
         &mut self,
         now_ns: u64,
@@ -164,7 +165,8 @@ impl Plug {
             && let Ok(datagram) = self.socket.receive(&mut self.buffer[..])
         {
             taken += 1;
-            // A socket that was connected has datagrams of others only if they came before.
+            // A connected socket delivers datagrams of other senders only if they arrived before
+            // the connection.
             if datagram.abstract_name() != Some(&self.switch[..]) {
                 continue;
             }
@@ -193,12 +195,12 @@ impl Plug {
         }
     }
 
-    /// Packets that can be taken.
+    /// Returns the number of packets that there is room for.
     pub(super) fn room(&self) -> usize {
         WAITING_MAX - self.waiting.len()
     }
 
-    /// When [`turn`](Self::turn) has something to do.
+    /// Returns the time at which [`turn`](Self::turn) must be called.
     pub(super) fn due_ns(&self) -> u64 {
         let retry_ns = self.retry_ns.filter(|_| !self.waiting.is_empty());
         retry_ns.map_or(self.greet_ns, |retry_ns| retry_ns.min(self.greet_ns))
@@ -213,7 +215,7 @@ impl Plug {
 mod tests {
     use super::*;
 
-    /// The names of a fabric that no other test has.
+    /// Returns fabric names that no other test uses.
     fn simulator(test: &str) -> String {
         format!("urnic-{test}-{}", std::process::id())
     }
@@ -238,7 +240,7 @@ mod tests {
         packets
     }
 
-    /// Datagrams that the switch receives, without greetings.
+    /// Returns the datagrams that the switch received, without greetings.
     fn packets(switch: &UnixDatagram) -> Vec<Vec<u8>> {
         let mut octets = [0; 16];
         std::iter::from_fn(|| switch.recv(&mut octets).ok().map(|len| octets[..len].to_vec()))
@@ -279,7 +281,7 @@ mod tests {
             assert_eq!(received(&mut plug, now_ns), [b"packet"], "round {round}");
             assert_eq!(plug.due_ns(), now_ns + GREET_EVERY_NS);
         }
-        // As long as the switch is there, it is greeted and no more than that.
+        // While the switch is there, only greetings are sent.
         let switch = switch(&simulator);
         for _ in 0..5 {
             let now_ns = plug.due_ns();

@@ -1,5 +1,5 @@
-//! The fabric as it is: nodes, cables and the tables that the subnet manager programmed, read hop by
-//! hop from one node.
+//! Survey of the fabric: nodes, cables and the tables that the subnet manager programmed, read hop
+//! by hop from one node.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,57 +9,57 @@ use super::client::Client;
 use crate::wire::address::{Guid, Lid, PKey};
 use crate::wire::smp::{HOPS_MAX, NodeInfo, PortSetup, SMP_DATA_LEN, SmpAttribute, p_keys};
 
-/// Nodes that are looked at, at most.
+/// Most nodes that are read.
 const NODES_MAX: usize = 4096;
 /// Entries of a block of a linear forwarding table.
 const LINEAR_BLOCK: usize = 64;
 /// Groups of a block of a multicast forwarding table.
 const MULTICAST_BLOCK: usize = 32;
-/// Ports of a position of it.
+/// Ports of one position in a multicast forwarding table.
 const POSITION_PORTS: u8 = 16;
-/// Blocks of groups that are read, at most: 1024 groups.
+/// Most blocks of groups that are read: 1024 groups.
 const MULTICAST_BLOCKS_MAX: u32 = 32;
 
 /// A switch, by the GUID of its node, and one of its ports.
 pub type SwitchPort = (Guid, u8);
 
-/// What is at the other end of a cable.
+/// Other end of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// The port of a host.
+    /// Port of a host.
     Port(Guid),
     /// A switch, and its port.
     Switch(Guid, u8),
 }
 
-/// A switch.
+/// Tables and cables of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTables {
-    /// By which port a LID is reached; 255 for none.
+    /// Output port for each LID; 255 for none.
     pub linear: Vec<u8>,
-    /// By which ports the members of a group are reached, by its number.
+    /// Mask of output ports for each multicast group, by its number.
     pub multicast: Vec<u64>,
-    /// What its ports are cabled to.
+    /// Cables of its ports.
     pub cables: HashMap<u8, Peer>,
 }
 
-/// The port of a host.
+/// Port of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndPort {
-    /// The switch that it is cabled to, and that one's port.
+    /// Switch port that it is cabled to.
     pub at: Option<SwitchPort>,
-    /// How it is set up.
+    /// Settings of the port.
     pub setup: PortSetup,
-    /// Its partitions.
+    /// Partition keys of the port.
     pub p_keys: Vec<PKey>,
 }
 
 /// The fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Its switches, by the GUID of the node.
+    /// Switches, by the GUID of the node.
     pub switches: HashMap<Guid, SwitchTables>,
-    /// Its other ports, by their GUID.
+    /// Ports of hosts, by their GUID.
     pub ports: HashMap<Guid, EndPort>,
 }
 
@@ -73,7 +73,7 @@ impl Survey {
     }
 
     fn walk(&mut self, client: &mut Client) -> io::Result<()> {
-        // Routes to nodes that were found, and how each was come to: from which switch, by which port.
+        // Routes to the nodes found so far, each with the switch and port by which it was reached.
         let mut routes: Vec<(Vec<u8>, Option<SwitchPort>)> = vec![(Vec::new(), None)];
         let mut at = 0;
         while let Some((route, from)) = routes.get(at).cloned() {
@@ -92,7 +92,7 @@ impl Survey {
             }
             if !info.is_switch {
                 self.end_port(client, &route, info, from)?;
-                // The node that the survey begins at has a switch behind its port.
+                // The first node of the survey has a switch behind its port.
                 if from.is_none() {
                     routes.push((vec![info.local_port], None));
                 }
@@ -137,7 +137,7 @@ impl Survey {
         Ok(())
     }
 
-    /// The ports that a packet from one port gets to, as the switches forward it.
+    /// Returns the ports that receive a packet of one port, as the switches forward it.
     #[must_use]
     pub fn destinations(&self, from: Guid, dlid: Lid) -> Vec<Guid> {
         let mut found = Vec::new();
@@ -148,7 +148,7 @@ impl Survey {
         let mut budget = HOPS_MAX * 16;
         while let Some((switch, came_by)) = hops.pop() {
             let Some(tables) = self.switches.get(&switch) else { continue };
-            // Tables of a manager that make a circle end here.
+            // Ends a loop in the manager's tables.
             budget = match budget.checked_sub(1) {
                 Some(budget) => budget,
                 None => break,
@@ -166,7 +166,7 @@ impl Survey {
 }
 
 impl SwitchTables {
-    /// By which ports a packet leaves that came by `came_by`.
+    /// Returns the output ports of a packet that arrived by `came_by`.
     fn ports_to(&self, dlid: Lid, came_by: u8) -> Vec<u8> {
         if !dlid.is_multicast() {
             let port = self.linear.get(usize::from(dlid.0)).copied();
@@ -206,9 +206,9 @@ fn tables(client: &mut Client, route: &[u8], ports: u8) -> io::Result<SwitchTabl
     Ok(tables)
 }
 
-/// How many blocks of groups a switch has: a block without ports does not end them, as its groups may
-/// be those of members at other switches. SwitchInfo has MulticastFDBCap at byte 4, and at byte 18
-/// MulticastFDBTop, which a manager may leave unset.
+/// Returns the number of blocks of groups of a switch. An empty block is not the last one, since
+/// its groups may have their members at other switches. SwitchInfo has MulticastFDBCap at byte 4,
+/// and at byte 18 MulticastFDBTop, which a manager may leave unset.
 fn multicast_blocks(info: &[u8; SMP_DATA_LEN]) -> u32 {
     let cap = usize::from(u16::from_be_bytes([info[4], info[5]]));
     let top = Lid(u16::from_be_bytes([info[18], info[19]]));
@@ -229,7 +229,7 @@ pub(super) mod tests {
     const LEFT: Guid = Guid(11);
     const RIGHT: Guid = Guid(12);
 
-    /// A and B at one switch, C at another.
+    /// Returns A and B at one switch, C at another.
     pub(in crate::ibsim) fn survey() -> Survey {
         let port = |at| EndPort {
             at: Some(at),
@@ -271,7 +271,7 @@ pub(super) mod tests {
         assert_eq!(survey.destinations(Guid(9), Lid(1)), []);
     }
 
-    /// A group that has no port at this switch may have a number below that of one that has.
+    /// A group without a port at this switch may have a lower number than a group with one.
     #[test]
     fn groups_are_read_up_to_the_last_that_the_switch_has_room_for() {
         let blocks = |cap: u16, top: u16| {

@@ -1,5 +1,5 @@
-//! Data for a fabric of ibsim: packets between its ports, forwarded as the subnet manager programmed
-//! its switches. What that did not route does not arrive.
+//! Switch for a fabric of ibsim: forwards packets between its ports as the subnet manager
+//! programmed its switches. Packets without a route are dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,19 +15,20 @@ use crate::memory::{may_receive, may_send, payload_len};
 use crate::wire::address::Guid;
 use crate::wire::packet::PacketHeader;
 
-/// How often the fabric is read anew.
+/// Interval of surveys of the fabric, in nanoseconds.
 const SURVEY_EVERY_NS: u64 = 100_000_000;
-/// How soon, when a packet finds no way.
+/// Interval of surveys while a packet finds no route, in nanoseconds.
 const SURVEY_SOON_NS: u64 = 20_000_000;
-/// How long a port counts as plugged in that is not heard: as long as ten of its greetings take, since its thread
-/// may be busy. For that long, another process that takes the name of a port that was killed gets its packets.
+/// Time after which a silent port counts as disconnected, in nanoseconds: ten greetings, since the
+/// port's thread may be busy. During this time, another process that takes the name of a killed
+/// port gets its packets.
 const PLUGGED_NS: u64 = 2_000_000_000;
-/// Packets that wait for room at one port, at most.
+/// Most packets that wait for room at one port.
 const WAITING_MAX: usize = 512;
-/// Packets that are taken in one go.
+/// Packets handled in one turn.
 const BURST: usize = 64;
 
-/// What a switch did with packets.
+/// Packet counters of a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
     /// Packets of ports.
@@ -36,20 +37,20 @@ pub struct SwitchCounters {
     pub delivered: u64,
     /// Not a datagram of InfiniBand, or damaged.
     pub malformed: u64,
-    /// From a port that is not cabled or not Active, with a LID that is not its own, or to one that
-    /// leads nowhere.
+    /// From a port that is not cabled or not Active, with a LID that is not its own, or to a LID
+    /// without a route.
     pub unroutable: u64,
-    /// Of a partition that one of the two ports is not in.
+    /// Packets of a partition that one of the two ports is not in.
     pub p_key_violations: u64,
     /// Longer than a port's MTU.
     pub too_long: u64,
     /// From a process of a user that is not trusted.
     pub foreign: u64,
-    /// For a port that nothing is plugged into, or whose queue is full.
+    /// For a port that is not connected, or whose queue is full.
     pub lost: u64,
 }
 
-/// The switches of a fabric, as one.
+/// All switches of a fabric, as one.
 #[derive(Debug)]
 pub struct Switch {
     client: Client,
@@ -58,18 +59,18 @@ pub struct Switch {
     surveyed_ns: u64,
     is_stale: bool,
     waiting: HashMap<Guid, VecDeque<Vec<u8>>>,
-    /// Ports of trusted users, and when they were heard last.
+    /// Ports of trusted users, with the time of their last datagram.
     plugged: HashMap<Guid, u64>,
     counters: SwitchCounters,
     buffer: Box<[u8; PACKET_LEN_MAX]>,
 }
 
 impl Switch {
-    /// Reads the fabric from the node `node` and begins to carry packets, of ports of this user, of root, and of the
-    /// user `also`.
+    /// Reads the fabric from the node `node` and begins to forward packets of ports of this user,
+    /// of root, and of the user `also`.
     ///
     /// # Errors
-    /// When there is no such simulator or node, or there is a switch already.
+    /// If there is no such simulator or node, or there is a switch already.
     pub fn open(simulator: &str, node: &str, also: Option<u32>) -> Result<Self, IbsimError> {
         let mut client = Client::connect(simulator, node, false, also)?;
         let survey = Survey::read(&mut client)?;
@@ -92,42 +93,42 @@ impl Switch {
         })
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &SwitchCounters {
         &self.counters
     }
 
-    /// The fabric as it was read last.
+    /// Returns the fabric as last read.
     #[must_use]
     pub const fn survey(&self) -> &Survey {
         &self.survey
     }
 
-    /// Readable when packets wait.
+    /// Returns a descriptor that is readable when packets wait.
     #[must_use]
     pub fn readiness(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Returns true if nothing is taken until descriptors of earlier datagrams are closed. The socket may be readable
-    /// meanwhile: sleep for a time.
+    /// Returns true if nothing is received until descriptors of earlier datagrams are closed. The
+    /// socket may be readable meanwhile: sleep for a time.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.socket.is_held()
     }
 
-    /// Whether packets wait for room at a port.
+    /// Returns true if packets wait for room at a port.
     #[must_use]
     pub fn is_pressed(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Carries what has come; each packet that a port sent is shown to `record`. Returns how many
-    /// there were.
+    /// Forwards received packets, and shows each to `record`. Returns the number of datagrams
+    /// taken.
     ///
     /// # Errors
-    /// When ibsim does not answer any more.
+    /// If ibsim has stopped answering.
     pub fn turn(
         &mut self,
         now_ns: u64,
@@ -156,12 +157,12 @@ impl Switch {
                 continue;
             }
             let Some(from) = from else { continue };
-            // Ports of the fabric only: names without end are not kept.
+            // Only ports of the fabric, so that the table is bounded.
             if self.survey.ports.contains_key(&from) {
                 self.plugged.insert(from, now_ns);
             }
             if datagram.len == 0 {
-                // A port that has no room for the answer greets again.
+                // A port without room for the answer repeats its greeting.
                 let _unanswered = self.try_send(from, &[]);
                 continue;
             }
@@ -173,7 +174,7 @@ impl Switch {
         Ok(taken)
     }
 
-    /// Forgets a port whose name a process of another user has now, and what waits for it.
+    /// Drops a port whose name a process of another user has taken, and its waiting packets.
     fn unplug(&mut self, port: Guid) {
         self.plugged.remove(&port);
         let waiting = self.waiting.remove(&port);
@@ -223,7 +224,7 @@ impl Switch {
     }
 
     fn deliver(&mut self, now_ns: u64, to: Guid, packet: &[u8]) {
-        // Any process may have the name of a port that is not plugged in.
+        // Any process may have the name of a port that is not connected.
         let heard_ns = self.plugged.get(&to);
         if heard_ns.is_none_or(|heard_ns| now_ns.saturating_sub(*heard_ns) > PLUGGED_NS) {
             self.counters.lost += 1;

@@ -1,6 +1,6 @@
-//! A port that comes up tells the link where its addresses are: a neighbour may know another queue pair
-//! (RFC 4391 §9.4). It does so several times, as the first may find no way: the subnet manager sets
-//! switches up for a group after it has let the port in.
+//! Announces this port's addresses when it comes up, since a neighbour may know another queue pair
+//! (RFC 4391 §9.4). Repeats the announcement, as the first may be lost: the subnet manager may set
+//! switches up for a group after it has granted the join.
 
 use std::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ use crate::wire::address::LinkAddress;
 use crate::wire::arp::{ArpPacket, Operation};
 use crate::wire::datagram::DatagramType;
 
-/// What is left to be announced.
+/// Announcements that are left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Announcing {
     left: u32,

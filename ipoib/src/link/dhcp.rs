@@ -1,5 +1,5 @@
-//! The interface's IPv4 address by DHCP: questions sent on the link, answers taken from it, the address
-//! set and taken away.
+//! The interface's IPv4 address by DHCP: sends the client's messages on the link, handles answers,
+//! sets and removes the address.
 
 use std::net::Ipv4Addr;
 
@@ -12,13 +12,14 @@ use crate::wire::dhcp::{Answer, ClientId, Question, client_id, is_for_client};
 use crate::wire::mad::JoinState;
 
 impl Link {
-    /// What DHCP has given, if it was asked for.
+    /// Returns the lease, if DHCP is configured and has provided one.
     #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
         self.dhcp.as_ref()?.lease()
     }
 
-    /// RFC 4390 §2.1 and RFC 4361 §6.1: the same at every start, and another one in another partition.
+    /// Returns the client identifier: constant over restarts, and different in each partition (RFC
+    /// 4390 §2.1, RFC 4361 §6.1).
     fn client_id(&self) -> ClientId {
         let guid = self.port.as_ref().map_or(0, |port| port.guid.0);
         client_id(guid, u32::from(self.map.p_key().0))
@@ -42,13 +43,13 @@ impl Link {
 
     fn ask_server(&mut self, now_ns: u64, question: &Question) {
         let datagram = question.to_datagram();
-        // One that cannot be sent is as lost as on any wire.
+        // A message that cannot be sent counts as lost on the link; the client repeats it.
         let _lost = self.send(now_ns, &datagram, datagram.len(), |place| {
             place.copy_from_slice(&datagram);
         });
     }
 
-    /// Takes a datagram that has come; whether it was for the DHCP client.
+    /// Handles a received datagram. Returns true if it was for the DHCP client.
     pub(super) fn handle_dhcp(&mut self, now_ns: u64, datagram: &[u8]) -> bool {
         if self.dhcp.is_none() || !is_for_client(datagram) {
             return false;
@@ -97,7 +98,7 @@ impl Link {
         }
     }
 
-    /// Gives the address back (RFC 2131 §4.4.6), while the link is up.
+    /// Releases the address (RFC 2131 §4.4.6), while the link is up.
     pub(super) fn release_address(&mut self, now_ns: u64) {
         let id = self.client_id();
         if let Some(question) = self.dhcp.as_mut().and_then(|client| client.release(id)) {
@@ -106,7 +107,7 @@ impl Link {
         }
     }
 
-    /// The address that DHCP has given.
+    /// Returns the address of the lease.
     pub(crate) fn leased_address(&self) -> Option<Ipv4Addr> {
         self.lease().map(|lease| lease.address)
     }

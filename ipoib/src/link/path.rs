@@ -112,8 +112,8 @@ impl Paths {
         Some((hop, qpn, payload))
     }
 
-    /// There is no path, or none was told; the payloads that waited for it. A path that is known
-    /// stays when the administrator was `silent`.
+    /// Records that there is no path, or that the administrator gave no answer. Keeps a known path
+    /// if the administrator was `silent`. Returns the waiting payloads.
     pub(super) fn fail(
         &mut self,
         now_ns: u64,
@@ -125,18 +125,18 @@ impl Paths {
         if silent && matches!(entry.state, State::Known { .. }) {
             return Vec::new();
         }
-        // What an administrator does not answer is asked for again at once.
+        // After a missing answer, the next packet sends a query at once.
         let until_ns = if silent { now_ns } else { now_ns.saturating_add(ABSENT_NS) };
         entry.state = State::Absent { until_ns };
         std::iter::from_fn(|| entry.waiting.pop(budget)).map(|(_, payload)| payload).collect()
     }
 
-    /// Drops what is known of one port; how many payloads waited.
+    /// Drops the path of one port. Returns the number of its waiting payloads.
     pub(super) fn forget(&mut self, gid: Gid, budget: &mut Budget) -> u64 {
         self.table.remove(&gid).map_or(0, |mut entry| entry.waiting.clear(budget))
     }
 
-    /// Drops all; how many payloads waited.
+    /// Drops all paths. Returns the number of waiting payloads.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         std::mem::take(&mut self.table)
             .into_values()

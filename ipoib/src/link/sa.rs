@@ -243,7 +243,7 @@ impl Client {
         self.pending.iter().map(|pending| pending.due_ns).min()
     }
 
-    /// Takes an answer; `None` when the administrator is busy: it is asked again later.
+    /// Handles an answer. `None` if the administrator is busy: the request is repeated later.
     pub(super) fn handle_answer(
         &mut self,
         now_ns: u64,
@@ -253,7 +253,7 @@ impl Client {
         let at = self.pending.iter().position(|pending| pending.transaction == transaction);
         let at = at.ok_or(NoAnswer)?;
         let pending = &mut self.pending[at];
-        // What was not sent yet cannot be answered.
+        // A request that was not sent yet cannot have an answer.
         if pending.attempts == 0 {
             return Err(NoAnswer);
         }
@@ -268,8 +268,8 @@ impl Client {
     }
 }
 
-/// Twice as long after each attempt, and up to a quarter more, so that ports that lost the same
-/// administrator do not come back to it at once.
+/// Returns the timeout: doubled after each attempt, plus up to a quarter at random, so that ports
+/// that lost the same administrator do not return to it all at once.
 fn back_off_ns(attempts: u32, random: u32) -> u64 {
     let doublings = attempts.saturating_sub(1).min(16);
     let wait_ns = (SA_RETRY_FIRST_NS << doublings).min(SA_RETRY_LAST_NS);

@@ -1,10 +1,10 @@
-//! Datagrams that wait for an address, a path or a group.
+//! Queues of datagrams that wait for an address, a path or a group.
 
 use std::collections::VecDeque;
 
 use crate::limits::{WAITING_BYTES_MAX, WAITING_MAX};
 
-/// Payloads of packets, encapsulation header first, in the order in which they came.
+/// Payloads of packets, encapsulation header first, oldest first.
 #[derive(Debug)]
 pub(super) struct Waiting<T>(VecDeque<(T, Vec<u8>)>);
 
@@ -28,7 +28,7 @@ impl Budget {
 }
 
 impl<T> Waiting<T> {
-    /// Adds a payload; the number of payloads that were dropped for it, itself included.
+    /// Adds a payload. Returns the number of payloads dropped for it, itself included.
     pub(super) fn push(&mut self, budget: &mut Budget, to: T, payload: Vec<u8>) -> u64 {
         let mut dropped = 0;
         while self.0.len() >= WAITING_MAX {
@@ -49,7 +49,7 @@ impl<T> Waiting<T> {
         Some((to, payload))
     }
 
-    /// Drops all; how many that were.
+    /// Drops all payloads. Returns their number.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         let mut dropped = 0;
         while self.pop(budget).is_some() {

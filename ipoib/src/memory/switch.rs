@@ -15,7 +15,7 @@ pub struct SwitchCounters {
     pub malformed: u64,
     /// To an unknown LID, or to a group that the sender may not send to.
     pub unroutable: u64,
-    /// Of a partition that one of the two ports is not in.
+    /// Packets of a partition that one of the two ports is not in.
     pub p_key_violations: u64,
     /// Longer than the MTU.
     pub too_long: u64,

@@ -166,7 +166,7 @@ pub enum MadError {
 }
 
 impl SaMad {
-    /// A request or report with this record.
+    /// Creates a request or report with this record.
     #[must_use]
     pub fn new(method: Method, attribute: Attribute, transaction: u64, record: &[u8]) -> Self {
         let mut data = [0; DATA_LEN];

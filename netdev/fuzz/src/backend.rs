@@ -1,4 +1,4 @@
-//! Our frontend, and a backend that does what a script says.
+//! urnic's frontend, and a backend that executes a script.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use super::peer::{self, Peer};
 use super::script::Script;
 use super::work;
 
-/// Runs a script. Returns what the device has counted.
+/// Runs a script. Returns the device's counters.
 ///
 /// # Panics
-/// When the frontend does not go on as it should.
+/// If the frontend violates an expectation.
 pub fn against_frontend(script: &[u8]) -> RingCounters {
     let mut script = Script::new(script);
     let publisher = Publisher::new();
@@ -67,7 +67,7 @@ pub fn against_frontend(script: &[u8]) -> RingCounters {
     let counters = frontend.counters();
     drop(backend);
     published.truncate(1);
-    // What it has sent before is handled first.
+    // Messages that it has sent before are handled first.
     let mut turns = 0;
     while turns < TURNS_MAX && (turns < TURNS_MIN || frontend.link_up()) {
         work::turn(&mut frontend, &mut now_ns);
@@ -85,7 +85,7 @@ pub fn against_frontend(script: &[u8]) -> RingCounters {
     counters
 }
 
-/// A frontend, and its socket.
+/// Opens a frontend. Returns also its socket's path.
 fn open(options: u8, publisher: &Publisher) -> (PathBuf, VirtioUser) {
     let path = work::path();
     let plain = VhostUserConfig::frontend(path.clone());
@@ -102,7 +102,7 @@ fn block(publisher: &Publisher) -> PublishedBlock {
     publisher.allocate_blocks(1, BLOCK_LEN).expect("memory").pop().expect("one")
 }
 
-/// Lets the frontend work, with frames of published memory, whether it shares that or not.
+/// Polls the frontend, with frames of published memory, shared or not.
 fn turn(frontend: &mut VirtioUser, now_ns: &mut u64, published: &[PublishedBlock]) {
     let payload: Vec<_> = published.iter().map(|block| Fragment::from_slice(block)).collect();
     work::turn_with(frontend, now_ns, &payload);
@@ -110,15 +110,15 @@ fn turn(frontend: &mut VirtioUser, now_ns: &mut u64, published: &[PublishedBlock
 
 struct Backend {
     peer: Option<Peer>,
-    /// Something to send where no descriptor is due.
+    /// A descriptor to send where none is required.
     own: OwnedFd,
-    /// Of the frontend.
+    /// Memory of the frontend.
     memory: Option<OwnedFd>,
-    /// Where the parts of its queues are in that: descriptors, used ring, available ring.
+    /// Offsets of its queues' parts in that memory: descriptors, used ring, available ring.
     queues: [[u64; 3]; 2],
-    /// The frontend's address of its beginning.
+    /// User address of the memory's first byte.
     base: u64,
-    /// What came and was not understood yet.
+    /// Received bytes that are not parsed yet.
     octets: Vec<u8>,
     /// Requests that wait for an answer.
     asked: Vec<u32>,
@@ -143,7 +143,7 @@ impl Backend {
         }
     }
 
-    /// Reads what the frontend asks for.
+    /// Reads the frontend's requests.
     fn listen(&mut self) {
         let Some(peer) = &self.peer else { return };
         let received = peer.receive();
@@ -181,7 +181,7 @@ impl Backend {
         }
     }
 
-    /// Answers all that was asked, rightly or with this word.
+    /// Answers all requests, correctly or with this word.
     fn answer(&mut self, word: Option<u64>) {
         for id in std::mem::take(&mut self.asked) {
             let right = match id {
@@ -196,7 +196,7 @@ impl Backend {
         }
     }
 
-    /// Writes over the memory, in or beside a part of a queue.
+    /// Overwrites the memory, in or beside a part of a queue.
     fn write(&self, script: &mut Script<'_>) {
         let which = script.octet();
         let part = self.queues[usize::from(which & 1)][usize::from(which >> 1) % 3];
@@ -207,7 +207,7 @@ impl Backend {
         }
     }
 
-    /// The header of a frame, in the buffer that an entry of the descriptor table names.
+    /// Writes the header of a frame into the buffer that an entry of the descriptor table names.
     fn fill(&self, script: &mut Script<'_>) {
         let entry = u64::from(script.octet());
         let (offload, count) = (script.octets(10), u16::from(script.octet()));
@@ -222,7 +222,7 @@ impl Backend {
         peer::write_at(memory, address.wrapping_sub(self.base), &header);
     }
 
-    /// An entry of a used ring, and its index.
+    /// Writes an entry of a used ring, and its index.
     fn give_back(&self, script: &mut Script<'_>) {
         let which = script.octet();
         let [_, ring, _] = self.queues[usize::from(which & 1)];
@@ -243,14 +243,15 @@ const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
 const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
 const PROTOCOL_CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
-/// Virtio 1.0, protocol features, merged buffers, event indices, tables of descriptors.
+/// Virtio 1.0, protocol features, merged buffers, event indices, indirect tables.
 const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 15 | 1 << 29 | 1 << 28;
-/// Regions of memory, the queues' among them: fewer than there may be.
+/// Memory slots, including the queues' memory: fewer than the maximum.
 const SLOTS: u64 = 4;
-/// Bytes of published memory, and how many of them there are at most, but for one.
+/// Length of a block of published memory, and the most such blocks, less one.
 const BLOCK_LEN: usize = 300;
 const PUBLISHED_MAX: usize = 4;
-/// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
+/// Turns in which all messages that fit into the socket are handled, 64 in each, if the link was
+/// down before.
 const TURNS_MIN: usize = 32;
-/// The same, if it is up.
+/// Turns for the same, if the link is up.
 const TURNS_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! Our backend, and a frontend that does what a script says.
+//! urnic's backend, and a frontend that executes a script.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::peer::{self, Peer};
 use super::script::{MEMORY_BASE, MEMORY_LEN, Script};
 use super::work;
 
-/// Runs a script. Returns what the device has counted.
+/// Runs a script. Returns the device's counters.
 ///
 /// # Panics
-/// When the backend does not go on as it should.
+/// If the backend violates an expectation.
 pub fn against_backend(script: &[u8]) -> RingCounters {
     let mut script = Script::new(script);
     let setting = script.octet();
@@ -54,7 +54,7 @@ pub fn against_backend(script: &[u8]) -> RingCounters {
     work::turn(&mut backend, &mut now_ns);
     let counters = backend.counters();
     drop(frontend);
-    // What it has sent before is handled first.
+    // Messages that it has sent before are handled first.
     let mut turns = 0;
     while turns < TURNS_MAX && (turns < TURNS_MIN || backend.link_up()) {
         work::turn(&mut backend, &mut now_ns);
@@ -89,13 +89,13 @@ impl Frontend {
 
     fn say(&self, id: u32, body: &[u8], files: &[OwnedFd]) {
         if let Some(peer) = &self.peer {
-            // What was answered is not looked at, but taken.
+            // Answers are received and ignored.
             let _answers = peer.receive();
             peer.say(id, VERSION, body, files);
         }
     }
 
-    /// Sets one pair of queues up as it should be, with those features less that `without` names.
+    /// Sets up one virtqueue pair correctly, without the features that `without` names.
     fn set_up(&self, without: u8) {
         let mut features = FEATURES;
         for (bit, feature) in OPTIONAL.iter().enumerate() {
@@ -122,7 +122,7 @@ impl Frontend {
         }
     }
 
-    /// Any request, well formed as to its length unless the script has it otherwise.
+    /// Sends any request, with the right length unless the script changes it.
     fn request(&self, script: &mut Script<'_>) {
         let id = REQUESTS[usize::from(script.octet()) % REQUESTS.len()];
         let form = script.octet();
@@ -168,7 +168,7 @@ impl Frontend {
         }
     }
 
-    /// An entry of a descriptor table.
+    /// Writes an entry of a descriptor table.
     fn descriptor(&self, script: &mut Script<'_>) {
         let which = script.octet();
         let [table, ..] = parts(u32::from(which & 1));
@@ -181,7 +181,7 @@ impl Frontend {
         peer::write_at(&self.memory, at, &entry);
     }
 
-    /// An entry of an available ring, and its index.
+    /// Writes an entry of an available ring, and its index.
     fn publish(&self, script: &mut Script<'_>) {
         let which = script.octet();
         let [_, ring, _] = parts(u32::from(which & 1));
@@ -198,7 +198,7 @@ impl Frontend {
     }
 }
 
-/// Where the parts of a queue are: descriptors, available ring, used ring.
+/// Returns the addresses of a queue's parts: descriptors, available ring, used ring.
 fn parts(index: u32) -> [u64; 3] {
     [0, 4096, 8192].map(|at| MEMORY_BASE + u64::from(index) * 16_384 + at)
 }
@@ -213,10 +213,11 @@ const EVENT_INDEX: u64 = 1 << 29;
 /// Features that a frontend may leave out.
 const OPTIONAL: [u64; 5] = [PROTOCOL_FEATURES, MRG_RXBUF, INDIRECT, EVENT_INDEX, VERSION_1];
 const FEATURES: u64 = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | INDIRECT | EVENT_INDEX;
-/// All that there are, and some that are not known.
+/// All requests, and some unknown ones.
 const REQUESTS: [u32; 22] =
     [1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 36, 37, 38, 6, 24, 40];
-/// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
+/// Turns in which all messages that fit into the socket are handled, 64 in each, if the link was
+/// down before.
 const TURNS_MIN: usize = 32;
-/// The same, if it is up.
+/// Turns for the same, if the link is up.
 const TURNS_MAX: usize = 1000;

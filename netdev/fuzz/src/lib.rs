@@ -1,9 +1,8 @@
-//! What the fuzz targets do with an input; the tests of the devices do the same with the corpus.
+//! Runs an input of the fuzz targets; the tests of the devices replay the corpus with it.
 //!
-//! An input is a script of a peer that has the socket, the memory and the rings, and does with them what
-//! it likes. The device has to go on: no panic, no frame that is longer than any, no descriptor kept, no more
-//! bytes mapped than a peer may have, no call that waits, and a peer that keeps to the protocol is served
-//! afterwards.
+//! An input is a script of a hostile peer, which has the socket, the memory and the rings. The
+//! device must survive it: no panic, no frame longer than the limit, no descriptor kept, no mapped
+//! bytes beyond a peer's limit, no blocking call. Afterwards a correct peer must be served.
 
 pub mod backend;
 pub mod frontend;

@@ -1,4 +1,4 @@
-//! The peer's end of the socket: messages with descriptors, right or not.
+//! The peer's end of the socket: messages with descriptors, valid or not.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -18,31 +18,31 @@ use rustix::net::{
 
 use super::script::Script;
 
-/// Descriptors that one message has at most here: one more than the protocol allows.
+/// Most descriptors of a message here: one more than the protocol allows.
 const DESCRIPTORS_MAX: usize = 9;
 
-/// A process with the other end of a device's socket.
+/// A process at the other end of a device's socket.
 pub struct Peer {
     stream: UnixStream,
 }
 
-/// What came with the socket's bytes.
+/// Received bytes and descriptors.
 pub struct Received {
     pub octets: Vec<u8>,
     pub files: Vec<OwnedFd>,
 }
 
 impl Peer {
-    /// `None` when the device takes no other peer now.
+    /// Connects. `None` if the device accepts no other peer now.
     pub fn connect(path: &Path) -> Option<Self> {
-        // Many may wait already for the device to accept them; this one would wait for that.
+        // Non-blocking, since a full backlog would block a connection.
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
         connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
         Some(Self { stream: socket.into() })
     }
 
-    /// Sends bytes with descriptors. A device that has closed the socket does not mind.
+    /// Sends bytes with descriptors. Ignores a closed socket.
     pub fn send(&self, octets: &[u8], files: &[OwnedFd]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -61,7 +61,7 @@ impl Peer {
         self.send(&[&header, body].concat(), files);
     }
 
-    /// What the device has sent.
+    /// Receives all bytes and descriptors that the device has sent.
     pub fn receive(&self) -> Received {
         let mut received = Received { octets: Vec::new(), files: Vec::new() };
         let mut buffer = [0; 4096];
@@ -86,7 +86,7 @@ impl Peer {
     }
 }
 
-/// A file of memory that cannot shrink.
+/// Creates a memory file that cannot shrink.
 pub fn memory(len: u64) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create(c"fuzz", flags).expect("memory");
@@ -95,15 +95,15 @@ pub fn memory(len: u64) -> OwnedFd {
     file
 }
 
-/// Bytes of a file without pages, which can be said to be as much memory.
+/// Length of a file without pages, which claims to be memory of this length.
 const SPARSE_LEN: u64 = 1 << 44;
 
-/// Something to be told by.
+/// Creates an event.
 pub fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event")
 }
 
-/// Descriptors as the script has them.
+/// Returns the descriptors that the script selects.
 pub fn files(script: &mut Script<'_>, own: &OwnedFd) -> Vec<OwnedFd> {
     let choice = script.octet();
     let file = || match choice >> 4 {
@@ -116,7 +116,7 @@ pub fn files(script: &mut Script<'_>, own: &OwnedFd) -> Vec<OwnedFd> {
     (0..choice & 0xf).take(DESCRIPTORS_MAX).map(|_| file()).collect()
 }
 
-/// Writes into the memory, as far as it goes.
+/// Writes to an offset of the memory, if it is inside.
 pub fn write_at(memory: &OwnedFd, at: u64, octets: &[u8]) {
     let file = File::from(memory.try_clone().expect("a descriptor"));
     let len = file.metadata().map_or(0, |about| about.len());
@@ -125,7 +125,7 @@ pub fn write_at(memory: &OwnedFd, at: u64, octets: &[u8]) {
     }
 }
 
-/// Eight bytes of the memory.
+/// Returns eight bytes of the memory.
 pub fn read_at(memory: &OwnedFd, at: u64) -> Option<u64> {
     let mut octets = [0; 8];
     let file = File::from(memory.try_clone().expect("a descriptor"));

@@ -1,6 +1,6 @@
-//! Bytes as steps and numbers.
+//! Steps and numbers from bytes.
 
-/// What is left of a script.
+/// The rest of a script.
 pub struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -8,14 +8,14 @@ impl<'a> Script<'a> {
         Self(octets)
     }
 
-    /// The next step, until the script is over.
+    /// Returns the next step, or `None` at the end.
     pub fn step(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    /// A byte; zero behind the end.
+    /// Returns a byte; zero behind the end.
     pub fn octet(&mut self) -> u8 {
         self.step().unwrap_or(0)
     }
@@ -24,14 +24,14 @@ impl<'a> Script<'a> {
         u16::from_le_bytes([self.octet(), self.octet()])
     }
 
-    /// Some bytes, as many as there are of `len`.
+    /// Returns `len` bytes, or fewer at the end.
     pub fn octets(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A number that is near a bound of something, or any of 16 bits.
+    /// Returns a number near some limit, or any 16-bit number.
     pub fn number(&mut self) -> u64 {
         let choice = self.octet();
         match NUMBERS.get(usize::from(choice)) {
@@ -41,15 +41,15 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The low half of a number.
+    /// Returns the low half of a number.
     pub fn half(&mut self) -> u32 {
         u32::try_from(self.number() & 0xffff_ffff).unwrap_or(0)
     }
 }
 
-/// Where the memory of a peer that is a frontend begins, in its own addresses.
+/// User address of the first byte of a frontend's memory.
 pub const MEMORY_BASE: u64 = 1 << 20;
-/// Its bytes.
+/// Length of that memory, in bytes.
 pub const MEMORY_LEN: u64 = 1 << 19;
 
 const NUMBERS: [u64; 25] = [

@@ -1,4 +1,4 @@
-//! What a program does with its device meanwhile.
+//! The application's calls of its device.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, poll};
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
-/// Lets the device work once, later than before.
+/// Polls the device once, at a later time.
 pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
     turn_with(device, now_ns, &[]);
 }
 
-/// The same, with frames that have this payload.
+/// Like [`turn`], with frames that have this payload.
 pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment<'_>]) {
     *now_ns += CONTROL_INTERVAL_NS;
     let begun = Instant::now();
@@ -37,29 +37,30 @@ pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment
     assert!(address_space() < ADDRESS_SPACE_MAX, "{} bytes of addresses", address_space());
 }
 
-/// Bytes of addresses that this process has in use.
+/// Returns the bytes of address space that this process uses.
 fn address_space() -> u64 {
     let sizes = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = sizes.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * PAGE_LEN
 }
 
-/// A path for a socket that no other script has.
+/// Returns a socket path that no other script uses.
 pub fn path() -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("urnic-fuzz-{}-{number}", process::id()))
 }
 
-/// Descriptors of this process.
+/// Returns the number of descriptors of this process.
 pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Waits until this process has as many descriptors: a thread closes those that are no memory and no event.
+/// Waits until this process has `count` descriptors: a thread closes those that are neither memory
+/// nor events.
 ///
 /// # Panics
-/// When it never does.
+/// If that does not happen in time.
 pub fn await_descriptors(count: usize) {
     for _ in 0..CLOSED_TURNS_MAX {
         if descriptors() == count {
@@ -71,15 +72,16 @@ pub fn await_descriptors(count: usize) {
     assert_eq!(descriptors(), count, "descriptors of a peer that is gone");
 }
 
-/// How often the thread is waited for, a millisecond each time.
+/// Number of waits for the thread, of a millisecond each.
 const CLOSED_TURNS_MAX: usize = 30_000;
-/// How long a turn may take on a busy machine. A call that waits for a peer waits for ever.
+/// Longest duration of a turn on a busy machine. A call that waits for a peer would never return.
 const TURN_TIME_MAX: Duration = Duration::from_secs(20);
-/// Bytes of addresses: twice what a peer may have mapped, for a table of memory takes the place of the one before
-/// it, and as much for the process. Sanitizers reserve 20 TiB.
+/// Limit of address space, in bytes: twice the limit of a peer's memory, since a new memory table
+/// is mapped before the old one is unmapped, and as much for the process. Sanitizers reserve 20
+/// TiB.
 const ADDRESS_SPACE_MAX: u64 = if cfg!(fuzzing) { 1 << 46 } else { 192 << 30 };
 const PAGE_LEN: u64 = 4096;
-/// What makes a device look at its socket.
+/// Interval at which a device polls its socket.
 const CONTROL_INTERVAL_NS: u64 = 10_000_000;
-/// 64 KiB, a link header and a tag.
+/// 64 KiB and the tagged link header.
 const FRAME_LEN_MAX: usize = 65_536 + 22;

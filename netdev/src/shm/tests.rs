@@ -27,13 +27,13 @@ fn config(path: &std::path::Path, listens: bool) -> ShmConfig {
     ShmConfig { path: path.to_owned(), listens, mtu: 1500, peer: None }
 }
 
-/// A clock that goes on by as much as makes a device look at its socket.
+/// Advances a clock far enough that a device polls its socket.
 fn later(now: &mut u64) -> u64 {
     *now += CHECK_INTERVAL_NS;
     *now
 }
 
-/// Both ends of a link: the one that listens answers from another thread.
+/// Opens both ends of a link; the listening end answers from another thread.
 fn pair_of(near: &Publisher, far: &Publisher) -> [Shm; 2] {
     let path = path();
     let mut listening = Shm::open(&config(&path, true), near).unwrap();
@@ -49,7 +49,7 @@ fn pair_of(near: &Publisher, far: &Publisher) -> [Shm; 2] {
     [listening, connecting]
 }
 
-/// A frame as it came: its bytes, and what is known of it.
+/// A received frame: its bytes, and its offloads.
 #[derive(Debug, PartialEq, Eq)]
 struct Received {
     octets: Vec<u8>,
@@ -90,13 +90,13 @@ fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 
-/// The longest super-frame, of such fragments.
+/// Returns the longest super-frame, of these fragments.
 fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
-/// Bytes of published memory. No slice is made of it.
+/// Returns bytes of published memory, without creating a slice of it.
 fn part(memory: &PublishedMemory, at: usize, len: usize) -> Fragment<'_> {
     crate::sys::published::tests::fragment(memory.as_ptr(), memory.len(), at, len)
 }
@@ -168,7 +168,7 @@ fn published_octets_are_read_where_they_are() {
             fragments.push(part(memory, 1000 + at, 1000));
         }
         from.transmit(0, &super_frame(&head, &fragments)).unwrap();
-        // Really the memory's own bytes: what is written before they are read is what is read.
+        // The peer reads the memory itself: it gets bytes written after `transmit`.
         fill(memory, 1500, b"written later");
         from.flush(0);
         assert_eq!(from.counters().frames_tx_referred_unread, 1);
@@ -200,7 +200,7 @@ fn a_checksum_that_is_not_of_the_outer_transport_is_completed() {
     let (head, payload) = (head(), octets(1400, 3));
     fill(&memory, 0, &payload);
     let fragments = [part(&memory, 0, 1400)];
-    // As of a tunnel, in what is copied out and behind it.
+    // As in a tunnel: inside the copied part and behind it.
     for (start, is_known) in [(34, true), (84, false), (800, false), (14, false)] {
         let checksum = TxChecksum::Partial { start, offset: 16 };
         a.transmit(0, &TxFrame { checksum, ..frame(&head, &fragments) }).unwrap();
@@ -214,7 +214,7 @@ fn a_checksum_that_is_not_of_the_outer_transport_is_completed() {
         assert!(received.len() == 1 && received[0].octets == expected, "{start}");
         assert_eq!(received[0].checksum, verdict);
     }
-    // One outside the frame is not taken.
+    // A checksum outside the frame is refused.
     let checksum = TxChecksum::Partial { start: 1454, offset: 0 };
     let refused = a.transmit(0, &TxFrame { checksum, ..frame(&head, &fragments) });
     assert_eq!(refused, Err(TransmitError::Refused));
@@ -268,7 +268,7 @@ fn a_full_link_says_so_and_loses_nothing() {
             assert_eq!(a.transmit(0, &super_frame(&head, fragments)), Err(TransmitError::Full));
             let mut len = 54;
             len += fragments.iter().map(Fragment::len).sum::<usize>();
-            // One that was read gives its place back.
+            // A frame that was read frees its space.
             assert_eq!(receive_some(&mut b, 0, 1).len(), 1);
             let room = a.transmit_room();
             if round > 0 {
@@ -302,7 +302,7 @@ fn an_end_that_sleeps_is_told() {
     let head = head();
     for round in 0..4 {
         let [sender, sleeper] = if round % 2 == 0 { [&mut a, &mut b] } else { [&mut b, &mut a] };
-        // What was told before was seen.
+        // Earlier events were handled.
         receive(sleeper, 0);
         sleeper.readiness();
         receive(sleeper, 0);
@@ -315,13 +315,13 @@ fn an_end_that_sleeps_is_told() {
         assert_eq!(sender.counters().events_sent, events + 1, "one that sleeps is told once");
         assert!(is_ready(sleeper), "frames have come");
         assert_eq!(receive(sleeper, 0).len(), 3);
-        // An end that looks by itself is told nothing.
+        // An end that polls gets no events.
         sender.transmit(0, &frame(&head, &[])).unwrap();
         sender.flush(0);
         assert_eq!(sender.counters().events_sent, events + 1);
         assert!(is_ready(sleeper), "a frame came before it slept");
         assert_eq!(receive(sleeper, 0).len(), 1);
-        // One that waits for room is told of it.
+        // An end that waits for room gets an event.
         while sender.transmit(0, &frame(&head, &[])).is_ok() {}
         sender.flush(0);
         receive(sender, 0);
@@ -340,7 +340,7 @@ fn memory_comes_and_goes_while_frames_flow() {
     let head = head();
     let mut now = 0;
     for round in 0..300 {
-        // More than a peer handles in one go.
+        // More than a peer handles in one poll.
         let count = if round % 100 == 0 { PUBLISHED } else { 1 + round % 5 };
         let all: Vec<_> = (0..count).map(|_| publisher.allocate(4096).unwrap()).collect();
         let payload = octets(1000, round);
@@ -354,7 +354,7 @@ fn memory_comes_and_goes_while_frames_flow() {
         }
         assert!(a.counters().tx_bytes_referred >= before + 1000, "round {round}");
         a.flush(now);
-        // It is gone here before it is read there.
+        // Freed here before the peer reads it.
         drop(all);
         let next = publisher.allocate(4096).unwrap();
         fill(&next, 100, &octets(1000, round + 1));
@@ -370,7 +370,7 @@ fn memory_comes_and_goes_while_frames_flow() {
     assert_eq!(b.counters().frames_refused, 0);
 }
 
-/// Pieces of memory that are published at once.
+/// Regions published at once.
 const PUBLISHED: usize = 200;
 
 #[test]

@@ -23,7 +23,7 @@ fn path() -> PathBuf {
     std::env::temp_dir().join(format!("urnic-vhost-{}-{number}", std::process::id()))
 }
 
-/// A clock that goes on by as much as makes a device look at its socket.
+/// Advances a clock far enough that a device polls its socket.
 fn later(now: &mut u64) -> u64 {
     *now += CONTROL_INTERVAL_NS;
     *now

@@ -1,5 +1,5 @@
-//! What each side makes of what the other has written, right and wrong: longer than most, as both sides are tried
-//! with one another by the same means.
+//! Handling of the other side's valid and invalid writes. The file is longer than most, since both
+//! sides are tested against each other with the same helpers.
 
 mod wrap;
 
@@ -23,7 +23,7 @@ const NAME: &CStr = c"virtqueue test";
 /// Guest and user addresses of the memory, far from each other.
 const GUEST: u64 = 0x4000_0000;
 const USER: u64 = 0x7f00_0000_0000;
-/// Where the parts of the queue are in the memory; buffers follow.
+/// Offsets of the queue's parts in the memory; buffers follow.
 const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 4096;
 const USED: u64 = 8192;
@@ -36,7 +36,7 @@ fn memory() -> OwnedFd {
     sealed_memory(NAME, LEN).unwrap()
 }
 
-/// The memory as regions that are neighbours, cut at these places.
+/// Returns the memory as adjacent regions, divided at these offsets.
 fn table(file: &OwnedFd, cuts: &[u64]) -> MemoryTable {
     let mut table = MemoryTable::default();
     let mut start = 0;
@@ -51,7 +51,7 @@ fn layout(table: &MemoryTable, size: u16) -> Layout {
     Layout::new(table, size, [USER + DESCRIPTORS, USER + AVAILABLE, USER + USED]).unwrap()
 }
 
-/// A driver that writes whatever it is told to.
+/// A driver that writes arbitrary values.
 struct Writer {
     mapping: SharedMapping,
     size: u16,
@@ -94,8 +94,8 @@ fn taken(queue: &mut DeviceQueue, table: &MemoryTable) -> (Chain, Vec<u8>) {
     (chain, collect(table, &runs))
 }
 
-/// Chains as a driver may make them: lengths of buffers, and whether they are in a table of their
-/// own, and behind how many in the queue's table.
+/// Chains as a driver may create them: lengths of buffers, and optionally an indirect table behind
+/// this number of descriptors in the queue's table.
 fn chains() -> impl Strategy<Value = Vec<(Vec<usize>, Option<usize>)>> {
     let chain = (prop::collection::vec(0..3000_usize, 1..7), prop::option::of(0..7_usize));
     prop::collection::vec(chain, 1..20)
@@ -109,7 +109,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever the layout of a chain, and wherever regions end, its bytes arrive in order.
+    /// The bytes of a chain arrive in order for any layout of the chain and of the regions.
     #[test]
     fn chains_of_any_layout_are_read_whole(
         chains in chains(),
@@ -125,7 +125,7 @@ proptest! {
             let mut expected = Vec::new();
             let mut at = BUFFERS + 1024;
             let direct = outer.map_or(lens.len(), |outer| outer.min(lens.len() - 1));
-            // A table of descriptors at an address that is not aligned.
+            // A table of descriptors at an unaligned address.
             let inner = BUFFERS + 3;
             let crosses = cuts.iter().any(|cut| *cut > inner && *cut < inner + 16 * 7);
             if direct < lens.len() && crosses {
@@ -168,7 +168,7 @@ proptest! {
         }
     }
 
-    /// What a driver writes may be anything: a chain is refused or lies in the memory.
+    /// A driver may write any descriptor: a chain is refused or is inside the memory.
     #[test]
     fn descriptors_of_any_octets_are_refused_or_lie_in_the_memory(
         octets in prop::collection::vec(any::<[u8; 16]>(), 8),
@@ -231,7 +231,7 @@ fn each_fault_of_a_chain_has_its_name() {
     ];
     let mut queue = DeviceQueue::new(&table, layout(&table, 8), false, 0);
     let mut writer = Writer::new(&file, 8);
-    // A table that has nothing wrong but what is said of its length.
+    // A table whose only fault is its length.
     writer.descriptor(SOUND, 0, whole);
     writer.descriptor(DESCRIPTORS, 0, sound);
     writer.offer(0);
@@ -311,7 +311,7 @@ fn what_a_device_says_of_buffers_is_checked() {
     assert_eq!(queue.take(&table), Err(QueueFault::Unknown), "twice");
 }
 
-/// Sleeps until the other side tells, a long time at most.
+/// Sleeps until the other side sends an event, with a long timeout.
 fn sleep(bell: &Receiver<()>) {
     bell.recv_timeout(Duration::from_secs(10)).expect("the other side tells");
 }
@@ -322,7 +322,7 @@ fn ring(bell: &SyncSender<()>) {
 
 const TURNS: u32 = 4000;
 
-/// Driver and device in two threads, both of which sleep when they have nothing to do.
+/// Runs driver and device in two threads, which sleep when they have nothing to do.
 fn two_threads(event_index: bool) {
     let file = Arc::new(memory());
     let [(kick, kicked), (call, called)] = [sync_channel(1), sync_channel(1)];
@@ -366,7 +366,7 @@ fn two_threads(event_index: bool) {
             table.copy_from(run, Fragment::from_slice(&u32::to_le_bytes(sent)));
             queue.offer(&table, number, GUEST + address, 4, Direction::ToDevice);
             sent += 1;
-            // Now and then one alone.
+            // Sometimes a single one.
             if sent % 7 == 0 {
                 break;
             }
@@ -399,8 +399,8 @@ fn neither_side_sleeps_while_there_is_work_by_event_index() {
     two_threads(true);
 }
 
-/// A thread writes over rings, descriptors and buffers while both sides use them: bytes are what
-/// they are, and each access is inside the memory or the queue ends.
+/// A thread overwrites rings, descriptors and buffers while both sides use them. Bytes may have any
+/// value, but each access is inside the memory, or the queue ends.
 #[test]
 fn a_thread_that_scribbles_over_the_rings_does_no_harm() {
     let file = Arc::new(memory());
@@ -444,7 +444,7 @@ fn a_thread_that_scribbles_over_the_rings_does_no_harm() {
     assert!(tally.ended > 0 && tally.refused > 0 && tally.good > 0, "{tally:?}");
 }
 
-/// What has become of chains and queues.
+/// Results of chains and queues.
 #[derive(Debug, Default)]
 struct Tally {
     ended: u32,
@@ -455,7 +455,7 @@ struct Tally {
 fn use_as_device(table: &MemoryTable, layout: Layout, round: u16, tally: &mut Tally) {
     let mut runs = Vec::with_capacity(2 * CHAIN_LEN_MAX);
     let mut stage = vec![0; LEN];
-    // As after a peer that came back.
+    // As after a reconnecting peer.
     let start = layout.available_index(table).wrapping_sub(round % 4);
     let mut queue = DeviceQueue::new(table, layout, round.is_multiple_of(2), start);
     let direction = if round.is_multiple_of(3) { Direction::ToDriver } else { Direction::ToDevice };

@@ -283,14 +283,14 @@ pub enum Trap {
     GidOut,
     /// A group was created.
     GroupCreated,
-    /// A group is no more.
+    /// A group was deleted.
     GroupDeleted,
-    /// Another one.
+    /// Unknown trap.
     Unknown(u16),
 }
 
 impl Trap {
-    /// The trap of this number.
+    /// Returns the trap of this number.
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         match number {
@@ -302,7 +302,7 @@ impl Trap {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -315,24 +315,24 @@ impl Trap {
     }
 }
 
-/// A subscription to a trap, of whatever GID (RFC 4391 §10 asks for 66 and 67).
+/// Subscription to a trap, for any GID (RFC 4391 §10 requires 66 and 67).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InformInfo {
-    /// What to be told of.
+    /// Trap to subscribe to.
     pub trap: Trap,
-    /// To subscribe, or to end that.
+    /// True to subscribe, false to unsubscribe.
     pub subscribe: bool,
-    /// Where Reports are sent to.
+    /// Queue pair that Reports are sent to.
     pub qpn: Qpn,
 }
 
-/// The subnet manager, which all traps of groups and GIDs come from.
+/// The subnet manager, which sends all traps of groups and GIDs.
 const PRODUCER_CLASS_MANAGER: [u8; 3] = [0, 0, 4];
-/// How long an answer to a Report may take: 4.096 us times two to this power.
+/// Timeout of an answer to a Report: 4.096 us times two to this power.
 const RESPONSE_TIME: u8 = 18;
 
 impl InformInfo {
-    /// The bytes, as a datagram's data.
+    /// Returns the bytes, as a datagram's data.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         let [_, qpn @ ..] = self.qpn.bits().to_be_bytes();
@@ -351,10 +351,10 @@ impl InformInfo {
         ])
     }
 
-    /// Reads the record at the start of a datagram's data.
+    /// Parses the record at the start of a datagram's data.
     ///
     /// # Errors
-    /// When there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let _gid_and_lids: [u8; 22] = take(rest)?;
@@ -367,21 +367,21 @@ impl InformInfo {
     }
 }
 
-/// What a Report tells.
+/// Contents of a Report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What happened.
+    /// The event.
     pub trap: Trap,
-    /// To which port or group.
+    /// The port or group that it concerns.
     pub gid: Gid,
 }
 
 impl Notice {
-    /// Reads the record at the start of a datagram's data; `None` when it is not of the subnet
+    /// Parses the record at the start of a datagram's data; `None` if it is not of the subnet
     /// manager.
     ///
     /// # Errors
-    /// When there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Option<Self>, TooShort> {
         let rest = &mut data;
         let [generic, producer @ ..] = take::<4>(rest)?;
@@ -392,7 +392,7 @@ impl Notice {
         Ok(of_manager.then_some(Self { trap, gid }))
     }
 
-    /// The bytes, as a datagram's data.
+    /// Returns the bytes, as a datagram's data.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         fill([
@@ -406,7 +406,7 @@ impl Notice {
     }
 }
 
-/// Service level, flow label and hop limit, in one word.
+/// Unpacks service level, flow label and hop limit from one word.
 #[expect(clippy::cast_possible_truncation, reason = "four and eight bits")]
 const fn level_of(word: u32) -> (u8, u32, u8) {
     ((word >> 28) as u8, word >> 8 & 0x000f_ffff, word as u8)

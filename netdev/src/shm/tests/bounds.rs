@@ -1,4 +1,4 @@
-//! What a peer may have of the device's process: time in a call, and what is read of its ring.
+//! Limits of a peer's use of the device's process: time in a call, and reads of its ring.
 
 use super::hostile::{HELLO, greeted, met};
 use super::liar::{Liar, header, inline};

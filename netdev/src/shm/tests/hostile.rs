@@ -1,4 +1,4 @@
-//! Peers that say and write what they like.
+//! Hostile peers, which send and write arbitrary data.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +22,7 @@ type Case<'a> = (bool, (Header, Vec<u8>), Vec<&'a OwnedFd>);
 
 pub(super) const HELLO: Message = Message::Hello { mtu: 1500, outbox_len: OUTBOX_LEN as u64 };
 
-/// A device, and a peer that has its attention.
+/// Returns a device, and a peer connected to it.
 pub(super) fn met(config: &ShmConfig, publisher: &Publisher, now: &mut u64) -> (Shm, Liar) {
     let mut device = Shm::open(config, publisher).unwrap();
     let liar = greeted(&mut device, config, now);
@@ -39,7 +39,7 @@ pub(super) fn greeted(device: &mut Shm, config: &ShmConfig, now: &mut u64) -> Li
     liar
 }
 
-/// Files that are not memory which a peer may only read, of so many bytes.
+/// Returns files of `len` bytes that are not memory which a peer may only read.
 fn useless_files(len: usize) -> Vec<OwnedFd> {
     let seals = |seals: SealFlags, is_there: bool| {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -54,17 +54,17 @@ fn useless_files(len: usize) -> Vec<OwnedFd> {
         OwnedFd::from(file)
     };
     let mut files = vec![
-        // Not sealed, in one way or the other.
+        // Not sealed, with different seals missing.
         seals(SealFlags::empty(), true),
         seals(SealFlags::GROW | SealFlags::FUTURE_WRITE, true),
         seals(SealFlags::SHRINK | SealFlags::GROW, true),
         sealed_memory(c"test", len).unwrap(),
-        // Pages that are not there; some that are not.
+        // Missing pages: all or some.
         seals(SealFlags::SHRINK | SealFlags::FUTURE_WRITE, false),
         // Too short, too long.
         published::memory(c"test", len - 1).unwrap().0,
         published::memory(c"test", len + 1).unwrap().0,
-        // No memory at all.
+        // No memory.
         tell::event().unwrap(),
         File::open("/dev/zero").unwrap().into(),
         File::open("/proc/self/exe").unwrap().into(),
@@ -92,7 +92,7 @@ fn messages_that_cannot_be_end_the_session_and_nothing_else() {
     let long = Header::of_request(5, 4085, false);
     let raw = |header: Header, body: &[u8]| (header, body.to_vec());
     let say = |message: &Message| message.encode();
-    // Whether hello was said, what is said then, and with what.
+    // For each case: whether Hello was sent, the next message, and its descriptors.
     let cases: Vec<Case<'_>> = vec![
         (true, say(&hello), vec![&memory]),
         (true, say(&publish(1)), vec![]),
@@ -130,7 +130,7 @@ fn messages_that_cannot_be_end_the_session_and_nothing_else() {
         assert_eq!(device.counters().sessions_ended, ended + 1, "case {index}");
         assert!(!device.link_up(), "case {index}");
     }
-    // A number that is given twice.
+    // A number that is used twice.
     let liar = greeted(&mut device, &config, &mut now);
     liar.say(&publish(5), &[&memory]);
     liar.say(&publish(5), &[&memory]);
@@ -251,7 +251,7 @@ fn frames_that_cannot_be_are_refused_one_by_one() {
         sums(&[run(4, 0, 100)]),
         sums(&[run(u32::MAX, 0, 100)]),
         sums(&[inline(0, 100), run(3, 0, 100), run(2, 0, 100)]),
-        // Places in them.
+        // Offsets in them.
         sums(&[inline(inline_len, 1)]),
         sums(&[inline(inline_len - 1, 2)]),
         sums(&[inline(u64::MAX, 1)]),
@@ -272,14 +272,14 @@ fn frames_that_cannot_be_are_refused_one_by_one() {
         assert_eq!(device.counters().frames_refused, index as u64 + 1);
     }
     assert_eq!((device.counters().frames_rx, came), (count as u64, count));
-    // All headers that say something of offloads.
+    // All offload headers.
     for flags in 0..=255 {
         for offload in [[flags, 1, 0, 0, 255, 255, 14, 0, 255, 255], [flags; 10]] {
             liar.put(layout::Header { offload, ..header(600, 1) }, &[inline(0, 600)]);
             assert_eq!(receive(&mut device, now).len(), 1);
         }
     }
-    // Withdrawn from a place on: read before it, and not behind.
+    // Withdrawn from a position on: readable before it, not behind it.
     for _ in 0..3 {
         liar.put_frame(&[run(3, 0, 500)]);
     }
@@ -306,7 +306,7 @@ fn a_ring_that_cannot_be_ends_the_session() {
         &|liar| liar.put(header(10, 65_535), &[inline(0, 1)]),
         &|liar| liar.memory.set_produced(RING_LEN + 1),
         &|liar| liar.memory.set_produced(u32::MAX),
-        // More read than was written.
+        // Consumed more than was written.
         &|liar| liar.memory.set_consumed(3),
     ];
     for (index, lie) in lies.iter().enumerate() {
@@ -320,14 +320,14 @@ fn a_ring_that_cannot_be_ends_the_session() {
         assert!(!device.link_up());
         assert_eq!(device.transmit(now, &frame(&head(), &[])), Err(TransmitError::LinkDown));
     }
-    // More than the ring has, all of them frames.
+    // More frames than the ring has room for.
     let mut liar = greeted(&mut device, &config, &mut now);
     for _ in 0..RING_LEN / 2 {
         liar.put_frame(&[inline(0, 60)]);
     }
     liar.memory.set_produced(RING_LEN + 2);
     assert!(receive(&mut device, now).is_empty() && !device.link_up());
-    // As many as the ring has.
+    // As many frames as the ring has room for.
     let mut liar = greeted(&mut device, &config, &mut now);
     for _ in 0..RING_LEN / 2 {
         liar.put_frame(&[inline(0, 60)]);
@@ -365,13 +365,13 @@ fn refusals_and_withdrawals_of_what_is_not_there_change_nothing() {
         (device.counters().tx_bytes_referred, device.counters().tx_bytes_copied)
     };
     assert_eq!(send(&mut device, now), (1000, 54));
-    // What is there is copied from then on.
+    // After a refusal the bytes are copied.
     for _ in 0..3 {
         liar.say(&Message::Refuse { number: 1 }, &[]);
     }
     receive(&mut device, later(&mut now));
     assert_eq!(send(&mut device, now), (1000, 54 + 1054));
-    // It goes without a word, and what comes is told.
+    // The refused region is withdrawn without a message; a new region is announced.
     drop(memory);
     liar.hear();
     let _next = publisher.allocate(4096).unwrap();
@@ -398,7 +398,7 @@ fn a_device_that_is_given_its_own_memory_reads_it_and_no_more() {
     }
 }
 
-/// Words and descriptors, right and wrong, written by a thread while frames flow.
+/// A thread writes valid and invalid words and descriptors while frames flow.
 #[test]
 fn a_peer_that_writes_its_memory_meanwhile_harms_nothing() {
     let config = config(&path(), true);
@@ -410,7 +410,8 @@ fn a_peer_that_writes_its_memory_meanwhile_harms_nothing() {
         let counters = device.counters();
         counters.frames_rx > 0 && counters.frames_refused > 0
     };
-    // What is whole when it is read depends on how the threads run: on until some of both came.
+    // The scheduling of the threads decides how many frames are valid when they are read: continue
+    // until there were frames of both kinds.
     while seed < 24 || (seed < 2000 && !came(&device)) {
         seed += 1;
         let mut liar = greeted(&mut device, &config, &mut now);
@@ -424,7 +425,7 @@ fn a_peer_that_writes_its_memory_meanwhile_harms_nothing() {
                 liar
             })
         };
-        // On a busy machine all turns might be over before it first runs.
+        // On a busy machine all turns might end before the thread first runs.
         while !has_begun.load(Relaxed) && !writing.is_finished() {
             thread::yield_now();
         }
@@ -455,7 +456,7 @@ fn a_peer_that_writes_its_memory_meanwhile_harms_nothing() {
     greeted(&mut device, &config, &mut now);
 }
 
-/// Writes frames, most of them possible, over and over.
+/// Writes frames, most of them valid, in a loop.
 fn scribble(
     liar: &mut Liar,
     mapping: &SharedMapping,
@@ -470,7 +471,7 @@ fn scribble(
     };
     let mut published = 0_u32;
     while !is_over.load(Relaxed) {
-        // Over what may just be read.
+        // Overwrites descriptors that the device may be reading.
         let place = liar.position.wrapping_sub(draw(200)).wrapping_add(draw(50));
         let len = [10, 64, 1000, 70_000, u32::MAX][draw(5) as usize];
         let offset =
@@ -480,7 +481,7 @@ fn scribble(
         mapping.word(4 * draw(12_000) as usize).store(draw(1 << 24), Relaxed);
         let consumed = liar.theirs.as_ref().map_or(0, |(_, theirs)| theirs.produced());
         liar.memory.set_consumed(consumed);
-        // A frame that is whole for a moment at least, if there is room.
+        // Writes a frame that is valid at least for a moment, if there is room.
         let read = liar.theirs.as_ref().map_or(0, |(_, theirs)| theirs.consumed());
         if liar.position.wrapping_sub(read) < RING_LEN / 2 {
             liar.put_frame(&[inline(0, 60), run(1, u64::from(draw(60_000)), 600)]);
@@ -500,7 +501,7 @@ fn scribble(
     }
 }
 
-/// Its memory outlives its socket, in other hands.
+/// The peer's memory outlives its socket, in another process.
 #[test]
 fn a_peer_that_has_gone_has_no_more_to_say() {
     let config = config(&path(), true);

@@ -1,4 +1,4 @@
-//! A peer by hand, which has its socket and its outbox and does with them what it likes.
+//! A hostile peer with its socket and its outbox, controlled by a test.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,21 +14,21 @@ pub(super) struct Liar {
     pub(super) channel: Channel,
     pub(super) memory: OwnMemory,
     pub(super) file: OwnedFd,
-    /// Where it writes next.
+    /// Next position to write.
     pub(super) position: u32,
     /// The device's outbox.
     pub(super) theirs: Option<(OwnedFd, PeerMemory)>,
 }
 
 impl Liar {
-    /// Connects, and says nothing.
+    /// Connects without a message.
     pub(super) fn silent(path: &Path) -> Self {
         let channel = Channel::new(UnixStream::connect(path).unwrap(), Closer::default()).unwrap();
         let (file, memory) = OwnMemory::new().unwrap();
         Self { channel, memory, file, position: 0, theirs: None }
     }
 
-    /// Connects, and says hello.
+    /// Connects, and sends Hello.
     pub(super) fn new(path: &Path) -> Self {
         let liar = Self::silent(path);
         liar.hello();
@@ -44,12 +44,12 @@ impl Liar {
         message.send(&self.channel, &files).unwrap();
     }
 
-    /// Closes the socket. Its memory stays.
+    /// Closes the socket. The memory remains.
     pub(super) fn hang_up(&mut self) {
         self.channel = Channel::new(UnixStream::pair().unwrap().0, Closer::default()).unwrap();
     }
 
-    /// What the device says.
+    /// Returns the device's messages.
     pub(super) fn hear(&mut self) -> Vec<Message> {
         let mut heard = Vec::new();
         while let Ok(Some(mut message)) = self.channel.receive() {
@@ -75,7 +75,7 @@ impl Liar {
         self.memory.set_produced(self.position);
     }
 
-    /// A frame of these runs.
+    /// Puts a frame of these runs.
     pub(super) fn put_frame(&mut self, runs: &[Run]) {
         let len = runs.iter().map(|run| run.len).sum();
         self.put(header(len, runs.len()), runs);
@@ -90,7 +90,7 @@ pub(super) const fn run(region: u32, offset: u64, len: u32) -> Run {
     Run { region, len, offset }
 }
 
-/// Bytes of the outbox.
+/// Returns a run in the outbox itself.
 pub(super) const fn inline(offset: u64, len: u32) -> Run {
     run(INLINE, offset, len)
 }

@@ -1,10 +1,10 @@
-//! Peers that come, go and come back.
+//! Peers that connect, close and reconnect.
 
 use super::liar::{Liar, header, inline};
 use super::*;
 use crate::shm::message::Message;
 
-/// Frames go both ways, one of them by reference.
+/// Frames in both directions, one of them by reference.
 fn exchange(a: &mut Shm, b: &mut Shm, memory: &PublishedMemory) {
     let (head, payload) = (head(), octets(1000, 5));
     fill(memory, 0, &payload);
@@ -32,7 +32,7 @@ fn a_peer_that_restarts_is_met_again_by_either_end() {
         let first = (!stays_listening).then(|| open(&comes).join().unwrap());
         let opening = open(&stays);
         let (mut stays, mut other) = match first {
-            // It answers the end that connects.
+            // The remaining end answers the connecting end.
             Some(mut other) => {
                 while !opening.is_finished() {
                     receive(&mut other, later(&mut now));
@@ -56,7 +56,7 @@ fn a_peer_that_restarts_is_met_again_by_either_end() {
             }
             exchange(&mut stays, &mut peer, &memory);
             assert!(stays.counters().tx_bytes_referred > 0);
-            // The last frame of a peer that goes is not lost.
+            // The last frame of a closing peer is not lost.
             peer.transmit(now, &frame(&head(), &[part(&memory, 0, 900)])).unwrap();
             peer.flush(now);
             drop(peer);
@@ -98,28 +98,28 @@ fn a_peer_may_vanish_at_any_time() {
     let mut device = Shm::open(&config, &publisher).unwrap();
     let mut now = 0;
     let states: [&State<'_>; 8] = [
-        // Before it has said anything; before and after the device has seen it.
+        // Before its first message: before and after the device has noticed the connection.
         &|_, _, _| (),
         &|_, device, now| assert!(receive(device, later(now)).is_empty()),
-        // After hello.
+        // After Hello.
         &|liar, _, _| liar.hello(),
         &|liar, device, now| {
             liar.hello();
             receive(device, later(now));
         },
-        // With memory published, and nothing made of it.
+        // With memory published but not handled.
         &|liar, _, _| {
             liar.hello();
             liar.say(&Message::Publish { number: 1, len: OUTBOX as u64 }, &[&liar.file]);
         },
-        // In the middle of a frame that it writes.
+        // While it writes a frame.
         &|liar, device, now| {
             liar.hello();
             receive(device, later(now));
             liar.put_frame(&[inline(0, 100)]);
             liar.memory.put_descriptor(liar.position, header(10, 3).to_octets());
         },
-        // With frames for it in the ring.
+        // With frames to it in the ring.
         &|liar, device, now| {
             liar.hello();
             receive(device, later(now));
@@ -153,7 +153,7 @@ fn a_peer_may_vanish_at_any_time() {
             assert_eq!(device.counters().frames_tx_referred_unread, 0);
         }
     }
-    // The next one is welcome.
+    // The next peer is accepted.
     let mut liar = Liar::new(&config.path);
     receive(&mut device, later(&mut now));
     receive(&mut device, later(&mut now));
@@ -162,8 +162,8 @@ fn a_peer_may_vanish_at_any_time() {
     assert_eq!(receive(&mut device, now).len(), 1);
 }
 
-/// What is done before a peer vanishes.
+/// Actions before a peer vanishes.
 type State<'a> = dyn Fn(&mut Liar, &mut Shm, &mut u64) + 'a;
 
-/// Bytes of an outbox.
+/// Length of an outbox.
 const OUTBOX: usize = layout::OUTBOX_LEN;

@@ -1,4 +1,4 @@
-//! Every limit, filled to the last.
+//! Fills every limit to the last element.
 
 use super::liar::Liar;
 use super::*;
@@ -23,7 +23,7 @@ fn a_frame_has_as_many_runs_as_it_may_have() {
     }
     let mut b = opening.join().unwrap();
     let head = head();
-    // As many as fit are of a kind that is referred to, the others between them are copied.
+    // Runs that are sent by reference, with copied ones between them, as many as fit.
     let most = a.capabilities().fragments_max;
     assert_eq!(most, RUNS_MAX - 1);
     let len = |index: usize| if index.is_multiple_of(6) { REFERRED_LEN_MIN } else { 10 };
@@ -38,11 +38,11 @@ fn a_frame_has_as_many_runs_as_it_may_have() {
     assert!(received.len() == 1 && received[0].octets == [&head[..], &expected].concat());
     fragments.push(part(&memory, 0, 1));
     assert_eq!(a.transmit(0, &frame(&head, &fragments)), Err(TransmitError::TooLong));
-    // All runs of one byte, none beside the other.
+    // All runs of one byte, none adjacent to another.
     let mut liar_like: Vec<_> = (0..most).map(|index| part(&memory, index * 3, 1)).collect();
     a.transmit(0, &frame(&head, &liar_like)).unwrap();
     liar_like.clear();
-    // The longest frame, and one that is longer.
+    // The longest frame, and a longer one.
     let whole = [part(&memory, 0, mtu + 14 - head.len())];
     a.transmit(0, &frame(&head, &whole)).unwrap();
     let whole = [part(&memory, 0, mtu + 15 - head.len())];
@@ -75,14 +75,15 @@ fn all_that_can_be_published_is_mapped() {
         a.flush(now);
         let referred = a.counters().tx_bytes_referred - before;
         assert_eq!(referred, 500 * PUBLISHED_REGIONS_MAX as u64, "round {round}");
-        // All of it goes while frames name it, and as much comes: there is room when they are read.
+        // Withdraw all while frames refer to them, and publish as many again: there is room after
+        // the frames are read.
         all.clear();
         all.extend((0..PUBLISHED_REGIONS_MAX).map(|_| publisher.allocate(4096).unwrap()));
         let before = a.counters().tx_bytes_copied;
         a.transmit(now, &frame(&head, &[part(&all[0], 0, 500)])).unwrap();
         assert_eq!(a.counters().tx_bytes_copied - before, 554, "what the peer does not know");
         a.flush(now);
-        // It hears of that before it reads the ring, and has room when it has read it.
+        // The peer gets these messages before it reads the ring, and has room after it has read it.
         for _ in 0..20 {
             receive_some(&mut b, later(&mut now), 0);
             receive_some(&mut a, now, 0);
@@ -120,7 +121,7 @@ fn more_regions_than_a_peer_may_have_are_refused() {
     assert_eq!(device.counters().regions_refused, refused as u64);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert!(maps.lines().filter(|line| line.contains("/memfd:test")).count() < REGIONS_MAX + 100);
-    // One that goes makes room.
+    // A withdrawn region makes room.
     liar.say(&Message::Withdraw { number: 1, position: 0 }, &[]);
     liar.say(&Message::Publish { number: 4000, len: 4096 }, &[&file]);
     liar.say(&Message::Publish { number: 4001, len: 4096 }, &[&file]);
@@ -174,7 +175,7 @@ fn a_peer_that_does_not_listen_gets_copies() {
     assert!(device.link_up());
     let counters = device.counters();
     assert!(counters.tx_bytes_referred > 100_000 && counters.tx_bytes_copied > 1_000_000);
-    // When it listens, it learns what there is.
+    // After reading its socket, it learns all regions.
     let mut told = std::collections::BTreeSet::new();
     for _ in 0..100 {
         for message in liar.hear() {
@@ -189,7 +190,7 @@ fn a_peer_that_does_not_listen_gets_copies() {
     assert_eq!(told.len(), kept.len());
 }
 
-/// Reads all that there is.
+/// Reads all frames in the ring.
 fn liar_reads(liar: &mut Liar) -> u32 {
     if liar.theirs.is_none() {
         let first = liar.channel.receive().unwrap().unwrap();

@@ -1,8 +1,9 @@
-//! Indices: what is ahead of the ring, and what begins again at zero.
+//! Indices: ahead of the ring, and wrapping to zero.
 
 use super::*;
 
-/// More entries than an index has values: each side is told of an entry it waits for, and of no other.
+/// More entries than an index has values: each side gets an event for the entry that it waits for,
+/// and for no other.
 #[test]
 fn event_indices_are_kept_over_the_wrap() {
     let file = memory();
@@ -12,7 +13,7 @@ fn event_indices_are_kept_over_the_wrap() {
     let mut driver = DriverQueue::new(layout, true);
     let mut runs = Vec::new();
     for round in 0..140_000_u32 {
-        // How many entries come at a time, and whether either side waits for them.
+        // Number of entries at a time, and whether each side waits for them.
         let count = u16::try_from(round % 5 + 1).unwrap();
         let (device_waits, driver_waits) = (round % 3 == 0, round % 7 < 2);
         assert!(!(device_waits && device.arm(&table, 0)), "{round}: nothing is there");
