@@ -1,5 +1,5 @@
-//! Links on a fabric in memory, under a virtual clock: all that an administrator, a switch and peers
-//! can do to them.
+//! Links on a fabric in memory, under a virtual clock, with all behaviour of an administrator, a
+//! switch and peers.
 
 mod dhcp;
 mod groups;
@@ -21,7 +21,7 @@ use crate::wire::address::Qpn;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// Hosts on a fabric, and what has come to each.
+/// Hosts on a fabric, and the datagrams received by each.
 struct Scene {
     fabric: Fabric,
     hosts: Vec<IpoibDevice<MemoryPort>>,
@@ -65,7 +65,7 @@ impl Scene {
         Self { hosts: plugged.collect(), fabric, received, now_ns: 1 }
     }
 
-    /// Two hosts that are up.
+    /// Returns two hosts that are up.
     fn up() -> Self {
         let mut scene = Self::new(FabricConfig { latency_ns: 5_000, ..FabricConfig::default() }, 2);
         scene.run(MS);
@@ -73,7 +73,7 @@ impl Scene {
         scene
     }
 
-    /// Lets so much time pass.
+    /// Advances the time.
     fn run(&mut self, for_ns: u64) {
         let end_ns = self.now_ns + for_ns;
         loop {
@@ -95,7 +95,8 @@ impl Scene {
         self.hosts[host].transmit(self.now_ns, &frame)
     }
 
-    /// Whether a datagram of `len` bytes to an address arrives at a host, once and unchanged.
+    /// Returns true if a datagram of `len` bytes to an address arrives at a host, once and
+    /// unchanged.
     fn arrives(&mut self, from: usize, to: IpAddr, len: usize, at: usize) -> bool {
         let datagram = datagram(from, to, len);
         self.received[at].clear();
@@ -120,7 +121,7 @@ impl Scene {
     }
 }
 
-/// A UDP datagram of `len` bytes with its IP header, from a host.
+/// Returns a UDP datagram of `len` bytes with its IP header, from a host.
 fn datagram(from: usize, to: IpAddr, len: usize) -> Vec<u8> {
     let total = u16::try_from(len).unwrap();
     let mut datagram = match to {
@@ -173,7 +174,7 @@ fn a_group_that_the_port_cannot_carry_leaves_the_link_down_with_its_reason() {
     assert_eq!(why.to_string(), "the broadcast group has an MTU of 4096, the port can carry 2048");
 }
 
-/// RFC 4392 §1.2: two partitions are two links; of two limited members neither hears the other.
+/// RFC 4392 §1.2: two partitions are two links; two limited members cannot communicate.
 #[test]
 fn partitions_isolate_and_limited_members_reach_full_ones_only() {
     let blue = |host: usize, keys: &[u16]| {
@@ -209,7 +210,7 @@ fn partitions_isolate_and_limited_members_reach_full_ones_only() {
     }
 }
 
-/// One question for each neighbour, one for each path: none for each packet.
+/// One query for each neighbour and path, not for each packet.
 #[test]
 fn a_thousand_packets_ask_the_administrator_once() {
     let mut scene = Scene::up();

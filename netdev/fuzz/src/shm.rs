@@ -1,4 +1,4 @@
-//! Our end of an `shm` link, and a peer that does what a script says.
+//! urnic's end of an `shm` link, and a peer that executes a script.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -13,10 +13,10 @@ use super::peer::{self, Peer};
 use super::script::Script;
 use super::work;
 
-/// Runs a script. Returns what the device has counted.
+/// Runs a script. Returns the device's counters.
 ///
 /// # Panics
-/// When the device does not go on as it should.
+/// If the device violates an expectation.
 pub fn against_shm(script: &[u8]) -> ShmCounters {
     let mut script = Script::new(script);
     let config = ShmConfig { path: work::path(), listens: true, mtu: MTU, peer: None };
@@ -43,7 +43,7 @@ pub fn against_shm(script: &[u8]) -> ShmCounters {
     let counters = device.counters();
     drop(other);
     published.truncate(1);
-    // What it has sent before is handled first.
+    // Messages that it has sent before are handled first.
     let mut turns = 0;
     while turns < TURNS_MAX && (turns < TURNS_MIN || device.link_up()) {
         work::turn(&mut device, &mut now_ns);
@@ -62,13 +62,13 @@ pub fn against_shm(script: &[u8]) -> ShmCounters {
 
 struct Other {
     peer: Option<Peer>,
-    /// What it is allowed to have an outbox in, made as an end of a link makes it.
+    /// Valid memory for an outbox, created like that of an end of a link.
     outbox: PublishedMemory,
     outbox_file: OwnedFd,
-    /// The same, to be published.
+    /// Valid memory to publish.
     _region: PublishedMemory,
     region: OwnedFd,
-    /// Descriptors written.
+    /// Number of descriptors written.
     position: u32,
     /// The device's outbox.
     theirs: Option<OwnedFd>,
@@ -82,7 +82,7 @@ impl Other {
         Self { peer, outbox, outbox_file, _region, region, position: 0, theirs: None }
     }
 
-    /// One step of a script.
+    /// Executes one step of a script.
     fn act(&mut self, step: u8, script: &mut Script<'_>) {
         match step {
             0 => self.hello(),
@@ -148,7 +148,8 @@ impl Other {
         self.say(1, &[&b"urnicshm"[..], &numbers, &len.to_ne_bytes()].concat(), files);
     }
 
-    /// Writes into the outbox, as far as it goes. It is mapped, and cannot be written in another way.
+    /// Writes to the outbox, if the offset is inside. Uses /proc/self/mem, since the file is sealed
+    /// and its mapping belongs to the publisher.
     fn write(&self, at: u64, octets: &[u8]) {
         let start = self.outbox.as_ptr().addr() as u64;
         if at + octets.len() as u64 <= OUTBOX_LEN as u64 {
@@ -163,7 +164,7 @@ impl Other {
         self.position = self.position.wrapping_add(1);
     }
 
-    /// A frame of a few runs, right or not.
+    /// Puts a frame of a few runs, valid or not.
     fn put_frame(&mut self, script: &mut Script<'_>) {
         let shape = script.octet();
         let count = u16::from(shape & 3) + 1;
@@ -191,7 +192,7 @@ impl Other {
         }
     }
 
-    /// Says that all of the device's frames were read.
+    /// Declares all of the device's frames as read.
     fn consume(&mut self) {
         let Some(peer) = &self.peer else { return };
         let is_outbox = |file: &OwnedFd| len_of(file) == OUTBOX_LEN as u64;
@@ -209,7 +210,7 @@ fn len_of(file: &OwnedFd) -> u64 {
     file.metadata().map_or(0, |about| about.len())
 }
 
-/// Memory that can only be read by others, and the file that it is.
+/// Creates memory that others can only read. Returns also its file.
 fn made(len: usize) -> (PublishedMemory, OwnedFd) {
     let is_memory = |number: &String| {
         let path = fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
@@ -229,13 +230,14 @@ fn made(len: usize) -> (PublishedMemory, OwnedFd) {
 }
 
 const MTU: usize = 1500;
-/// What is where in an outbox: words, 128 bytes from each other, and the ring.
+/// Layout of an outbox: words, 128 bytes apart, and the ring.
 const RING_AT: u64 = 4096;
 const RING_LEN: u32 = 16_384;
 const OUTBOX_LEN: usize = 4096 + 16_384 * 16 + 66 * 65_664;
-/// Bytes of memory to publish.
+/// Length of the memory to publish.
 const REGION_LEN: usize = 65_535;
-/// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
+/// Turns in which all messages that fit into the socket are handled, 64 in each, if the link was
+/// down before.
 const TURNS_MIN: usize = 32;
-/// The same, if it is up.
+/// Turns for the same, if the link is up.
 const TURNS_MAX: usize = 1000;

@@ -56,8 +56,8 @@ pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Waits until this process has `count` descriptors: a thread closes those that are neither memory
-/// nor events.
+/// Waits until this process has `count` descriptors: a thread closes all descriptors that are
+/// neither memory nor events.
 ///
 /// # Panics
 /// If that does not happen in time.

@@ -1,4 +1,4 @@
-//! Any bytes, as what a backend does to our frontend.
+//! Runs an input as a hostile backend of urnic's frontend.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes, as what a frontend does to our backend.
+//! Runs an input as a hostile frontend of urnic's backend.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

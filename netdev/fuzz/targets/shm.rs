@@ -1,4 +1,4 @@
-//! Any bytes, as what a peer does to our end of an `shm` link.
+//! Runs an input as a hostile peer of an `shm` link.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The pcapng format: sections of typed blocks; interfaces are declared, packets refer to them.
+//! pcapng format: sections of typed blocks; interfaces are declared, packets refer to them.
 //!
 //! ```text
 //! type  total length  body ...  total length      lengths count the 12 bytes around the body

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The frames of a capture, and the error that ended it.
+/// Returns the frames of a capture, and the error that ended it.
 fn read(file: &[u8]) -> (Vec<CapturedFrame>, Option<CaptureError>) {
     let mut frames = Vec::new();
     match CaptureReader::open(file) {
@@ -159,7 +159,7 @@ fn blocks_whose_length_lacks_their_padding_are_read() {
                 Order::Little => (92 - u32::try_from(missing).unwrap()).to_le_bytes(),
             };
             file.octets[start + 4..start + 8].copy_from_slice(&len);
-            // Either length may be the one without.
+            // Either length may be without the padding.
             let mut one_only = file.octets.clone();
             file.octets[start + 88..].copy_from_slice(&len);
             one_only.extend(file.octets.split_off(start));
@@ -220,7 +220,7 @@ fn a_cut_file_gives_its_whole_frames_and_says_where_it_ends() {
             assert_eq!(frames.len(), whole, "{len} octets");
             let at_boundary = ends.contains(&len);
             match error {
-                // A file may also end behind a block that holds no frame.
+                // A file may also end behind a block without a frame.
                 None => assert!(at_boundary || len == 28, "{len} octets"),
                 Some(CaptureError::Truncated { frame, offset }) => {
                     assert!(!at_boundary, "{len} octets");
@@ -240,7 +240,7 @@ fn absurd_lengths_are_refused_without_allocation() {
     let error = read(&file).1.unwrap();
     assert!(matches!(error, CaptureError::FrameTooLong { frame: 1, len: 0xffff_fff0 }));
 
-    // A frame of the longest length is believed, and found not to be there.
+    // A frame of the maximum length is accepted, but is not in the file.
     file[at..at + 4].copy_from_slice(&262_144_u32.to_le_bytes());
     assert!(matches!(read(&file).1, Some(CaptureError::Truncated { frame: 1, .. })));
 
@@ -294,7 +294,7 @@ fn captures_of_another_writer_are_read() {
     }
 }
 
-/// A reader that gives one byte at a time and is interrupted in between.
+/// A reader that returns one byte at a time and is interrupted in between.
 #[derive(Debug)]
 struct Dripping<'a>(&'a [u8], bool);
 
@@ -330,7 +330,7 @@ fn an_error_of_the_file_is_passed_on() {
     assert!(matches!(error, CaptureError::Io(_)));
 }
 
-/// An IPv4 datagram of 24 bytes and an IPv6 one of 44, each followed by padding.
+/// Returns an IPv4 datagram of 24 bytes and an IPv6 one of 44, each followed by padding.
 fn packets() -> [(Vec<u8>, usize); 2] {
     let mut v4 = vec![0; 50];
     v4[0] = 0x45;
@@ -364,7 +364,7 @@ fn the_ip_datagram_is_found_behind_every_link_header() {
         for (link, header) in cases {
             let frame = [&header[..], &packet].concat();
             assert_eq!(link.ip_packet(&frame), Ok(Some(&packet[..len])), "{link:?} {header:?}");
-            // What was not captured is not there, and nothing else is wrong with it.
+            // A truncated frame gives a truncated datagram, without an error.
             let cut = &frame[..header.len() + 10];
             assert_eq!(link.ip_packet(cut), Ok(Some(&packet[..10])), "{link:?} {header:?}");
             for len in 0..=header.len() {

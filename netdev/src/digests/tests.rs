@@ -1,16 +1,16 @@
-//! Digests of payloads in fragments of many lengths, next to what they are by definition.
+//! Compares digests of payloads in fragments of many lengths with their definition.
 
 use super::*;
 use crate::frame::TxFrame;
 use crate::sys::digester::tests::{ADDER, field};
 use crate::{Capabilities, Medium, TransmitError, TxChecksum};
 
-/// A digest at the end of every `len` bytes of payload, and of the rest.
+/// Returns a digest at the end of every `len` bytes of payload, and of the rest.
 pub(crate) fn digests_every(len: u32, payload_len: u32, is_scattered: bool) -> Vec<Digest> {
     let starts = (0..payload_len).step_by(len as usize);
     let ends = starts.map(|start| (start, (start + len).min(payload_len)));
     let whole = ends.filter(|(start, end)| end - start >= 4);
-    // The first bytes are in the register.
+    // The first bytes are in the register already.
     whole
         .map(|(start, end)| {
             let from = (start + start % 5).min(end - 4);
@@ -19,7 +19,7 @@ pub(crate) fn digests_every(len: u32, payload_len: u32, is_scattered: bool) -> V
         .collect()
 }
 
-/// The payload as it is to be sent.
+/// Returns the payload as it must be sent.
 pub(crate) fn expected(payload: &[Fragment<'_>], digests: Option<Digests<'_>>) -> Vec<u8> {
     let mut octets = Vec::new();
     for fragment in payload {
@@ -48,7 +48,7 @@ fn a_gathered_frame_has_its_digests_however_its_payload_is_cut() {
         let payload: Vec<_> = octets.chunks(fragment_len).map(Fragment::from_slice).collect();
         for (digest_len, is_scattered) in [(100, false), (100, true), (13, false), (4, true)] {
             let digests = digests_every(digest_len, 1000, is_scattered);
-            // A digest too many would be seen, and one too few.
+            // An excess or missing digest would change the bytes.
             for digests in [&digests[..], &digests[1..], &digests[..1]] {
                 let digests = Some(Digests { digests, base: 0, digester: &ADDER });
                 let frame = frame(&payload, digests);

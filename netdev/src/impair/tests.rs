@@ -5,7 +5,7 @@ use crate::memory::{LinkConfig, MemoryDevice, pair};
 use crate::segment::tests::{Segment, read};
 use crate::{Medium, RxChecksum};
 
-/// An impaired end, the other one, and what arrives there.
+/// An impaired end, the other end, and received frames.
 struct Link {
     a: Impair<MemoryDevice>,
     b: MemoryDevice,
@@ -32,7 +32,7 @@ impl Link {
         frames
     }
 
-    /// Sends numbered frames, one per microsecond, and returns which arrived, in order.
+    /// Sends numbered frames, one per microsecond. Returns the arrived ones, in order.
     fn run(&mut self, frames: u32) -> Vec<u32> {
         for k in 0..frames {
             let mut frame = [0; 64];
@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// Whether a count is what so many frames at such a probability give, within 6 deviations.
+/// Returns true if a count is within 6 deviations of the expected one.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn is_likely(count: u64, frames: u32, probability: f64) -> bool {
     let expected = f64::from(frames) * probability;
@@ -109,7 +109,7 @@ fn reordered_frames_are_overtaken_by_the_configured_number() {
     let mut seen_max = 0;
     for (position, &number) in arrived.iter().enumerate() {
         seen_max = seen_max.max(number);
-        // Late by the frames that overtook it, and early by those that are late themselves.
+        // Late by the frames that overtook it, and early by late ones before it.
         assert!(position.abs_diff(number as usize) <= 8, "frame {number} at {position}");
         assert!(seen_max - number <= 8, "frame {number} behind {seen_max}");
     }
@@ -156,7 +156,7 @@ fn corruption_flips_bits_behind_the_link_header_only() {
         }
     }
     assert_eq!(link.a.counters().corrupted, 800);
-    // There is nothing to corrupt here.
+    // These frames have no bytes to corrupt.
     link.send(0, &[0; 14]);
     link.send(0, &[]);
     assert_eq!(link.received(0), [vec![0; 14], vec![]]);
@@ -223,7 +223,7 @@ fn resegmentation_keeps_the_stream() {
             }
         }
         assert_eq!(arrived, sent);
-        // All but the one of a single byte.
+        // All except the segment of a single byte.
         assert_eq!(link.a.counters().resegmented, 199);
         assert!(single_octets > 100, "{single_octets} pieces of one octet");
     }
@@ -379,11 +379,11 @@ fn faults_can_be_switched_off() {
     link.send(0, &Segment::new(0, &[1; 10]).frame());
     link.a.set_config(ImpairConfig::default());
     link.send(0, &Segment::new(10, &[1; 10]).frame());
-    // The one that waited to be merged goes on, first and whole.
+    // The waiting segment is sent first, unmerged.
     assert_eq!(link.received(0).len(), 2);
 }
 
-/// Arrival times, in nanoseconds, of `count` frames of 1000 bytes offered at once.
+/// Returns arrival times, in nanoseconds, of `count` frames of 1000 bytes offered at once.
 fn arrivals(config: ImpairConfig, count: u32) -> (Vec<u64>, ImpairCounters) {
     let mut link = Link::new(config, 23);
     for _ in 0..count {
@@ -474,7 +474,7 @@ fn a_reordered_frame_is_late_in_a_long_line_too() {
     assert_eq!(arrived.len(), 200);
     let indices = arrived.iter().map(|octets| u64::from_be_bytes(octets[..8].try_into().unwrap()));
     let furthest = indices.zip(0..).map(|(index, at): (u64, u64)| at.abs_diff(index)).max();
-    // A late frame is overtaken by up to three, and a few of those are late themselves.
+    // Up to three frames overtake a late one, and a few of these are late themselves.
     assert!(furthest.is_some_and(|places| (1..=8).contains(&places)), "{furthest:?}");
     assert!(link.a.counters().reordered > 20);
 }

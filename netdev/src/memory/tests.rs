@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Fragment;
 
-/// Sends and pushes out one frame.
+/// Sends and flushes one frame.
 fn send(device: &mut MemoryDevice, now_ns: u64, bytes: &[u8]) -> Result<(), TransmitError> {
     let result = device.transmit(now_ns, &TxFrame::whole(bytes));
     device.flush(now_ns);
@@ -54,7 +54,7 @@ fn a_frame_arrives_after_serialisation_and_latency() {
     assert_eq!(received(&mut b, 6_100).len(), 1);
     assert_eq!(b.next_arrival_ns(), Some(100 + 1_000 + 10_000 + 5_000));
     assert_eq!(received(&mut b, 16_100).len(), 1);
-    // An idle link begins when the frame is there.
+    // An idle link starts sending when the frame is offered.
     send(&mut a, 1_000_000, &[0; 125]).unwrap();
     assert_eq!(b.next_arrival_ns(), Some(1_006_000));
 }
@@ -120,7 +120,7 @@ fn the_room_is_what_can_be_transmitted() {
         while send(&mut a, 0, &[0; 60]).is_ok() {}
         assert_eq!(a.transmit_room(), 0);
         b.receive(0, taken, &mut |_| {});
-        // Gives back what was kept of the burst.
+        // Returns the kept buffers of the burst.
         b.receive(0, 0, &mut |_| {});
         assert_eq!(a.transmit_room(), taken);
     }
@@ -165,11 +165,11 @@ fn what_is_shown_ahead_is_what_comes_next() {
     };
     assert_eq!(shown(&mut b, 4, 9), Vec::<Vec<u8>>::new());
     assert_eq!(shown(&mut b, 5, 2), [[0; 20], [1; 20]]);
-    // Nothing was taken.
+    // The frames were not taken.
     assert_eq!(shown(&mut b, 5, 9), [[0; 20], [1; 20], [2; 20]]);
     assert_eq!(received(&mut b, 5), [[0; 20], [1; 20], [2; 20]]);
     assert_eq!(shown(&mut b, 6, 9), [[3; 20]]);
-    // It works through a reference and a box, too.
+    // Also through a reference and a box.
     let mut boxed: Box<dyn Device> = Box::new(b);
     let mut count = 0;
     boxed.look_ahead(6, 9, &mut |_| count += 1);
@@ -272,7 +272,7 @@ fn a_link_going_down_loses_what_is_under_way() {
     assert!(received(&mut b, 9).is_empty());
     link.set_link_up(true);
     assert!(received(&mut b, 9).is_empty());
-    // Nothing of the queue's bound was lost along with the frames.
+    // Lost frames have returned their buffers.
     for k in 0..2 {
         send(&mut a, 10, &[k; 60]).unwrap();
     }
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// Not a test: prints what a frame costs besides its copy.
+/// Not a test: prints the cost of a frame besides its copy.
 #[test]
 #[ignore = "a measurement"]
 #[expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement")]
@@ -370,7 +370,7 @@ fn measure() {
             a.flush(0);
             b.receive(0, 64, &mut |frame| octets += frame.head.len());
         };
-        // The best of several: other programs may be running.
+        // The best of several: other processes may be running.
         let best = (0..8).map(|_| {
             let start = std::time::Instant::now();
             (0..rounds).for_each(|_| round());

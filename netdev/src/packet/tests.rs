@@ -1,4 +1,4 @@
-//! What the ring says is held against the ring; devices as a whole are tested in namespaces.
+//! Checks of ring entries; whole devices are tested in network namespaces.
 
 use super::*;
 use crate::RxChecksum;
@@ -21,14 +21,14 @@ fn header(status: u32, len: usize) -> SlotHeader {
     }
 }
 
-/// A slot with the frame in it and an empty `virtio_net_hdr` before.
+/// Returns a slot with the frame behind an empty `virtio_net_hdr`.
 fn slot(frame: &[u8]) -> Vec<u8> {
     let mut slot = vec![0; 1700];
     slot[AT..AT + frame.len()].copy_from_slice(frame);
     slot
 }
 
-/// A queue with nothing in it.
+/// Returns an empty queue.
 fn empty() -> File {
     File::open("/dev/null").unwrap()
 }
@@ -85,7 +85,7 @@ fn what_cannot_be_is_no_frame() {
         SlotHeader { len: u32::MAX, captured_len: u32::MAX, ..good },
         SlotHeader { len: 1700, captured_len: 1700, ..good },
     ];
-    // The kernel says that the whole frame waits, and there is none.
+    // The kernel reports that the whole frame waits, but there is none.
     bad.push(SlotHeader { status: libc::TP_STATUS_COPY, ..good });
     for tagged_len in 0..14 {
         bad.push(header(libc::TP_STATUS_VLAN_VALID, tagged_len));
@@ -98,8 +98,8 @@ fn what_cannot_be_is_no_frame() {
     assert!(frame_in(good, &mut slot, &empty(), &mut []).is_some());
 }
 
-/// The frame behind a slot is fetched though an error of the interface is told first: otherwise each
-/// slot after it would get the frame of the one before.
+/// The frame behind a slot is read even if a pending error is returned first. Otherwise each later
+/// slot would get the frame of the slot before.
 #[test]
 fn an_error_that_waits_on_the_socket_does_not_leave_its_frame_behind() {
     use std::net::UdpSocket;
@@ -113,7 +113,7 @@ fn an_error_that_waits_on_the_socket_does_not_leave_its_frame_behind() {
         peer.send_to(&waiting(first), queue.local_addr().unwrap()).unwrap();
     }
     drop(peer);
-    // The port is closed by now: the refusal waits on the socket, before the two frames.
+    // The port is closed: the error is pending on the socket, before the two frames.
     queue.send(&[0]).unwrap();
     let queue = File::from(OwnedFd::from(queue));
     let mut buffer = [0; 64];

@@ -8,12 +8,12 @@ use crate::segment::tests::{Segment, read};
 use crate::segment::{CWR, FIN, PSH};
 use crate::{Fragment, Medium, TxChecksum};
 
-/// Where the TCP header and its checksum field are in an untagged frame over IPv4.
+/// Offsets of the TCP header and its checksum field in an untagged frame over IPv4.
 const TCP_AT: u16 = 34;
 const CHECKSUM_OFFSET: u16 = 16;
 const HEAD_LEN: usize = 54;
 
-/// A device of packets on a link of super-frames, and the far end of the link.
+/// Returns a device of packets on a link of super-frames, and the far end of the link.
 fn link(merges: bool) -> (Packets<MemoryDevice>, MemoryDevice) {
     let (a, b) = pair(LinkConfig {
         super_frame_len_max: NonZeroUsize::new(65_000),
@@ -23,7 +23,7 @@ fn link(merges: bool) -> (Packets<MemoryDevice>, MemoryDevice) {
     (Packets::new(a, merges), b)
 }
 
-/// Segments of one flow with these payloads and consecutive identifications.
+/// Returns segments of one flow with these payloads and consecutive identifications.
 fn flow(seq: u32, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut seq = seq;
     let mut packets = Vec::new();
@@ -37,7 +37,7 @@ fn flow(seq: u32, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
 /// Bytes and segment size of a frame.
 type Arrived = (Vec<u8>, Option<u16>);
 
-/// What arrives.
+/// Returns the arrived frames.
 fn received(device: &mut impl Device) -> Vec<Arrived> {
     let mut frames = Vec::new();
     while device.receive(0, 7, &mut |frame| {
@@ -47,7 +47,8 @@ fn received(device: &mut impl Device) -> Vec<Arrived> {
     frames
 }
 
-/// Transmits packets at once; what arrives as frames, and as packets when those are cut.
+/// Transmits packets in one burst. Returns the arrived frames, and the packets that cutting them
+/// gives.
 fn cross(packets: &[Vec<u8>]) -> (Vec<Arrived>, Vec<Vec<u8>>) {
     let (mut a, mut b) = link(true);
     for packet in packets {
@@ -63,7 +64,7 @@ fn cross(packets: &[Vec<u8>]) -> (Vec<Arrived>, Vec<Vec<u8>>) {
     (frames, cut.into_iter().map(|(bytes, _)| bytes).collect())
 }
 
-/// Transmits a frame: when it is a super-frame, with a partial checksum.
+/// Transmits a frame, with a partial checksum if it is a super-frame.
 fn send(device: &mut MemoryDevice, bytes: &[u8], segment_size: Option<u16>) {
     let Some(size) = segment_size else {
         device.transmit(0, &TxFrame::whole(bytes)).unwrap();
@@ -120,7 +121,7 @@ fn no_more_than_a_burst_is_handed_over() {
             break;
         }
         counts.push(count);
-        // A caller that waits must not wait for what is here.
+        // A caller must not wait for packets that are available.
         assert_eq!(a.next_arrival_ns().is_some(), counts.len() < 3, "{counts:?}");
     }
     assert_eq!(counts, [4, 4, 3]);
@@ -140,7 +141,7 @@ fn a_partial_checksum_is_completed() {
     assert_eq!(received(&mut a), [(whole_frame, None)]);
 }
 
-/// A UDP datagram over IPv4 with this checksum field and payload.
+/// Returns a UDP datagram over IPv4 with this checksum field and payload.
 fn udp(checksum: u16, payload: [u8; 2]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -271,7 +272,7 @@ fn packets_that_are_refused_together_are_counted() {
     assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 2000])), Err(TransmitError::TooLong));
 }
 
-/// One packet of a mixed load: which flow, whether the one before is left out, how long, flags.
+/// One packet of a mixed load: flow, whether the packet before is left out, length, flags.
 fn step() -> impl Strategy<Value = (bool, bool, usize, u8)> {
     let flags = prop_oneof![8 => Just(0x10), 1 => Just(0x10 | PSH), 1 => Just(0x10 | CWR)];
     let len = prop_oneof![4 => Just(100_usize), 1 => 0..140_usize];

@@ -20,7 +20,7 @@ fn recorded_pair(
     (writer, a, b)
 }
 
-/// The frames of the file, after the recorders are gone.
+/// Returns the frames of the file, after the recorders are dropped.
 fn frames(writer: CaptureWriter<Vec<u8>>) -> Vec<CapturedFrame> {
     let file = writer.into_inner().expect("no recorder is left");
     CaptureReader::open(&file[..]).unwrap().collect::<Result<_, _>>().unwrap()
@@ -126,7 +126,7 @@ fn super_frames_are_recorded_whole_with_a_complete_checksum() {
     assert_eq!(checksum::Sum::default().octets(&frames[0].bytes[34..]).checksum(), 0);
 }
 
-/// Takes some bytes, then fails.
+/// A sink that takes some bytes, then fails.
 #[derive(Debug)]
 struct FullDisk(usize);
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a test segment is made of.
+/// Fields of a test segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) medium: Medium,
@@ -30,7 +30,7 @@ impl Segment {
         }
     }
 
-    /// The frame, built field by field with its own arithmetic.
+    /// Returns the frame, built field by field with its own arithmetic.
     pub(crate) fn frame(&self) -> Vec<u8> {
         let mut tcp = vec![0x30, 0x39, 0x10, 0x92];
         tcp.extend(self.seq.to_be_bytes());
@@ -85,7 +85,7 @@ fn naive_checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-/// Sequence number, flags and payload of a frame that has to be sound.
+/// Returns sequence number, flags and payload of a valid frame.
 pub(crate) fn read(frame: &[u8], medium: Medium) -> (u32, u8, Vec<u8>) {
     let layout = parse(frame, medium).expect("a sound TCP segment");
     assert_eq!(layout.end, frame.len(), "no padding");

@@ -16,7 +16,7 @@ use crate::digests::tests::{digests_every, expected};
 use crate::sys::digester::tests::ADDER;
 use crate::{Device, Digests, Fragment, RxChecksum, TransmitError, TxChecksum, TxFrame};
 
-/// A path that no other test has.
+/// Returns a socket path that no other test uses.
 fn path() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
@@ -29,7 +29,7 @@ fn later(now: &mut u64) -> u64 {
     *now
 }
 
-/// An Ethernet frame with TCP over IPv4.
+/// Returns an Ethernet frame with TCP over IPv4.
 fn frame(payload_len: usize) -> Vec<u8> {
     let mut octets = vec![0; 54];
     octets[12] = 8;
@@ -42,7 +42,7 @@ fn frame(payload_len: usize) -> Vec<u8> {
     octets
 }
 
-/// All that a device has received, each with what is known of it.
+/// Returns all frames that a device has received, with their offloads.
 type Received = Vec<(Vec<u8>, RxChecksum, Option<NonZeroU16>)>;
 
 fn receive(device: &mut impl Device, now: u64) -> Received {
@@ -54,12 +54,12 @@ fn receive(device: &mut impl Device, now: u64) -> Received {
     received
 }
 
-/// Both ends of one device, which agree in this thread: the backend answers from another.
+/// Opens both ends of a device: the frontend in another thread, while this one polls the backend.
 fn pairs(queues: usize, offloads: bool) -> (Vec<VhostUser>, Vec<VirtioUser>) {
     pairs_with(queues, offloads, move |config| VirtioUser::open_queues(config, queues).unwrap())
 }
 
-/// The same with a frontend of a kind.
+/// Like [`pairs`], with a frontend opened by `open`.
 fn pairs_with(
     queues: usize,
     offloads: bool,
@@ -84,7 +84,7 @@ fn pairs_with(
     (backend, frontend)
 }
 
-/// Super-frames with digests that the device computes.
+/// Sends super-frames with digests that the device computes.
 fn exchange_digests(from: &mut impl Device, to: &mut impl Device, sent: &TxFrame<'_>) {
     for is_scattered in [false, true] {
         let digests = digests_every(1400, 59_946, is_scattered);
@@ -98,7 +98,7 @@ fn exchange_digests(from: &mut impl Device, to: &mut impl Device, sent: &TxFrame
     }
 }
 
-/// Frames of many lengths, one of them a super-frame, from `from` to `to`.
+/// Sends frames of many lengths, one of them a super-frame, from `from` to `to`.
 fn exchange(from: &mut impl Device, to: &mut impl Device, offloads: bool) {
     let mut expected = VecDeque::new();
     for len in (0..1400).step_by(97) {
@@ -154,7 +154,8 @@ fn frames_go_both_ways_with_offloads_and_without() {
             assert_eq!((counters.frames_rx, counters.frames_tx), (frames, frames));
             assert_eq!((counters.chains_refused, counters.frames_refused), (0, 0));
         }
-        // What one end copies in, the other copies out, behind a header, or hands over where it is.
+        // Bytes that one end copies in, the other end copies out or hands over in place, without
+        // the header.
         let (frontend, backend) = (frontend[0].counters(), backend[0].counters());
         for (sent, came) in [(frontend, backend), (backend, frontend)] {
             let came_bytes = came.copied_rx_bytes + came.in_place_rx_bytes;
@@ -197,7 +198,7 @@ fn an_end_that_sleeps_is_told() {
     for (from, to) in [(true, false), (false, true), (true, false)] {
         let [sender, sleeper]: [&mut dyn Device; 2] =
             if from && !to { [&mut *a, &mut *b] } else { [&mut *b, &mut *a] };
-        // What was told before was seen.
+        // Earlier events were handled.
         sleeper.receive(0, 1000, &mut |_| ());
         sleeper.readiness();
         sleeper.receive(0, 1000, &mut |_| ());
@@ -208,7 +209,7 @@ fn an_end_that_sleeps_is_told() {
         let mut count = 0;
         sleeper.receive(0, 1000, &mut |_| count += 1);
         assert_eq!(count, 1);
-        // Between two looks at its queue.
+        // Between two polls of its queue.
         sender.transmit(0, &TxFrame::whole(&frame(100))).unwrap();
         sender.flush(0);
         assert!(is_ready(sleeper), "a frame came before it slept");
@@ -254,7 +255,7 @@ fn a_peer_that_goes_is_waited_for_by_either_end() {
     let config = VhostUserConfig::backend(path.clone());
     let listening = VhostUserConfig { listens: true, ..VhostUserConfig::frontend(path.clone()) };
     let connecting = VhostUserConfig { listens: false, ..config.clone() };
-    // Each end in turn is the one that stays.
+    // Each end in turn is the remaining one.
     for (stays, comes) in
         [(config, VhostUserConfig::frontend(path.clone())), (connecting, listening)]
     {

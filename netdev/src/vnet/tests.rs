@@ -1,8 +1,8 @@
-//! The header against the numbers of `linux/virtio_net.h`.
+//! Compares the header with the numbers of `linux/virtio_net.h`.
 
 use super::*;
 
-/// Ethernet, IPv4 and TCP headers with CWR as asked, in front of `payload_len` bytes.
+/// Returns Ethernet, IPv4 and TCP headers, optionally with CWR.
 fn ipv4_head(cwr: bool) -> Vec<u8> {
     let mut head = vec![0; 54];
     head[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -25,7 +25,7 @@ fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>], segment_size: u16) -> 
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(segment_size), digests: None }
 }
 
-/// The header as its fields.
+/// Returns the fields of the header.
 fn fields(header: [u8; HEADER_LEN]) -> (u8, u8, [u16; 4]) {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     (header[0], header[1], [word(2), word(4), word(6), word(8)])

@@ -1,4 +1,4 @@
-//! The crate's backend below our frontend.
+//! The crate's backend below urnic's frontend.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ use super::{
     transmit, u16_at, wait_until,
 };
 
-/// What our frontend has asked for.
+/// State that urnic's frontend has set up.
 #[derive(Default)]
 pub(super) struct Asked {
     features: u64,
@@ -35,32 +35,33 @@ pub(super) struct Asked {
     pub(super) enabled: [bool; 2],
     kicks: [Option<File>; 2],
     calls: [Option<File>; 2],
-    /// What it takes of memory that is told of while it runs: regions, the queues' among them.
+    /// Limit of memory regions, the queues' region included, if regions are accepted while running.
     slots: Option<u64>,
-    /// Whether it takes what cannot be written.
+    /// True if the backend accepts memory that it cannot write.
     takes_read_only: bool,
-    /// What it was told of, and has.
+    /// Regions that the backend has accepted.
     pub(super) regions: Vec<(VhostUserSingleMemoryRegion, File)>,
     pub(super) refused: usize,
-    /// How many regions it had been told of when its last answer had gone out.
+    /// Number of regions announced when the last answer was sent.
     answered: usize,
 }
 
 const NOT_OFFERED: Error = Error::InvalidOperation("not offered");
 
 impl Asked {
-    /// One that takes so many regions while it runs, also those that it cannot write.
+    /// Creates a backend that accepts this number of regions while running, and read-only regions
+    /// if `takes_read_only` is set.
     pub(super) fn with_slots(slots: u64, takes_read_only: bool) -> Self {
         Self { slots: Some(slots), takes_read_only, ..Self::default() }
     }
 
-    /// Where a user address lies in the memory.
+    /// Returns the offset of a user address in the memory.
     pub(super) fn at(&self, user: u64) -> u64 {
         user - self.region.user_addr + self.region.mmap_offset
     }
 
-    /// How many regions it has or has refused, once the frontend can read its answers for all of
-    /// them.
+    /// Returns the number of regions accepted or refused, once the frontend can read the answers
+    /// for all of them.
     pub(super) fn answered(&self) -> Option<usize> {
         (self.answered == self.told()).then_some(self.answered)
     }
@@ -243,7 +244,7 @@ impl VhostUserBackendReqHandlerMut for Asked {
     }
 }
 
-/// The crate's backend in a thread that answers, until its frontend has gone.
+/// The crate's backend in a thread that answers until its frontend has closed.
 pub(super) struct Answering {
     asked: Arc<Mutex<Asked>>,
     pub(super) thread: JoinHandle<Error>,
@@ -264,7 +265,7 @@ impl Answering {
             let mut handler = BackendReqHandler::from_stream(own, handled);
             loop {
                 match handler.handle_request() {
-                    // It has told the frontend, and goes on.
+                    // The error was sent to the frontend; continue.
                     Ok(()) | Err(Error::InvalidOperation(_)) => {}
                     Err(error) => return error,
                 }
@@ -280,7 +281,7 @@ impl Answering {
     }
 }
 
-/// An entry of a table of descriptors: address, length, flags and what comes next.
+/// Returns an entry of a descriptor table: address, length, flags and next entry.
 pub(super) fn descriptor(file: &File, at: u64) -> (u64, u32, u16, u16) {
     let mut entry = [0; 16];
     file.read_exact_at(&mut entry, at).unwrap();
@@ -289,7 +290,7 @@ pub(super) fn descriptor(file: &File, at: u64) -> (u64, u32, u16, u16) {
     (u64::from_le_bytes(*entry.first_chunk().unwrap()), len, half(12), half(14))
 }
 
-/// What the frontend made available as the `count`-th in a queue: its entry, address and length.
+/// Returns the `count`-th available entry of a queue: its number, offset and length.
 pub(super) fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.available + 4 + u64::from(count % ring.size) * 2;
@@ -298,7 +299,7 @@ pub(super) fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) 
     (number, guest - asked.region.guest_phys_addr + asked.region.mmap_offset, len)
 }
 
-/// Gives the `count`-th back, of which `len` bytes were written.
+/// Returns the `count`-th buffer to the frontend, with `len` bytes written.
 pub(super) fn give_back(asked: &Asked, queue: usize, count: u16, number: u16, len: u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.used + 4 + u64::from(count % ring.size) * 8;

@@ -1,4 +1,4 @@
-//! The crate's frontend at our backend.
+//! The crate's frontend with urnic's backend.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ const SIZE: u16 = 16;
 const BUFFERS: u64 = 1 << 16;
 const BUFFER_LEN: u32 = 2048;
 
-/// Our backend in a thread that turns it, for a frontend that waits for answers.
+/// urnic's backend, polled by a thread, since the frontend waits for answers.
 struct Turned {
     device: Arc<Mutex<VhostUser>>,
     received: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -48,7 +48,7 @@ impl Turned {
                 turned.lock().unwrap().receive(later(&mut now_ns), 64, &mut |frame| {
                     to.lock().unwrap().push(frame.gathered(&mut Vec::new()).head.to_vec());
                 });
-                // Without a rest the others would not get the lock.
+                // Without a pause the others would not get the lock.
                 thread::sleep(Duration::from_micros(20));
             }
         });
@@ -83,7 +83,7 @@ fn region(memory: &File) -> VhostUserMemoryRegionInfo {
 }
 
 impl Driver {
-    /// Agrees on features, and hands memory and queues over; each step is acknowledged.
+    /// Negotiates features, and hands over memory and queues; each step is acknowledged.
     fn set_up(path: &Path) -> Self {
         let mut frontend = Frontend::connect(path, 2).unwrap();
         frontend.set_owner().unwrap();
@@ -97,8 +97,8 @@ impl Driver {
         assert!(offered.contains(wanted), "{offered:?}");
         frontend.set_protocol_features(wanted).unwrap();
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
-        // Not asked for the number of queues: the answer is one pair, as QEMU and DPDK count, and the
-        // crate takes it for one queue.
+        // The number of queues is not queried: the answer is one pair, as QEMU and DPDK count, and
+        // the crate would take it for one queue.
         let memory = memfd_create(c"driver", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&memory, LEN).unwrap();
         fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
@@ -154,7 +154,7 @@ impl Driver {
     }
 }
 
-/// Where a buffer lies in the memory.
+/// Returns the offset of a buffer in the memory.
 fn buffer(queue: usize, number: u16) -> u64 {
     BUFFERS + (queue as u64 * u64::from(SIZE) + u64::from(number)) * u64::from(BUFFER_LEN)
 }
@@ -189,7 +189,7 @@ fn the_crates_frontend_is_served_and_served_again() {
             assert!(came[HEADER_LEN..] == octets, "round {round}");
             assert_eq!(came[10..12], [1, 0], "one buffer");
         }
-        // Regions that are added and removed while it runs.
+        // Add and remove regions while running.
         assert!(driver.frontend.get_max_mem_slots().unwrap() >= 2);
         let more = memfd_create(c"more", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&more, LEN).unwrap();

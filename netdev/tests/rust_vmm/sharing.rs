@@ -11,7 +11,7 @@ use super::crate_backend::{Answering, Asked, chain, descriptor, give_back};
 use super::{HEADER_LEN, frame, later, path, wait_until};
 
 const PAYLOAD_LEN: usize = 300;
-/// A descriptor is followed by another; it is of a table.
+/// Flags of a descriptor: another follows; it refers to an indirect table.
 const NEXT: u16 = 1;
 const TABLE: u16 = 4;
 
@@ -36,11 +36,11 @@ fn up(device: &mut VirtioUser, backend: &Answering, now_ns: &mut u64, regions: u
             && asked.enabled == [true; 2]
             && asked.answered().is_some_and(|answered| answered >= regions)
     });
-    // All answers are in the socket: the device reads what it has not read yet.
+    // All answers are in the socket: make the device read the rest.
     device.receive(later(now_ns), 64, &mut |_| panic!("no frame"));
 }
 
-/// Sends a frame of some bytes and a part of each block, which is to be the `count`-th.
+/// Sends a frame of some bytes and a part of each block.
 fn send(device: &mut VirtioUser, blocks: &[PublishedBlock]) -> Vec<u8> {
     let head = frame(9, 60);
     let payload: Vec<_> =
@@ -52,7 +52,7 @@ fn send(device: &mut VirtioUser, blocks: &[PublishedBlock]) -> Vec<u8> {
     parts.fold(head.clone(), |whole, part| [&whole[..], part].concat())
 }
 
-/// The bytes at a guest address, wherever they are.
+/// Returns the bytes at a guest address, in any region.
 fn octets(asked: &Asked, guest: u64, len: u32) -> Vec<u8> {
     let mut octets = vec![0; len as usize];
     let found = asked.regions.iter().find(|(region, _)| {
@@ -100,13 +100,14 @@ fn the_crates_backend_finds_frames_in_the_memory_that_it_is_told_of() {
     let counters = device.counters();
     let referred = 3 * 2 * PAYLOAD_LEN as u64;
     assert_eq!((counters.referred_tx_bytes, counters.copied_tx_bytes), (referred, 3 * 60));
-    // More than it has room for is copied.
+    // Regions beyond its limit are copied.
     blocks.extend([block(&publisher, 3), block(&publisher, 4)]);
     up(&mut device, &backend, &mut now_ns, 3);
     send(&mut device, &blocks);
     assert_eq!(device.counters().referred_tx_bytes, referred + 3 * PAYLOAD_LEN as u64);
     assert_eq!(device.counters().copied_tx_bytes, 4 * 60 + PAYLOAD_LEN as u64);
-    // What is withdrawn is taken from it when it has given back what refers to it, and another takes its place.
+    // A withdrawn region is removed after the backend has returned the frames that refer to it;
+    // another region takes its slot.
     blocks.truncate(1);
     for _ in 0..10 {
         device.receive(later(&mut now_ns), 64, &mut |_| panic!("no frame"));

@@ -1,4 +1,4 @@
-//! An address by DHCP (RFC 2131, RFC 4390), from a server that is host 1 of a scene.
+//! Address by DHCP (RFC 2131, RFC 4390), from a server at host 1 of a scene.
 
 use super::*;
 use crate::limits::DHCP_ATTEMPTS_MAX;
@@ -9,7 +9,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const GIVEN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 77);
 const LEASE_S: u32 = 600;
 
-/// What a client has said.
+/// A message of the client.
 #[derive(Debug)]
 struct Said {
     kind: u8,
@@ -30,7 +30,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// What the client has said since the last call.
+/// Returns the client's messages since the last call.
 fn said(scene: &mut Scene) -> Vec<Said> {
     let to_server = |datagram: &Vec<u8>| datagram[9] == 17 && datagram[20..24] == [0, 68, 0, 67];
     let datagrams: Vec<_> = scene.received[1].drain(..).filter(to_server).collect();
@@ -52,7 +52,7 @@ fn said(scene: &mut Scene) -> Vec<Said> {
     datagrams.iter().map(read).collect()
 }
 
-/// The next thing that it says.
+/// Returns the client's next message.
 fn next(scene: &mut Scene) -> Said {
     for _ in 0..2000 {
         if let Some(said) = said(scene).pop() {
@@ -80,7 +80,7 @@ fn tell(scene: &mut Scene, transaction: u32, options: &[(u8, Vec<u8>)]) {
     scene.run(MS);
 }
 
-/// Lets the client have its address.
+/// Grants the client its address.
 fn bind(scene: &mut Scene) {
     let discover = next(scene);
     assert_eq!((discover.kind, discover.flags, discover.own), (1, 0x8000, [0; 4]));
@@ -114,7 +114,7 @@ fn an_address_comes_and_datagrams_reach_it() {
     assert_eq!(refused(&scene), 0);
 }
 
-/// RFC 2131 §4.4.1: a lease counts from the request for it, however long servers were looked for.
+/// RFC 2131 §4.4.1: a lease counts from its request, not from the search for a server.
 #[test]
 fn a_lease_does_not_count_from_the_search_for_a_server() {
     let mut scene = scene();
@@ -132,8 +132,8 @@ fn a_lease_does_not_count_from_the_search_for_a_server() {
     assert!((299..303).contains(&((renewed - lease.end_ns) / SECOND)));
 }
 
-/// RFC 2131 §4.4.5: at half of its time the server is asked by unicast, RFC 4390 §2.2: without the
-/// flag; at seven eighths all are; at its end the address is gone.
+/// RFC 2131 §4.4.5: at half of its time the lease is renewed by unicast (without the broadcast
+/// flag, RFC 4390 §2.2), at seven eighths by broadcast; at its end the address is removed.
 #[test]
 fn a_lease_is_renewed_rebound_and_lost() {
     let mut scene = scene();
@@ -161,7 +161,7 @@ fn a_lease_is_renewed_rebound_and_lost() {
     assert!((599..603).contains(&after_s), "{after_s}");
     assert!((2..5).contains(&renewals) && (1..3).contains(&rebindings), "{renewals} {rebindings}");
     assert!(!scene.hosts[0].link().owns(GIVEN.into()));
-    // What the other host knows of it is some time old by then.
+    // By then the other host's entry for it is old.
     scene.run(60 * SECOND);
     for _ in 0..4 {
         scene.send(1, &datagram(1, GIVEN.into(), 100)).unwrap();
@@ -180,7 +180,7 @@ fn a_refusal_takes_the_address_away_and_it_is_asked_for_again() {
     tell(&mut scene, renewal.transaction, &[(53, vec![6]), (54, SERVER.octets().to_vec())]);
     assert_eq!(address(&scene), None);
     bind(&mut scene);
-    // And of what was offered.
+    // Also of an offered address.
     let mut scene = self::scene();
     let discover = next(&mut scene);
     tell(&mut scene, discover.transaction, &options(2));
@@ -220,11 +220,11 @@ fn what_was_not_asked_for_or_cannot_be_is_counted_and_ignored() {
     }
     bind(&mut scene);
     let before = refused(&scene);
-    // Forged refusals and grants, while it is not asked for anything.
+    // Forged refusals and grants without a request.
     tell(&mut scene, discover.transaction, &[(53, vec![6]), (54, SERVER.octets().to_vec())]);
     tell(&mut scene, discover.transaction, &options(5));
     assert_eq!((address(&scene), refused(&scene)), (Some(GIVEN), before + 2));
-    // Another server, while the own one is asked.
+    // An answer of another server while renewing.
     let renewal = next(&mut scene);
     tell(&mut scene, renewal.transaction, &[(53, vec![6]), (54, vec![10, 0, 0, 9])]);
     assert_eq!((address(&scene), refused(&scene)), (Some(GIVEN), before + 3));
@@ -237,7 +237,7 @@ fn silence_is_met_with_fewer_and_fewer_questions() {
     let asked = said(&mut scene);
     assert!(asked.iter().all(|said| said.kind == 1));
     assert!((10..16).contains(&asked.len()), "{}", asked.len());
-    // A server that offers and is gone.
+    // A server that offers an address and then stops.
     let discover = next(&mut scene);
     tell(&mut scene, discover.transaction, &options(2));
     scene.run(400 * SECOND);
@@ -265,7 +265,8 @@ fn a_server_that_wants_to_be_asked_at_once_is_not_asked_for_ever() {
     assert!((1..20).contains(&asked), "{asked}");
 }
 
-/// A device that was opened with a lease is down when that has ended, and up when it is back.
+/// A device opened with a lease is down after the lease has ended, and up with a new lease of the
+/// address.
 #[test]
 fn a_device_holds_to_the_address_that_it_was_opened_with() {
     let client = LinkConfig { ipv4: None, dhcp: true, ..settings(0) };
@@ -312,7 +313,7 @@ fn a_device_holds_to_the_address_that_it_was_opened_with() {
     assert!(matches!(client.link().state(), LinkState::Up { .. }), "the fabric is there");
 }
 
-/// A lease that ends while the link is out is not announced when that is back.
+/// A lease that ends while the link is down is not announced later.
 #[test]
 fn an_address_that_has_ended_is_not_announced() {
     let client = LinkConfig { ipv4: None, dhcp: true, ..settings(0) };
@@ -321,7 +322,7 @@ fn an_address_that_has_ended_is_not_announced() {
     let mut scene = Scene::with(FabricConfig::default(), hosts.into());
     scene.run(MS);
     bind(&mut scene);
-    // ARP of another host with an own address is counted.
+    // ARP from another host with an own address is counted.
     let announced = scene.counters(2).bad_datagrams;
     assert!(announced > 0);
     scene.fabric.set_link(scene.now_ns, guid(0), false);
@@ -333,7 +334,8 @@ fn an_address_that_has_ended_is_not_announced() {
     assert_eq!(scene.counters(2).bad_datagrams, announced);
 }
 
-/// RFC 2131 §4.4.6: it may be sent, and is not while the server's link-layer address is not known.
+/// RFC 2131 §4.4.6: the release is optional; it is not sent while the server's link-layer address
+/// is unknown.
 #[test]
 fn a_host_that_leaves_before_it_knows_the_server_does_not_wait() {
     let mut scene = scene();

@@ -1,4 +1,4 @@
-//! Multicast: the four cases of RFC 4391 §10, joins and leaves, groups that come and go.
+//! Multicast: the four cases of RFC 4391 §10, joins and leaves, created and deleted groups.
 
 use super::*;
 use crate::limits::{GROUP_IDLE_NS, GROUPS_MAX, IP_GROUPS_MAX, REFRESH_NS};
@@ -11,7 +11,7 @@ fn mgid(text: &str) -> Gid {
     MulticastMap::new(Scope::LINK_LOCAL, PKey(0xffff)).group(group(text)).unwrap()
 }
 
-/// A group that one host receives.
+/// Returns a scene with a group that one host receives.
 fn with_a_receiver() -> (Scene, IpAddr) {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
@@ -31,28 +31,28 @@ fn broadcasts_reach_all_and_own_copies_are_not_heard() {
     assert!(scene.received[0].is_empty());
 }
 
-/// RFC 4391 §10: a sender that is no member joins to send only when the group exists; if not, a group
-/// of the link alone gets nothing, and what may leave it goes to the routers.
+/// RFC 4391 §10: a sender that is no member joins an existing group to send only. A missing
+/// link-local group gets nothing, and datagrams to another missing group go to the routers.
 #[test]
 fn the_four_cases_of_a_sender() {
     let mut scene = Scene::new(FabricConfig::default(), 4);
     scene.run(MS);
     let (link, site) = ("224.0.0.251", "239.1.2.3");
-    // No such group, and of the link.
+    // No such group, and it is link-local.
     assert!(!scene.arrives(0, group(link), 100, 1));
     assert_eq!(scene.counters(0).without_group, 1);
     // No such group, but routers.
     scene.hosts[2].join_group(scene.now_ns, group("224.0.0.2"));
     scene.run(MS);
     assert!(scene.arrives(0, group(site), 100, 2), "to the routers");
-    // It exists.
+    // The group exists.
     scene.hosts[1].join_group(scene.now_ns, group(site));
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid(site)), Some(1));
     assert!(scene.arrives(0, group(site), 100, 1), "told of by a Report");
     assert!(scene.received[2].len() == 1, "the routers get no copy more");
     assert_eq!(scene.fabric.members(mgid(site)), Some(2));
-    // The member itself.
+    // The sender is a member.
     scene.hosts[3].join_group(scene.now_ns, group(site));
     scene.run(MS);
     assert!(scene.arrives(1, group(site), 100, 3));
@@ -77,8 +77,8 @@ fn a_group_that_is_gone_is_not_sent_to_and_one_that_comes_back_is() {
     assert!(scene.arrives(0, to, 100, 1));
 }
 
-/// RFC 4391 §10: a group is made by the parameters of the broadcast group; §4: all MGIDs of a link
-/// have its scope.
+/// RFC 4391 §10: a group is created with the parameters of the broadcast group; §4: all MGIDs of a
+/// link have its scope.
 #[test]
 fn a_group_is_made_like_the_broadcast_group() {
     let link = LinkConfig { scope: Scope::SITE_LOCAL, ..settings(0) };
@@ -106,7 +106,7 @@ fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
         }
         scene.run(MS);
     }
-    // More than fit were asked for: the surplus is not received.
+    // More groups than the table holds were requested: the surplus is not received.
     let joined = scene.fabric.lock().administrator.records().count();
     assert!(
         joined <= GROUPS_MAX + 3,
@@ -124,8 +124,7 @@ fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
     assert_eq!(state.administrator.memberships(sender), 5, "its own");
 }
 
-/// A join that is not answered yet is given up with what waited for it; one that the administrator
-/// has taken in is left.
+/// Leaving drops an unanswered join with its waiting payloads; a granted join is left.
 #[test]
 fn a_group_that_is_left_before_it_is_joined_leaves_nothing_behind() {
     let mut scene = Scene::up();
@@ -151,7 +150,7 @@ fn a_group_that_is_left_before_it_is_joined_leaves_nothing_behind() {
 fn a_group_that_made_room_and_is_used_again_is_not_left() {
     let mut scene = Scene::new(FabricConfig::default(), 3);
     scene.run(MS);
-    // Beside its own: all hosts, all nodes, two solicited nodes.
+    // Besides its own: all hosts, all nodes, two solicited nodes.
     let last = u8::try_from(GROUPS_MAX - 4).unwrap();
     for at in 0..=last {
         let (to, member) = (Ipv4Addr::new(239, 1, 0, at), if at == last { 2 } else { 1 });
@@ -168,7 +167,7 @@ fn a_group_that_made_room_and_is_used_again_is_not_left() {
     assert_eq!(scene.fabric.members(mgid("239.1.0.1")), Some(1), "the next made room, and is left");
 }
 
-/// An administrator joins and leaves each state of a membership for itself.
+/// An administrator joins and leaves each state of a membership separately.
 #[test]
 fn a_receiver_that_had_sent_only_leaves_nothing_behind() {
     let (mut scene, to) = with_a_receiver();
@@ -196,8 +195,8 @@ fn a_join_to_send_only_whose_answer_was_lost_is_left_with_the_other() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
 
-/// The administrator refuses to end a state that is not held: that of a join which never reached it
-/// does not keep the others.
+/// The administrator refuses to end a state that is not held: a lost join must not prevent leaving
+/// the other states.
 #[test]
 fn a_join_to_send_only_that_was_lost_keeps_no_membership() {
     let (mut scene, to) = with_a_receiver();
@@ -213,7 +212,7 @@ fn a_join_to_send_only_that_was_lost_keeps_no_membership() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
 
-/// What is to be left waits for an administrator that is silent, up to a bound.
+/// Leaves for a silent administrator are bounded.
 #[test]
 fn leaves_that_wait_are_bounded() {
     let mut scene = Scene::up();
@@ -250,12 +249,12 @@ fn a_leave_that_is_repeated_does_not_undo_a_later_join() {
     }
 }
 
-/// The sibling of the above: the leave of a group that was only sent to.
+/// Counterpart of the test above: the leave of a send-only group.
 #[test]
 fn a_leave_that_is_repeated_does_not_undo_a_join_to_send_only() {
     let (mut scene, to) = with_a_receiver();
     assert!(scene.arrives(0, to, 100, 1));
-    // Idle for long: it is left, and the answer is lost.
+    // After a long idle time the group is left, and the answer is lost.
     scene.run(GROUP_IDLE_NS - SECOND);
     for _ in 0..400 {
         if scene.fabric.members(mgid("239.1.2.3")) == Some(2) {
@@ -273,7 +272,7 @@ fn a_leave_that_is_repeated_does_not_undo_a_join_to_send_only() {
     assert!(scene.arrives(0, to, 100, 1));
 }
 
-/// An administrator that is away for a while does not take the groups with it.
+/// A silent administrator does not end memberships.
 #[test]
 fn groups_stay_while_the_administrator_is_silent() {
     let (mut scene, to) = with_a_receiver();
@@ -315,14 +314,14 @@ fn a_leave_survives_another_lid() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
 }
 
-/// A datagram that reports a group by IGMPv2, or that it is left.
+/// Returns a datagram that reports by IGMPv2 that a group is joined or left.
 fn report(kind: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
     let head = [0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, 2, 0, 0];
     let to = [224, 0, 0, 2, 0x94, 4, 0, 0];
     [&head[..], &ip4(0).octets(), &to, &[kind, 0, 0, 0, a, b, c, d]].concat()
 }
 
-/// RFC 4391 §10: the link joins what the host does, and leaves it.
+/// RFC 4391 §10: the link joins and leaves the host's groups.
 #[test]
 fn reports_of_the_host_join_and_leave() {
     let mut scene = Scene::up();
@@ -335,7 +334,7 @@ fn reports_of_the_host_join_and_leave() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
 }
 
-/// A router sends the datagrams of others through the device: their reports are not the host's own.
+/// A router forwards others' datagrams through the device: their reports are not the host's own.
 #[test]
 fn reports_that_are_forwarded_change_nothing() {
     let mut scene = Scene::up();
@@ -368,8 +367,8 @@ fn reports_that_are_forwarded_change_nothing() {
     {
         assert_eq!(scene.fabric.members(mgid(group)), members, "{group}");
     }
-    // RFC 3376 §4.2.13, RFC 3810 §5.2.13: a host that has no address yet reports, too; MLD has those
-    // of the link.
+    // RFC 3376 §4.2.13, RFC 3810 §5.2.13: a host without an address may report, too; MLD reports
+    // come from a link-local address.
     scene.send(0, &from(report(0x17, [239, 1, 2, 3]), &[0; 4])).unwrap();
     let of_link: Ipv6Addr = "fe80::77".parse().unwrap();
     scene.send(0, &from(mld_report(132, "ff15::7"), &of_link.octets())).unwrap();
@@ -380,7 +379,7 @@ fn reports_that_are_forwarded_change_nothing() {
     }
 }
 
-/// A datagram that reports a group by MLDv1, or that it is left.
+/// Returns a datagram that reports by MLDv1 that a group is joined or left.
 fn mld_report(kind: u8, group: &str) -> Vec<u8> {
     let group: Ipv6Addr = group.parse().unwrap();
     let head = [0x60, 0, 0, 0, 0, 32, 0, 1];
@@ -399,7 +398,8 @@ fn what_the_host_reports_while_the_link_is_down_is_joined_when_it_is_up() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
 
-/// RFC 4391 §4: two IPv6 groups may be one of the fabric, which is left with the last of them.
+/// RFC 4391 §4: two IPv6 groups may share one InfiniBand group, which is left with the last of
+/// them.
 #[test]
 fn a_group_that_two_stand_for_is_left_with_the_last() {
     let mut scene = Scene::up();

@@ -1,4 +1,4 @@
-//! What others may send: wrong keys, forged answers, floods, bytes of no meaning.
+//! Hostile input: wrong keys, forged answers, floods, random bytes.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::wire::mad::{
 };
 use crate::wire::packet::{GlobalRoute, PacketHeader};
 
-/// A packet that is right in all things, from host 1 to host 0.
+/// Returns a valid packet from host 1 to host 0.
 fn packet() -> PacketHeader {
     PacketHeader {
         service_level: 0,
@@ -41,7 +41,7 @@ fn broadcast() -> Gid {
 }
 
 impl Scene {
-    /// Brings a packet to host 0 past the switch.
+    /// Delivers a packet to host 0, bypassing the switch.
     fn inject(&mut self, header: &PacketHeader, payload: &[u8]) {
         let mut octets = Vec::new();
         header.emit(payload, &mut octets);
@@ -81,9 +81,10 @@ fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
         PacketHeader { destination_qp: Qpn::GSI, ..good },
         PacketHeader { dlid: Lid(9), ..good },
         PacketHeader { global: global(Gid([7; 16])), ..good },
-        // To a group this host is in, by the LID of this host: no switch sends that to the group.
+        // To a group of this host, but with this host's LID: no switch sends group packets to that
+        // LID.
         PacketHeader { destination_qp: Qpn::MULTICAST, global: global(broadcast()), ..good },
-        // To a group without a global header; to one that this host is not in.
+        // To a group without a global header; to a group that this host is not in.
         PacketHeader { destination_qp: Qpn::MULTICAST, dlid: Lid(0xc000), ..good },
         PacketHeader {
             destination_qp: Qpn::MULTICAST,
@@ -98,7 +99,7 @@ fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
     assert_eq!(after.p_key_mismatches - before.p_key_mismatches, 1);
     assert_eq!(after.q_key_mismatches - before.q_key_mismatches, 1);
     assert_eq!(after.foreign_packets - before.foreign_packets, 7);
-    // Own copies; RFC 1122 §3.3.6: what is for one host and came to several.
+    // Own copies; RFC 1122 §3.3.6: a unicast datagram sent to a group.
     let to_all = PacketHeader {
         destination_qp: Qpn::MULTICAST,
         dlid: Lid(0xc000),
@@ -158,11 +159,11 @@ fn forged_management_datagrams_change_nothing() {
     let join = scene.fabric.lock().administrator.records().next().unwrap();
     let join = McMemberRecord { port_gid: own_gid(), join_state: JoinState(1), ..join };
     for (from, mad) in [
-        // Of the administrator's port, and no answer.
+        // From the administrator's port, but without a request.
         (Lid(1), SaMad::new(Method::GetResp, Attribute::PathRecord, 7, &path.to_bytes())),
         (Lid(1), SaMad::new(Method::GetResp, Attribute::McMemberRecord, 7, &join.to_bytes())),
         (Lid(1), SaMad::new(Method::Set, Attribute::McMemberRecord, 7, &join.to_bytes())),
-        // Of another port.
+        // From another port.
         (Lid(3), SaMad::new(Method::Report, Attribute::Notice, 7, &deleted.to_bytes())),
         (Lid(3), SaMad::new(Method::Report, Attribute::Notice, 8, &gone.to_bytes())),
         (Lid(3), SaMad::new(Method::GetResp, Attribute::PathRecord, 7, &path.to_bytes())),
@@ -177,11 +178,11 @@ fn forged_management_datagrams_change_nothing() {
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
 }
 
-/// An answer has to be about what was asked, even of the administrator.
+/// Even the administrator's answer must match the request.
 #[test]
 fn an_answer_about_another_port_is_none() {
     let mut scene = Scene::new(FabricConfig::default(), 1);
-    // It is asked, and does not answer: the forger has seen the transaction.
+    // The administrator does not answer; the forger knows the transaction.
     scene.fabric.set_silent(true);
     scene.hosts[0].receive(scene.now_ns, 64, &mut |_| {});
     let record = scene.fabric.lock().administrator.records().next().unwrap();
@@ -195,7 +196,7 @@ fn an_answer_about_another_port_is_none() {
     assert_eq!(scene.counters(0).mads_refused, 64);
 }
 
-/// Neighbours and paths are bounded, whatever ARP says; those in use stay known.
+/// Neighbours and paths are bounded for any ARP traffic; entries in use remain.
 #[test]
 fn a_flood_of_arp_fills_no_table_beyond_its_bound() {
     let mut scene = Scene::up();

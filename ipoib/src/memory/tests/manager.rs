@@ -1,4 +1,4 @@
-//! The subnet manager and its administrator: busy, silent, gone, another one.
+//! Subnet manager and administrator: busy, silent, stopped, replaced.
 
 use super::*;
 use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS, REFRESH_NS};
@@ -43,7 +43,7 @@ fn an_answer_that_comes_twice_counts_once() {
     assert_eq!(scene.counters(0).mads_refused, 3);
 }
 
-/// A link that is up stays up while the administrator is away: the switches still forward.
+/// A link stays up while the administrator is silent: the switches still forward.
 #[test]
 fn an_administrator_that_goes_silent_later_takes_nothing_with_it() {
     let mut scene = Scene::up();
@@ -67,7 +67,7 @@ fn after_a_restart_of_the_manager_all_is_joined_and_subscribed_again() {
     assert_eq!(scene.counters(0).link_ups, 2);
 }
 
-/// Nothing tells the hosts: they say again from time to time what they want.
+/// The hosts get no notification: they refresh their memberships periodically.
 #[test]
 fn memberships_that_an_administrator_has_forgotten_come_back_by_themselves() {
     let mut scene = Scene::up();
@@ -93,7 +93,7 @@ fn a_link_that_is_out_is_down_and_comes_back() {
     assert!(scene.arrives(1, ip6(0).into(), 100, 0));
 }
 
-/// Trap 64 and 65 tell that a path is not what it was.
+/// Traps 64 and 65 report that a path has changed.
 #[test]
 fn a_peer_with_another_lid_is_found() {
     let mut scene = Scene::up();
@@ -106,15 +106,15 @@ fn a_peer_with_another_lid_is_found() {
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
 }
 
-/// A subnet manager that gives a port another LID tells the others of no trap: they learn it by the
-/// port's announcement or, where all of those are lost, when it does not answer where it was.
+/// A subnet manager that changes a port's LID sends no trap. The others learn it by the port's
+/// announcement or, if all announcements are lost, because the port does not answer at its old LID.
 #[test]
 fn a_peer_whose_lid_changes_unheard_is_found() {
     for (announces, within_ns) in [(true, 3 * SECOND), (false, REACHABLE_NS + 10 * SECOND)] {
         let mut scene = Scene::up();
         assert!(scene.arrives(0, ip4(1).into(), 100, 1));
         assert!(scene.arrives(0, ip6(1).into(), 100, 1));
-        // A path that has just been asked for is not doubted.
+        // A path that was just queried is not queried again.
         scene.run(SECOND);
         let asked = scene.fabric.asked().paths;
         scene.fabric.move_port(guid(1));

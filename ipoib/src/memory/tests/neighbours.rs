@@ -1,4 +1,4 @@
-//! Neighbours: asked for, confirmed, moved, bounded.
+//! Neighbours: resolved, confirmed, moved, bounded.
 
 use super::*;
 use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS, UNDELIVERABLE_MAX};
@@ -17,7 +17,7 @@ fn what_is_sent_before_a_neighbour_is_known_arrives_in_order() {
 #[test]
 fn a_neighbour_that_does_not_answer_is_given_up() {
     let mut scene = Scene::up();
-    // Nothing is left to be announced.
+    // All announcements have been sent.
     scene.run(10 * SECOND);
     for to in [IpAddr::V4(ip4(7)), IpAddr::V6(ip6(7))] {
         for _ in 0..40 {
@@ -38,7 +38,7 @@ fn a_neighbour_that_does_not_answer_is_given_up() {
     );
 }
 
-/// RFC 4391 §9.4: a peer that was started anew has another queue pair.
+/// RFC 4391 §9.4: a restarted peer has another queue pair.
 #[test]
 fn a_peer_with_another_queue_pair_is_found() {
     for lost in [0, 1, ANNOUNCEMENTS] {
@@ -72,14 +72,14 @@ fn a_peer_with_another_queue_pair_is_found() {
     }
 }
 
-/// RFC 4861 §7.3.3: it is the clock that asks a neighbour again, however rarely it is sent to.
+/// RFC 4861 §7.3.3: probes run on a timer, even with rare datagrams.
 #[test]
 fn a_peer_that_is_sent_to_rarely_is_found_by_the_second_datagram() {
     let mut scene = Scene::up();
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
     let again = LinkConfig { qpn: Qpn::from_bits(0x9999), ..settings(1) };
     scene.hosts[1] = IpoibDevice::new(MemoryPort::new(scene.fabric.clone(), guid(1)), again);
-    // None of its announcements is heard.
+    // All its announcements are lost.
     for _ in 0..2 * ANNOUNCEMENTS {
         for _ in 0..2 {
             scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
@@ -94,7 +94,7 @@ fn a_peer_that_is_sent_to_rarely_is_found_by_the_second_datagram() {
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
 }
 
-/// What a peer announces while this port is away is asked for when it is back.
+/// Neighbours that changed while this port was down are resolved when it is up again.
 #[test]
 fn a_peer_that_has_changed_while_this_port_was_away_is_found_at_once() {
     let mut scene = Scene::up();
@@ -137,7 +137,7 @@ fn of_what_cannot_be_delivered_a_bounded_part_is_kept() {
     assert_eq!(kept, UNDELIVERABLE_MAX, "the last ones");
 }
 
-/// What waits for a path that the administrator does not know can be told of, as can what comes then.
+/// Datagrams that wait for a missing path, and later ones, can be reported.
 #[test]
 fn what_has_no_path_is_given_up() {
     let mut scene = Scene::up();
@@ -152,6 +152,6 @@ fn what_has_no_path_is_given_up() {
     let given_up = std::iter::from_fn(|| scene.hosts[0].poll_undeliverable());
     let lens: Vec<_> = given_up.map(|datagram| datagram.len()).filter(|len| *len >= 100).collect();
     assert_eq!(lens, [100, 101, 102]);
-    // Questions whether it still has the address have no path either.
+    // Probes have no path either.
     assert!(scene.counters(0).without_path >= 3);
 }

@@ -1,6 +1,6 @@
-//! Drawn histories of a fabric: managers that restart or are silent, links that go and come, LIDs that
-//! change, answers that are late, lost or double, hosts that join, leave and send. When all is calm
-//! again every host reaches every other, and the administrator knows exactly what the hosts are in.
+//! Random histories of a fabric: managers that restart or are silent, links that go down and up,
+//! changed LIDs, late, lost or duplicate answers, hosts that join, leave and send. At the end every
+//! host must reach every other, and the administrator must know exactly the hosts' memberships.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -17,7 +17,7 @@ fn below(random: &mut ChaCha20Rng, bound: usize) -> usize {
     usize::try_from(random.next_u32()).unwrap() % bound
 }
 
-/// One thing that happens.
+/// Executes one random event.
 fn happen(scene: &mut Scene, random: &mut ChaCha20Rng, joined: &mut [[bool; 3]; HOSTS]) {
     let host = below(random, HOSTS);
     let group = below(random, GROUPS.len());
@@ -49,7 +49,7 @@ fn happen(scene: &mut Scene, random: &mut ChaCha20Rng, joined: &mut [[bool; 3]; 
             scene.hosts[host].leave_group(now_ns, address);
         }
         12 => restart(scene, random, host, joined),
-        // It may be down.
+        // The link may be down.
         _ => {
             let to = if count < 3 { address } else { ip4((host + 1) % HOSTS).into() };
             let _down = scene.send(host, &datagram(host, to, 60));
@@ -57,8 +57,8 @@ fn happen(scene: &mut Scene, random: &mut ChaCha20Rng, joined: &mut [[bool; 3]; 
     }
 }
 
-/// A host's process is another one, with another queue pair; perhaps its machine was out. Another
-/// begins by joining what the first was in.
+/// Restarts a host with another queue pair, perhaps while its port is disconnected. The new process
+/// joins the groups of the old one.
 fn restart(
     scene: &mut Scene,
     random: &mut ChaCha20Rng,
@@ -72,7 +72,7 @@ fn restart(
     if was_out {
         scene.fabric.set_link(now_ns, guid(host), false);
     }
-    // What an administrator does not hear at the end of a process is not said again.
+    // Requests lost at the end of a process are not repeated.
     calm(scene);
     let port = MemoryPort::new(scene.fabric.clone(), guid(host));
     scene.hosts[host] = IpoibDevice::new(port, again);
@@ -94,7 +94,7 @@ fn calm(scene: &Scene) {
     scene.fabric.set_double(0);
 }
 
-/// What there is when all is calm.
+/// Checks the final state.
 fn check(scene: &mut Scene, joined: &[[bool; 3]; HOSTS]) {
     for host in 0..HOSTS {
         assert!(scene.hosts[host].link_up(), "{:?}", scene.state(host));
@@ -120,7 +120,7 @@ fn check(scene: &mut Scene, joined: &[[bool; 3]; HOSTS]) {
     }
 }
 
-/// Paths and neighbours that have changed unheard are found out by being used.
+/// Uses all paths and neighbours, so that missed changes are detected.
 fn warm_up(scene: &mut Scene) {
     for _ in 0..6 {
         for from in 0..HOSTS {
@@ -133,7 +133,7 @@ fn warm_up(scene: &mut Scene) {
     }
 }
 
-/// No question for each packet.
+/// Checks that packets cause no queries.
 fn check_quiet(scene: &mut Scene) {
     let asked = scene.fabric.asked();
     for _ in 0..50 {
@@ -144,7 +144,7 @@ fn check_quiet(scene: &mut Scene) {
     }
     let now = scene.fabric.asked();
     assert_eq!((now.paths, now.leaves), (asked.paths, asked.leaves));
-    // A refresh of each host may fall in between.
+    // A refresh of each host may occur meanwhile.
     let said_again = now.joins + now.subscriptions - asked.joins - asked.subscriptions;
     assert!(said_again < 60, "{said_again} for 150 packets");
 }
@@ -163,10 +163,10 @@ fn run(seed: u64) {
     for host in 0..HOSTS {
         scene.fabric.set_link(scene.now_ns, guid(host), true);
     }
-    // Groups that were sent to are left when they have been idle for long.
+    // Send-only groups are left after a long idle time.
     scene.run(crate::limits::GROUP_IDLE_NS + 3 * REFRESH_NS);
     check(&mut scene, &joined);
-    // Just after a refresh, and with paths and neighbours that are used.
+    // Immediately after a refresh, with paths and neighbours in use.
     scene.run(REFRESH_NS);
     warm_up(&mut scene);
     check_quiet(&mut scene);

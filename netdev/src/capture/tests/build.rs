@@ -1,6 +1,6 @@
-//! Capture files built byte by byte, so that the reader is not tested against its own reading.
+//! Capture files built byte by byte, independently of the reader.
 
-/// The order of bytes in numbers.
+/// Byte order of numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
     Big,
@@ -24,7 +24,7 @@ impl Order {
     }
 }
 
-/// A pcap file of frames with seconds and fractions.
+/// Builds a pcap file of frames with seconds and fractions.
 pub(super) fn classic(
     order: Order,
     magic: u32,
@@ -55,7 +55,7 @@ pub(super) struct Ng {
 }
 
 impl Ng {
-    /// A file with a section header.
+    /// Begins a file with a section header.
     pub(super) fn new(order: Order) -> Self {
         let mut file = Self { octets: Vec::new(), order };
         let mut body = order.u32(0x1a2b_3c4d).to_vec();
@@ -75,7 +75,7 @@ impl Ng {
         self.octets.extend(self.order.u32(len));
     }
 
-    /// Options without an end mark, which the format allows.
+    /// Adds an interface, with options that lack an end mark, which the format allows.
     pub(super) fn interface(&mut self, link: u16, snap_len: usize, options: &[(u16, &[u8])]) {
         let mut body = self.order.u16(link).to_vec();
         body.extend([0, 0]);

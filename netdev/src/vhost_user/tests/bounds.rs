@@ -1,4 +1,4 @@
-//! What a frontend may have of the backend's process: bytes mapped, time in a call.
+//! Limits of a frontend's use of the backend's process: bytes mapped, time in a call.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 const PAGE: u64 = 4096;
 const REFUSED: u64 = 1;
 
-/// A backend with this limit, and a frontend that gets answers.
+/// Returns a backend with this limit, and a frontend that gets answers.
 fn met(memory_max: u64, now: &mut u64) -> (VhostUser, Guest) {
     let config = VhostUserConfig { memory_max, ..VhostUserConfig::backend(path()) };
     let mut backend = VhostUser::open(&config).unwrap();
@@ -36,7 +36,7 @@ fn met(memory_max: u64, now: &mut u64) -> (VhostUser, Guest) {
     (backend, guest)
 }
 
-/// Bytes of a file that is mapped, from the process's list of mappings.
+/// Returns the mapped bytes of a file, from the process's list of mappings.
 fn bytes_of(name: &str) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let lines = maps.lines().filter(|line| line.contains(name));
@@ -63,7 +63,7 @@ fn memory_of_a_frontend_is_mapped_up_to_its_limit() {
         guest.ask(&request, &[file], || drop(receive(&mut backend, later(&mut now))))
     };
     assert_eq!(add(&mut guest, region(1, 0, own + PAGE)), REFUSED);
-    // As many bytes as there may be, but they begin and end within a page.
+    // As many bytes as allowed, but beginning and ending within a page.
     assert_eq!(add(&mut guest, region(1, 100, own)), REFUSED);
     assert_eq!(add(&mut guest, region(1, PAGE, own)), 0);
     assert_eq!(bytes_of("bounds-limit"), own, "without what is in front of it in the file");
@@ -73,7 +73,7 @@ fn memory_of_a_frontend_is_mapped_up_to_its_limit() {
     let removed = Request::RemoveMemoryRegion(region(1, 0, own));
     assert_eq!(guest.ask(&removed, &[], &mut turn), 0);
     assert_eq!(bytes_of("bounds-limit"), 0);
-    // A table takes the place of the one before it, so that both may have all.
+    // A new table replaces the old one, so each of the two may use the whole limit.
     let table = Request::SetMemoryTable(vec![region(3, 0, 2 * own)]);
     for _ in 0..2 {
         assert_eq!(guest.ask(&table, &[file.try_clone().unwrap()], &mut turn), 0);
@@ -128,7 +128,7 @@ fn no_close_of_a_descriptor_is_waited_for() {
     let region = MemoryRegion { guest: 0, len: 4096, user: 0, offset: 0 };
     let kick = Request::SetVringKick { index: 0, has_descriptor: true };
     let bad = Request::SetVringSize { index: 0, size: 3 };
-    // In a message that is refused, in one that is not read, and in more than a message may have.
+    // In a refused message, in an unread one, and more than a message may have.
     let cases: [&[(&Request, usize)]; 4] = [
         &[(&kick, 1)],
         &[(&Request::AddMemoryRegion(region), 1)],
@@ -171,7 +171,7 @@ fn the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for() {
     let files = [socket.as_fd()];
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
     match sendmsg(&guest.channel, &[IoSlice::new(&[0])], &mut control, SendFlags::OOB) {
-        // Before Linux 5.15 there are none.
+        // Not supported before Linux 5.15.
         Err(rustix::io::Errno::OPNOTSUPP) => return,
         sent => assert_eq!(sent, Ok(1)),
     }
@@ -183,13 +183,14 @@ fn the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for() {
     assert_eq!(backend.counters().sessions_ended, 1);
 }
 
-/// Brings peers whose sockets cannot be closed. The device sleeps after each, also when no more are met.
+/// Connects peers whose sockets cannot be closed. The device sleeps after each, also when it
+/// accepts no more.
 fn unclosed(device: &mut impl Device, path: &std::path::Path, answers: bool) {
     let mut now = 0;
     let header = if answers { Header::of_reply(99, 0) } else { Header::of_request(99, 0, false) };
     for count in 0..=CLOSES_MAX {
         let mut peer = UnixStream::connect(path).unwrap();
-        // The first one ends the session, the second stays unread.
+        // The first message ends the session, the second stays unread.
         peer.write_all(&[header.to_octets(); 2].concat()).unwrap();
         for _ in 0..2 {
             device.readiness();

@@ -1,4 +1,4 @@
-//! A backend and a driver by hand, with buffers as those of a virtual machine.
+//! A backend, and a driver controlled by a test, with buffers like a virtual machine's.
 
 use std::fs::File;
 use std::num::NonZeroU16;
@@ -23,7 +23,7 @@ use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable};
 use crate::{Device, Digests, Fragment, TransmitError, TxChecksum, TxFrame};
 
-/// A frontend by hand, such as a guest whose buffers are small.
+/// A frontend controlled by a test, like a guest with small buffers.
 pub(super) struct Guest {
     pub(super) channel: Channel,
     table: MemoryTable,
@@ -35,11 +35,11 @@ pub(super) struct Guest {
 pub(super) const GUEST_LEN: usize = 1 << 20;
 pub(super) const GUEST_BASE: u64 = 1 << 20;
 const GUEST_QUEUE: u16 = 64;
-/// Bytes of each buffer to receive into.
+/// Length of each receive buffer.
 const GUEST_BUFFER: u64 = 1526;
 
 impl Guest {
-    /// Sets a queue pair up at the socket; `turn` lets the backend work.
+    /// Sets up a virtqueue pair at the socket; `turn` polls the backend.
     pub(super) fn new(path: &Path, features: u64, mut turn: impl FnMut()) -> Self {
         let channel = Channel::new(UnixStream::connect(path).unwrap(), Closer::default()).unwrap();
         let file = sealed_memory(c"guest", GUEST_LEN).unwrap();
@@ -93,7 +93,7 @@ impl Guest {
         self.channel.send(header, &body, &files).unwrap();
     }
 
-    /// Asks, and returns what is answered to that: zero when it was done.
+    /// Sends a request. Returns the answer: zero for success.
     pub(super) fn ask(&mut self, request: &Request, files: &[OwnedFd], turn: impl FnOnce()) -> u64 {
         let (id, body) = request.encode();
         let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), true);
@@ -104,7 +104,7 @@ impl Guest {
         u64::from_ne_bytes(answer.body[..].try_into().unwrap())
     }
 
-    /// Makes frames of 100 bytes available, or buffers that cannot be frames.
+    /// Makes frames of 100 bytes available, or invalid buffers.
     fn offer_frames(&mut self, count: u16, direction: Direction) {
         for number in 0..count {
             self.queues[1].offer(&self.table, number, guest_buffer(number), 112, direction);
@@ -123,7 +123,7 @@ fn guest_buffer(number: u16) -> u64 {
 
 pub(super) const GUEST_FEATURES: u64 = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | OFFLOADS;
 
-/// A backend and a guest on it.
+/// Returns a backend, and a guest connected to it.
 fn guest(features: u64) -> (VhostUser, Guest) {
     let config = VhostUserConfig::backend(path());
     let mut backend = VhostUser::open(&config).unwrap();
@@ -149,7 +149,7 @@ fn a_super_frame_takes_many_small_buffers() {
         digests: None,
     };
     for round in 0..10 {
-        // Digests, and what they cover, lie over the ends of buffers.
+        // Digests, and the bytes that they cover, cross the ends of buffers.
         let digests = digests_every(1400 - round, 59_946, round % 2 == 0);
         let digests = Digests { digests: &digests, base: 0, digester: &ADDER };
         let sent = TxFrame { digests: (round > 0).then_some(digests), ..sent };
@@ -173,7 +173,7 @@ fn a_super_frame_takes_many_small_buffers() {
         assert!(came[66..] == expected(&payload, sent.digests));
         guest.queues[0].publish(&guest.table);
     }
-    // The next finds 24 buffers only, until there are more.
+    // The next frame finds only 24 buffers, until there are more.
     backend.transmit(0, &sent).unwrap();
     assert_eq!(backend.transmit(0, &sent), Err(TransmitError::Full));
     assert_eq!(backend.transmit_room(), 0);
@@ -313,13 +313,13 @@ fn memory_that_nobody_can_write_is_read_and_never_written() {
     }
     receive(&mut backend, now);
     assert!(backend.link_up());
-    // A frame there is read.
+    // A frame in that memory is read.
     let payload_len = u32::try_from(12 + 142).unwrap();
     guest.queues[1].offer(&guest.table, 0, start + 4096, payload_len, Direction::ToDevice);
     guest.queues[1].publish(&guest.table);
     let came = receive(&mut backend, now);
     assert!(came.len() == 1 && came[0].0 == frame(88));
-    // Buffers there are not filled: the frame is lost that would have gone there, the next is not.
+    // Buffers in that memory are not filled: the first frame is lost, the next one is not.
     for number in 0..GUEST_QUEUE {
         backend.transmit(0, &TxFrame::whole(&frame(10))).unwrap();
         backend.flush(0);
@@ -338,7 +338,7 @@ fn memory_that_nobody_can_write_is_read_and_never_written() {
     assert_eq!(backend.counters().chains_refused, 1);
     assert_eq!(guest.queues[0].take(&guest.table), Ok((0, 0)));
     assert_eq!(guest.queues[0].take(&guest.table), Ok((1, 12 + 64)));
-    // Nor is a queue there used.
+    // A queue in that memory is not used either.
     guest.say(&Request::GetVringBase { index: 0 }, &[]);
     let parts = [start, start + 4096, start + 8192];
     guest.say(&Request::SetVringAddresses { index: 0, parts }, &[]);
@@ -370,8 +370,8 @@ fn memory_that_can_be_taken_away_is_refused_where_that_was_asked_for() {
     receive(&mut backend, CONTROL_INTERVAL_NS);
     assert!(!backend.link_up());
     assert_eq!(backend.counters().sessions_ended, 1);
-    // Seals do not keep huge pages, so a page that is not there could be asked for.
-    // A kernel without them cannot be asked for any.
+    // Seals do not reserve huge pages, so a missing page could fault. A kernel without huge pages
+    // cannot create the file.
     let Ok(file) = sealed_huge_memory(c"huge", 1 << 30) else { return };
     let guest = Guest::new(&config.path, GUEST_FEATURES, || ());
     receive(&mut backend, 2 * CONTROL_INTERVAL_NS);

@@ -1,4 +1,4 @@
-//! Peers that write what they like: messages, rings, descriptors.
+//! Hostile peers, which write arbitrary messages, rings and descriptors.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::vhost_user::message::{MemoryRegion, Request};
 use crate::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use crate::{Device, TxFrame};
 
-/// Each message is well formed or not at all; after each the backend serves the next frontend.
+/// Valid and invalid messages; after each the backend serves the next frontend.
 #[test]
 fn requests_that_cannot_be_done_end_the_session_and_nothing_else() {
     let config = VhostUserConfig::backend(path());
@@ -71,7 +71,7 @@ fn requests_that_cannot_be_done_end_the_session_and_nothing_else() {
     assert!(backend.link_up(), "a good one is served");
 }
 
-/// Writes over the first bytes of a shared file until it is told to stop.
+/// Overwrites the first bytes of a shared file until `over` is set.
 fn scribble(file: OwnedFd, len: usize, over: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mapping = SharedMapping::of(file.as_fd(), len).unwrap();
@@ -98,7 +98,7 @@ fn a_frontend_that_scribbles_over_its_memory_does_no_harm() {
     let octets = frame(9000);
     let mut now = 0;
     let mut worked = 0;
-    // Sixty turns are enough where the other thread has a processor of its own.
+    // Sixty turns are enough if the other thread has a processor of its own.
     for turn in 0..6000 {
         let counters = backend.counters();
         let refused = counters.chains_refused + counters.frames_refused;
@@ -136,7 +136,7 @@ fn a_frontend_that_scribbles_over_its_memory_does_no_harm() {
     assert!(backend.link_up(), "a good one is served");
 }
 
-/// A backend that agrees to all, has the memory, and writes what it likes.
+/// A backend that accepts everything, has the memory, and writes arbitrary bytes.
 #[test]
 fn a_backend_that_scribbles_over_the_memory_does_no_harm() {
     let path = path();
@@ -181,7 +181,7 @@ fn a_backend_that_scribbles_over_the_memory_does_no_harm() {
     };
     let mut frontend = VirtioUser::open(&VhostUserConfig::frontend(opening)).unwrap();
     let mut now = 0;
-    // Twenty seconds at least, where other processes take the processor.
+    // At least twenty seconds, if other processes use the processor.
     for _ in 0..400_000 {
         worked += frontend.receive(later(&mut now), 64, &mut |frame| {
             assert!(frame.gathered(&mut Vec::new()).len() < 66_000);

@@ -7,7 +7,7 @@ use super::*;
 use crate::Digest;
 use crate::published::{PublishedBlock, Publisher};
 
-/// Bytes of payload in the middle of others, as an FPDU's between its header and its CRC.
+/// Length of a payload between other bytes, like that of an FPDU between its header and its CRC.
 const PAYLOAD_LEN: usize = 1440;
 const AROUND: [u8; 22] = [0xA5; 22];
 
@@ -26,7 +26,7 @@ fn block(publisher: &Publisher, len: usize) -> PublishedBlock {
     block
 }
 
-/// Lets both ends say all that they have to.
+/// Polls both ends until all messages are handled.
 fn settle(backend: &mut VhostUser, frontend: &mut VirtioUser, now: &mut u64) {
     for _ in 0..4 {
         receive(frontend, later(now));
@@ -35,13 +35,13 @@ fn settle(backend: &mut VhostUser, frontend: &mut VirtioUser, now: &mut u64) {
     receive(frontend, later(now));
 }
 
-/// The longest super-frame, of such fragments.
+/// Returns the longest super-frame, of these fragments.
 fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
-/// Pieces of memory, each with bytes around it.
+/// Returns pieces of the memory, each with other bytes around it.
 fn fpdus(memory: &[u8]) -> Vec<Fragment<'_>> {
     let mut payload = Vec::new();
     for piece in memory.chunks(PAYLOAD_LEN) {
@@ -50,7 +50,7 @@ fn fpdus(memory: &[u8]) -> Vec<Fragment<'_>> {
     payload
 }
 
-/// Sends the frame and checks that it arrives; how many of its bytes were referred to.
+/// Sends the frame and checks that it arrives. Returns the number of bytes sent by reference.
 fn sent(from: &mut VirtioUser, to: &mut VhostUser, frame: &TxFrame<'_>) -> u64 {
     let before = from.counters();
     from.transmit(0, frame).unwrap();
@@ -87,7 +87,7 @@ fn payload_in_published_memory_is_read_where_it_is() {
                 let in_place = backend.counters().in_place_rx_bytes - in_place;
                 assert!(in_place > 300 * 59_000, "{in_place}");
             }
-            // What is not published is copied, and so is what is short.
+            // Bytes that are not published, or short, are copied.
             let own = frame(60_000);
             let payload = fpdus(&own);
             assert_eq!(sent(frontend, backend, &super_frame(&octets, &payload)), 0);
@@ -112,7 +112,7 @@ fn digests_of_what_is_referred_to_are_computed() {
     for is_scattered in [false, true] {
         let list = digests_every(1400, 59_946, is_scattered);
         let digests = Some(Digests { digests: &list, base: 0, digester: &ADDER });
-        // In one run, and in short ones that are not next to each other and are copied in part.
+        // One run, and short runs that are not adjacent and partly copied.
         let whole = [Fragment::from_slice(&memory)];
         let mixed: Vec<_> = memory
             .chunks(333)
@@ -139,7 +139,7 @@ fn a_frame_of_more_runs_than_a_chain_has_is_copied_behind_them() {
     let (mut backend, mut frontend) = sharing(1, &publisher);
     settle(&mut backend[0], &mut frontend[0], &mut (1 << 40));
     let octets = frame(0);
-    // Backwards, so that no two are one. One run is what stands before them, and one is for what is copied.
+    // In reverse order, so that no two runs merge. One run is the head, and one the copied bytes.
     for (len, count) in [(520, 125), (515, 126), (256, 253)] {
         let payload: Vec<_> = memory.chunks_exact(len).rev().map(Fragment::from_slice).collect();
         assert_eq!(payload.len(), count);
@@ -149,7 +149,7 @@ fn a_frame_of_more_runs_than_a_chain_has_is_copied_behind_them() {
     assert_eq!(backend[0].counters().chains_refused, 0);
 }
 
-/// How often a file is mapped in this process, and how often it can be written there.
+/// Returns how often a file is mapped in this process, and how many of these mappings are writable.
 fn mappings(inode: u64) -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let field = |line: &str, at| line.split_whitespace().nth(at).unwrap_or_default().to_owned();
@@ -184,7 +184,7 @@ fn memory_that_is_withdrawn_is_read_by_frames_on_their_way_and_then_let_go() {
     assert_eq!(frontend.counters().referred_tx_bytes, 150_000);
     drop(payload);
     drop(memory);
-    // The backend takes one of the three; the others are not read yet.
+    // The backend accepts one of the three; the others are not read yet.
     for count in [1, 1, 1] {
         receive(frontend, later(&mut now));
         assert_eq!(mappings(inode), (1, 0), "frames refer to it");
@@ -198,7 +198,7 @@ fn memory_that_is_withdrawn_is_read_by_frames_on_their_way_and_then_let_go() {
     frontend.flush(0);
     settle(backend, frontend, &mut now);
     assert_eq!(mappings(inode), (0, 0), "it was let go");
-    // The next has its turn.
+    // The next region is announced.
     let memory = block(&publisher, 50_000);
     settle(backend, frontend, &mut now);
     assert_eq!(sent(frontend, backend, &super_frame(&octets, &fpdus(&memory))), 50_000);
@@ -213,7 +213,7 @@ fn memory_that_the_backend_has_not_mapped_yet_is_copied() {
     let octets = frame(0);
     let payload = fpdus(&memory);
     let whole = super_frame(&octets, &payload);
-    // Before the frontend has looked, before the backend has, and before the answer was read.
+    // Before the frontend has polled, before the backend has, and before the answer was read.
     let mut now = 1 << 40;
     assert_eq!(sent(frontend, backend, &whole), 0);
     receive(frontend, 0);
@@ -222,7 +222,7 @@ fn memory_that_the_backend_has_not_mapped_yet_is_copied() {
     assert_eq!(sent(frontend, backend, &whole), 0);
     receive(frontend, later(&mut now));
     assert_eq!(sent(frontend, backend, &whole), 50_000);
-    // Withdrawn in between: what was asked for is given back at once.
+    // Withdrawn meanwhile: the announced region is removed at once.
     let short_lived = block(&publisher, 4096);
     let inode = inode(&publisher);
     receive(frontend, later(&mut now));
@@ -282,7 +282,7 @@ fn a_program_may_publish_while_it_is_handed_a_frame() {
         }
         told.send(()).unwrap();
     });
-    // Meanwhile the first queue's thread tells of it, and takes it away.
+    // Meanwhile the first queue's thread announces and removes it.
     let (mut first, mut peer) = (frontend.pop().unwrap(), backend.pop().unwrap());
     let ended = std::sync::Arc::new(AtomicU32::new(0));
     let is_over = std::sync::Arc::clone(&ended);
