@@ -183,8 +183,8 @@ fn the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for() {
     assert_eq!(backend.counters().sessions_ended, 1);
 }
 
-/// Connects peers whose sockets cannot be closed. The device sleeps after each, also when it
-/// accepts no more.
+/// Connects peers whose sockets cannot be closed. The device sleeps after each, also after it has
+/// stopped accepting.
 fn unclosed(device: &mut impl Device, path: &std::path::Path, answers: bool) {
     let mut now = 0;
     let header = if answers { Header::of_reply(99, 0) } else { Header::of_request(99, 0, false) };
