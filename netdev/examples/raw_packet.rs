@@ -2,7 +2,7 @@
 //! stack: the upper limit for a stack above them.
 //!
 //! ```text
-//! raw_packet KIND FROM TO [--payload OCTETS] [--segment OCTETS] [--seconds S]
+//! raw_packet KIND FROM TO [--payload BYTES] [--segment BYTES] [--seconds S]
 //! ```
 //!
 //! `KIND` is `packet` (plain frames), `packet-bypass` (bypassing the queueing discipline), `super`
@@ -29,7 +29,7 @@ struct Options {
 }
 
 const USAGE: &str = "usage: raw_packet packet|packet-bypass|super|xdp|xdp-generic FROM TO \
-                     [--payload OCTETS] [--segment OCTETS] [--seconds S]";
+                     [--payload BYTES] [--segment BYTES] [--seconds S]";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = parse(std::env::args().skip(1))?;
@@ -162,7 +162,7 @@ fn report(options: &Options, counted: &Counted) {
     #[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
     let (rate, gbps) = (*received as f64 / seconds, *octets as f64 * 8e-9 / seconds);
     println!(
-        "{} {} octets of payload per frame: {rate:.0} frames/s, {gbps:.2} Gbit/s \
+        "{} {} bytes of payload per frame: {rate:.0} frames/s, {gbps:.2} Gbit/s \
          ({sent} sent, {received} received)",
         options.kind, options.payload_len
     );

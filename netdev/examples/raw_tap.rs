@@ -2,8 +2,8 @@
 //! above them.
 //!
 //! ```text
-//! raw_tap FROM TO [--super] [--payload OCTETS] [--segment OCTETS] [--seconds S]
-//!         [--window OCTETS] [--one-thread] [--json]
+//! raw_tap FROM TO [--super] [--payload BYTES] [--segment BYTES] [--fragment BYTES]
+//!         [--seconds S] [--window BYTES] [--one-thread] [--json]
 //! ```
 //!
 //! `FROM` and `TO` are TAP interfaces on one bridge. One thread sends frames of TCP over IPv4, a
@@ -236,8 +236,8 @@ fn head(payload_len: usize) -> [u8; HEAD_LEN] {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
-    const USAGE: &str = "usage: raw_tap FROM TO [--super] [--payload OCTETS] [--segment OCTETS] \
-                         [--fragment OCTETS] [--seconds S] [--window OCTETS] [--one-thread] [--json]";
+    const USAGE: &str = "usage: raw_tap FROM TO [--super] [--payload BYTES] [--segment BYTES] \
+                         [--fragment BYTES] [--seconds S] [--window BYTES] [--one-thread] [--json]";
     let (from, to) = arguments.next().zip(arguments.next()).ok_or(USAGE)?;
     let mut options = Options {
         from,

@@ -93,7 +93,7 @@ pub enum CaptureError {
         frame: u64,
     },
     /// The file is truncated. All whole frames have been returned.
-    #[error("the capture is cut off at octet {offset}, before frame {frame} is whole")]
+    #[error("the capture is cut off at byte {offset}, before the end of frame {frame}")]
     Truncated {
         /// Number of the first frame that is not whole.
         frame: u64,
@@ -101,7 +101,7 @@ pub enum CaptureError {
         offset: u64,
     },
     /// A frame claims to be longer than any frame; more likely the file is damaged.
-    #[error("frame {frame} claims {len} octets, more than {FRAME_LEN_MAX}")]
+    #[error("frame {frame} claims {len} bytes, more than {FRAME_LEN_MAX}")]
     FrameTooLong {
         /// Number of the frame.
         frame: u64,
@@ -109,7 +109,7 @@ pub enum CaptureError {
         len: u32,
     },
     /// The file contradicts itself or its format.
-    #[error("damaged capture: {what}, before octet {offset}, at frame {frame}")]
+    #[error("damaged capture: {what}, before byte {offset}, at frame {frame}")]
     Malformed {
         /// Number of the next frame, or of the affected one.
         frame: u64,

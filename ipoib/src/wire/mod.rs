@@ -18,7 +18,7 @@ pub mod smp;
 
 /// Error: fewer bytes than the value needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("needs {need} octets, {have} are there")]
+#[error("needs {need} bytes, has {have}")]
 pub struct TooShort {
     /// Bytes that the value needs.
     pub need: usize,

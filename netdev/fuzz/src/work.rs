@@ -21,7 +21,7 @@ pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment
     let mut room = Vec::new();
     device.receive(*now_ns, 64, &mut |frame| {
         let frame = frame.gathered(&mut room);
-        assert!(frame.len() <= FRAME_LEN_MAX, "{} octets", frame.len());
+        assert!(frame.len() <= FRAME_LEN_MAX, "{} bytes", frame.len());
     });
     let octets = [0x55; 1400];
     for len in [60, 1400] {

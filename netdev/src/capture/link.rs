@@ -47,7 +47,7 @@ pub enum LinkType {
 
 /// Error: a frame ends inside its link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame of {len} octets ends inside its link header")]
+#[error("a frame of {len} bytes ends inside its link header")]
 pub struct LinkError {
     /// Captured bytes of the frame.
     pub len: usize,

@@ -149,7 +149,7 @@ fn prepare(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
     let ring = set_up(&socket, config, mac, layout)
         .map_err(|error| failed(name, "set up a packet socket for", error))?;
     let (frames, super_frames) = (config.ring_frames, config.super_frames);
-    debug!(target: TRACE, %name, mtu, frames, super_frames, "packet socket with its ring made");
+    debug!(target: TRACE, %name, mtu, frames, super_frames, "packet socket opened");
     let membership = if mac == own_mac { Membership::AllGroups } else { Membership::Promiscuous };
     Ok(PacketSocket {
         ring,

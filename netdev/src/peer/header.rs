@@ -24,13 +24,13 @@ pub(crate) enum MessageError {
     #[error("a message that is no request of version 1")]
     Flags,
     /// Longer than any message.
-    #[error("a message of {0} octets")]
+    #[error("a message of {0} bytes")]
     TooLong(u32),
     /// Unknown request.
-    #[error("request {0}, which is not known")]
+    #[error("unknown request {0}")]
     Unknown(u32),
     /// The body, or a number in it, is invalid for the request.
-    #[error("request {0} with a body that cannot be")]
+    #[error("request {0} with an invalid body")]
     Body(u32),
     /// Wrong number of descriptors for the request.
     #[error("request {0} with {1} descriptors")]

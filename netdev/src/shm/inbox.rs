@@ -31,20 +31,20 @@ pub(super) struct Inbox {
 /// Error that makes the ring unusable: the start of the next frame is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingFault {
-    #[error("it has written more than the ring has")]
+    #[error("it has produced more descriptors than the ring has")]
     Position,
-    #[error("a frame without runs, with more than {RUNS_MAX}, or with more than are there")]
+    #[error("a frame with no runs, more than {RUNS_MAX}, or more than were produced")]
     Runs,
 }
 
 /// Reasons why a frame is not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("a frame of a length that cannot be")]
+    #[error("a frame of invalid length")]
     Length,
-    #[error("octets of a region that is not known")]
+    #[error("bytes of an unknown region")]
     Region,
-    #[error("octets outside their region")]
+    #[error("bytes outside of their region")]
     Outside,
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Message {
 pub(super) enum ParseError {
     #[error(transparent)]
     Message(#[from] MessageError),
-    #[error("it is no shm device")]
+    #[error("it is not an shm device")]
     Magic,
     #[error("it speaks version {0} of shm, this end version {VERSION}")]
     Version(u32),
@@ -86,7 +86,7 @@ impl Message {
             Self::Refuse { number } => (REFUSE, number.to_ne_bytes().to_vec()),
             Self::Wake => (WAKE, Vec::new()),
         };
-        let len = u32::try_from(body.len()).expect("a few octets");
+        let len = u32::try_from(body.len()).expect("a few bytes");
         (header::Header::of_request(id, len, false), body)
     }
 

@@ -66,7 +66,7 @@ struct Sent {
 
 /// Error: the peer claims to have read a position that was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it has read more than there is")]
+#[error("it claims to have read more than was written")]
 pub(super) struct ConsumedTooMuch;
 
 impl Outbox {

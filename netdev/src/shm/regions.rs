@@ -35,7 +35,7 @@ struct Region {
 pub(super) enum Refusal {
     #[error("more regions than {REGIONS_MAX}")]
     TooMany,
-    #[error("more octets than are mapped of a peer")]
+    #[error("more bytes than the limit for a peer")]
     TooLong,
     #[error(transparent)]
     Process(#[from] ProcessFull),
@@ -45,7 +45,7 @@ pub(super) enum Refusal {
 
 /// Error: a number that is not above all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the number of a region that cannot be")]
+#[error("an invalid region number")]
 pub(super) struct UsedNumber;
 
 impl Regions {

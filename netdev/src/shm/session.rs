@@ -41,11 +41,11 @@ pub(super) enum SessionError {
     Channel(#[from] ChannelError),
     #[error(transparent)]
     Message(#[from] ParseError),
-    #[error("it says hello twice, or something else before")]
+    #[error("it sends Hello twice, or another message first")]
     Order,
     #[error("its MTU is {theirs}, and {ours} here: give both ends the same")]
     Mtu { theirs: u32, ours: u32 },
-    #[error("its outbox is of no use: {0}")]
+    #[error("its outbox is unusable: {0}")]
     Outbox(#[source] ReadError),
     #[error(transparent)]
     Number(#[from] UsedNumber),
@@ -307,6 +307,6 @@ fn wake(channel: &Channel, counters: &mut ShmCounters) {
 #[cold]
 pub(super) fn note(count: u64, what: &dyn std::fmt::Display) {
     if count.is_power_of_two() {
-        debug!(target: TRACE, count, %what, "refused of a peer's memory");
+        debug!(target: TRACE, count, %what, "refused a peer's frame or region");
     }
 }

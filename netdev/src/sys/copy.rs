@@ -187,12 +187,12 @@ mod x86 {
             // SAFETY: the last byte, inside the run as `len >= 1`.
             unsafe {
                 asm!(
-                    "mov {octet}, byte ptr [{src} + {len} - 1]",
-                    "mov byte ptr [{dst} + {len} - 1], {octet}",
+                    "mov {last}, byte ptr [{src} + {len} - 1]",
+                    "mov byte ptr [{dst} + {len} - 1], {last}",
                     src = in(reg) src,
                     dst = in(reg) dst,
                     len = in(reg) len,
-                    octet = out(reg_byte) _,
+                    last = out(reg_byte) _,
                     options(nostack, preserves_flags)
                 );
             }

@@ -1,5 +1,5 @@
 //! Readable memory that other threads or processes may write at any moment.
-#![allow(unsafe_code, reason = "reads memory that may change under it; see STYLE of the project")]
+#![allow(unsafe_code, reason = "reads memory that may change under it")]
 
 use std::marker::PhantomData;
 

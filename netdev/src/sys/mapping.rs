@@ -62,7 +62,7 @@ impl Mapping {
     /// Returns the address at an offset, after a check that `len` bytes follow it.
     fn at(&self, at: usize, len: usize) -> NonNull<u8> {
         let inside = at <= self.len && len <= self.len - at;
-        assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
+        assert!(inside, "{len} bytes at {at} of a mapping of {}", self.len);
         // SAFETY: just checked to be inside the mapping, or one past it.
         unsafe { self.start.add(at) }
     }

@@ -1,6 +1,6 @@
 //! Receive ring of a packet socket, `TPACKET_V2`: slots of one length in blocks. The first word of
 //! a slot's header tells whether the kernel or this process owns the slot.
-#![expect(unsafe_code, reason = "slots are memory that the kernel and this program take turns in")]
+#![expect(unsafe_code, reason = "slots are memory that the kernel and this process use in turns")]
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -28,7 +28,7 @@ unsafe impl Sync for ReadMapping {}
 pub(crate) enum ReadError {
     /// The file's length differs from the announced one. Bytes behind the end of a file cannot be
     /// accessed.
-    #[error("memory of another length than is said")]
+    #[error("memory of another length than announced")]
     Length,
     /// The file could be shortened, or its pages removed: an access would fault (SIGBUS).
     #[error("memory that is not sealed")]
@@ -37,7 +37,7 @@ pub(crate) enum ReadError {
     #[error("memory of huge pages")]
     HugePages,
     /// Missing pages would be allocated by a read, and charged to this process.
-    #[error("memory that is not there yet")]
+    #[error("memory with missing pages")]
     Holes,
     /// Error of the system.
     #[error(transparent)]
@@ -92,7 +92,7 @@ impl ReadMapping {
     #[inline]
     fn at(&self, at: usize, len: usize) -> *const u8 {
         let inside = at <= self.len && len <= self.len - at;
-        assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
+        assert!(inside, "{len} bytes at {at} of a mapping of {}", self.len);
         // SAFETY: just checked to be inside the mapping, or one past it.
         unsafe { self.start.as_ptr().add(at) }
     }

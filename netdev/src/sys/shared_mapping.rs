@@ -89,7 +89,7 @@ impl SharedMapping {
     #[inline]
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at <= self.len && len <= self.len - at;
-        assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
+        assert!(inside, "{len} bytes at {at} of a mapping of {}", self.len);
         // SAFETY: just checked to be inside the mapping, or one past it.
         unsafe { self.start.as_ptr().add(at) }
     }

@@ -77,7 +77,7 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
     }
     // SAFETY: `tcp_info` is a C struct of integers, for which all zeroes are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a few hundred octets");
+    let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a few hundred bytes");
     // SAFETY: the kernel writes at most `len` bytes to `info`, which has that length and lives on.
     let asked = unsafe {
         libc::getsockopt(
@@ -106,7 +106,7 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
 /// The errors of `setsockopt(2)`.
 pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
     let retries = libc::c_int::from(retries);
-    let len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
+    let len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few bytes");
     // SAFETY: the kernel reads `len` bytes from the address of a live int, which has that length.
     let set = unsafe {
         libc::setsockopt(
@@ -126,7 +126,7 @@ pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
 /// The errors of `getsockopt(2)`.
 pub fn syn_retries(socket: BorrowedFd<'_>) -> io::Result<u8> {
     let mut retries: libc::c_int = 0;
-    let mut len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
+    let mut len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few bytes");
     // SAFETY: the kernel writes at most `len` bytes to the address of a live int, which has that
     // length.
     let asked = unsafe {

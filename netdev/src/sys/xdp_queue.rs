@@ -3,7 +3,7 @@
 //! The first chunks receive, the rest transmit. The kernel owns a chunk from when it is put into
 //! the fill or transmit ring until it returns through the receive or completion ring. A returned
 //! chunk that the kernel did not own, or that is out of range, is ignored and counted.
-#![expect(unsafe_code, reason = "chunks are memory that the kernel and this program take turns in")]
+#![expect(unsafe_code, reason = "chunks are memory that the kernel and this process use in turns")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -51,7 +51,7 @@ pub(super) fn hand_over(
         table.copy_out(*run, &mut stage[at..at + run.len]);
         at += run.len;
     }
-    assert!(at == len, "as many octets as the runs have");
+    assert!(at == len, "as many bytes as the runs have");
     counters.copied_rx_bytes += len as u64;
     let (header, bytes) = stage[..len].split_first_chunk_mut().expect("longer than a header");
     sink(offload::decode(*header, bytes));

@@ -68,7 +68,7 @@ pub(crate) enum TableError {
     #[error("more memory regions than {}", MemoryTable::REGIONS_MAX)]
     TooMany,
     /// The addresses overflow, or overlap with another region.
-    #[error("a memory region whose addresses cannot be")]
+    #[error("a memory region with invalid addresses")]
     Range,
     /// The system cannot map it.
     #[error("memory that cannot be mapped: {0}")]

@@ -37,16 +37,16 @@ pub(crate) enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueFault {
     /// An index claims more entries than the ring has.
-    #[error("an index is ahead by more than the ring has")]
+    #[error("an index is ahead by more than the ring's length")]
     Index,
     /// The head of a chain is not in the descriptor table.
     #[error("a chain begins outside the descriptor table")]
     Head,
     /// A returned buffer is not outstanding.
-    #[error("a buffer that was not offered comes back")]
+    #[error("a buffer that was not offered is returned")]
     Unknown,
     /// More bytes were written to a buffer than it has.
-    #[error("more is said to be written than a buffer has")]
+    #[error("more bytes are reported as written than a buffer has")]
     Length,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum ChainFault {
     TooLong,
     /// An indirect table inside another, beside other descriptors, or not a multiple of a
     /// descriptor's length.
-    #[error("a table of descriptors is not as it has to be")]
+    #[error("an invalid indirect table")]
     Table,
     /// The buffer is readable where the device writes, or the reverse.
     #[error("a buffer is for the other direction")]

@@ -20,7 +20,7 @@ pub(crate) struct Layout {
 pub(crate) enum LayoutError {
     /// Virtio 1.2 §2.7: "Queue Size value is always a power of 2. The maximum Queue Size value is
     /// 32768."
-    #[error("a queue of a size that cannot be")]
+    #[error("a queue of invalid size")]
     Size,
     /// A part is not within one region of the shared memory.
     #[error("a queue outside the shared memory")]

@@ -303,7 +303,7 @@ fn take_frame(
         }
         Ok(len) if len <= HEADER_LEN || len > stage.len() => {
             counters.frames_refused += 1;
-            note(counters.frames_refused, &"a frame of a length that cannot be");
+            note(counters.frames_refused, &"a frame of invalid length");
         }
         Ok(len) => hand_over(table, runs, len, stage, counters, sink),
     }
@@ -376,7 +376,7 @@ fn put_frame(
 #[cold]
 fn note(count: u64, what: &dyn std::fmt::Display) {
     if count.is_power_of_two() {
-        debug!(target: TRACE, count, %what, "refused of a frontend");
+        debug!(target: TRACE, count, %what, "refused a frontend's frame or chain");
     }
 }
 

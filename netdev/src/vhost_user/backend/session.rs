@@ -68,17 +68,17 @@ impl Reply {
 pub(super) enum Refusal {
     #[error("features that were not offered")]
     Features,
-    #[error("queue {0}, which is not there")]
+    #[error("queue {0}, which does not exist")]
     Queue(u8),
     #[error("a queue of {0} entries")]
     Size(u16),
-    #[error("an event that is none")]
+    #[error("an event that is no eventfd")]
     Event,
     #[error("memory that can be taken away, which sealed=on refuses")]
     Unsealed,
     #[error("memory of huge pages, which the host may be out of; sealed=on refuses it")]
     HugePages,
-    #[error("memory that is no file in memory, as of memfd_create, tmpfs and hugetlbfs")]
+    #[error("memory that is not of memfd_create, tmpfs or hugetlbfs")]
     NoMemory,
     #[error("more than {0} bytes of memory: memory=SIZE allows more")]
     TooMuch(u64),

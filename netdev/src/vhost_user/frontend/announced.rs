@@ -181,7 +181,7 @@ impl Announced {
     pub(super) fn answer(&mut self, word: u64, pairs: &[Arc<SharedPair>]) -> Result<(), Unasked> {
         let told = self.asked.pop_front().ok_or(Unasked)?;
         if word != 0 {
-            debug!(target: TRACE, word, "a backend does not take published memory: it is copied");
+            debug!(target: TRACE, word, "a backend refused published memory: it is copied");
             return Ok(());
         }
         let region = self.publisher.look(|_, regions| {

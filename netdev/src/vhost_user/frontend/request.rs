@@ -17,6 +17,6 @@ pub(super) fn send(
     files: &[BorrowedFd<'_>],
 ) -> Result<(), ChannelError> {
     let (id, body) = request.encode();
-    let len = u32::try_from(body.len()).expect("a few hundred octets");
+    let len = u32::try_from(body.len()).expect("a few hundred bytes");
     channel.send(Header::of_request(id, len, needs_reply), &body, files)
 }

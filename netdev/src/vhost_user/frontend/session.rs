@@ -61,15 +61,15 @@ enum Awaits {
 pub(super) enum SessionError {
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    #[error("it has no Virtio 1.0 (features {0:#x})")]
+    #[error("it does not support Virtio 1.0 (features {0:#x})")]
     Legacy(u64),
-    #[error("it has {0} pairs of queues")]
+    #[error("it has {0} queue pairs")]
     Queues(u64),
-    #[error("it does not take the memory")]
+    #[error("it refuses the memory")]
     Memory,
-    #[error("it cannot be given memory to read in place while it runs")]
+    #[error("it does not accept memory to read in place while it runs")]
     Sharing,
-    #[error("it says something that was not asked for")]
+    #[error("it sends an answer without a request")]
     Unasked,
     #[error("it broke a queue")]
     Broken,
@@ -89,9 +89,9 @@ impl SessionError {
     /// Returns the remedy, if nothing was negotiated.
     pub(super) const fn remedy(&self) -> &'static str {
         match self {
-            Self::Queues(_) => "ask for no more, by queues=N",
+            Self::Queues(_) => "ask for at most that many, with queues=N",
             Self::Sharing => "leave share out, or use a backend of urnic",
-            Self::Legacy(_) => "use a backend that has Virtio 1.0",
+            Self::Legacy(_) => "use a backend that supports Virtio 1.0",
             _ => "start the backend first (`--dev vhost-user:PATH,…`)",
         }
     }
