@@ -4,8 +4,9 @@
 //! 2. The switch answers with an empty datagram, by which the port learns the switch's user: any
 //!    process may have taken the name.
 //! 3. The port sends packets after a trusted switch has answered.
-//! 4. The port repeats the greeting periodically. So it notices that the switch has closed. A new
-//!    switch, which cannot send to a socket connected to the former one, learns of the port.
+//! 4. The port repeats the greeting periodically. By a failed greeting the port notices that the
+//!    switch has closed. By the greeting a new switch learns of the port: the new switch cannot
+//!    send to a socket that is connected to the former one.
 
 use std::collections::VecDeque;
 use std::io;

@@ -249,8 +249,8 @@ impl Groups {
         false
     }
 
-    /// Returns the joins to refresh, and those of received groups that were refused or are
-    /// outstanding.
+    /// Returns the joins to repeat: of all memberships, and of received groups without a
+    /// membership.
     pub(super) fn refresh(&mut self) -> Vec<(Gid, JoinState)> {
         let wanted = self
             .table

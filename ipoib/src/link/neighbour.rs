@@ -11,8 +11,9 @@ use crate::wire::address::{Gid, LinkAddress};
 enum State {
     /// All hosts of the link are being asked.
     Asking { attempts: u32, due_ns: u64 },
-    /// Known. RFC 4391 §9.4: confirmed periodically, since a port's queue pair may change. A
-    /// datagram after the reachable time starts unicast probes, on a timer (RFC 4861 §7.3.3).
+    /// Known. RFC 4391 §9.4: the address must be confirmed, since a port's queue pair may change.
+    /// The first datagram after the reachable time starts unicast probes, which a timer repeats
+    /// (RFC 4861 §7.3.3).
     Known { at: LinkAddress, confirmed_ns: u64, probes: u32, due_ns: u64 },
 }
 

@@ -94,8 +94,9 @@ impl Hold {
         Some(self.free_ns)
     }
 
-    /// Schedules a frame of `len` bytes: behind the line, `jitter_ns` after its time, or, if `late`
-    /// is a number of frames, after those (0: after the longest time).
+    /// Schedules a frame of `len` bytes. Without `late`: at the end of the line, delayed by
+    /// `jitter_ns`. With `late`: out of order, after this number of later frames or the longest
+    /// delay, whichever is first (0: only after the delay).
     pub(super) fn schedule(
         &mut self,
         now_ns: u64,

@@ -79,8 +79,8 @@ pub struct ShmCounters {
     /// Frames of the peer that were refused: invalid length, or bytes outside of the peer's
     /// published memory.
     pub frames_refused: u64,
-    /// Regions of the peer that were not mapped: not sealed, shorter than announced, not wholly
-    /// present, or too many.
+    /// Regions of the peer that were not mapped: not sealed, of another length than announced, with
+    /// missing pages, or too many.
     pub regions_refused: u64,
     /// Sessions with a peer that ended.
     pub sessions_ended: u64,
