@@ -1,4 +1,4 @@
-//! Where markers stand, and what that does to lengths: pure arithmetic on stream positions.
+//! Positions of markers and their effect on lengths: pure arithmetic on stream positions.
 //!
 //! ```text
 //!  stream  |M|len| ULPDU ........ |M| ULPDU ...... |pad|CRC|len| ULPDU ... |M| ...
@@ -53,10 +53,10 @@ const fn clamp_mulpdu(len: usize) -> usize {
     }
 }
 
-/// The marker positions of one direction of a stream.
+/// Marker positions of one direction of a stream.
 ///
-/// RFC 5044 §4.3: a marker stands at every sequence number whose distance from the first byte of
-/// full operation is a multiple of 512. Positions before that byte are never asked about.
+/// RFC 5044 §4.3: a marker is at every sequence number whose distance from the first byte of full
+/// operation is a multiple of 512. Callers never ask about positions before that byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkerGrid {
     origin: StreamOffset,
@@ -71,20 +71,20 @@ impl MarkerGrid {
         Self { origin, enabled }
     }
 
-    /// Whether this direction carries markers.
+    /// Returns true if this direction carries markers.
     #[must_use]
     #[inline]
     pub const fn is_enabled(self) -> bool {
         self.enabled
     }
 
-    /// Bytes of the runs, at most, that markers cut `len` bytes into.
+    /// Length limit of the runs into which markers cut `len` bytes.
     #[inline]
     pub(crate) fn run_len(self, len: usize) -> usize {
         if self.enabled { len.min(RUN_LEN) } else { len }
     }
 
-    /// Markers, at most, in FPDUs of `len` bytes on the stream.
+    /// Upper bound of the markers in FPDUs of `len` bytes on the stream.
     #[inline]
     pub(crate) const fn markers_max(self, len: usize) -> usize {
         if self.enabled { len.div_ceil(SPACING) } else { 0 }
@@ -97,7 +97,7 @@ impl MarkerGrid {
         (at.0.wrapping_sub(self.origin.0) & (MARKER_SPACING - 1)) as usize
     }
 
-    /// Whether a marker begins at `at`.
+    /// Returns true if a marker begins at `at`.
     #[must_use]
     #[inline]
     pub(crate) const fn is_marker(self, at: StreamOffset) -> bool {
@@ -131,8 +131,8 @@ impl MarkerGrid {
         if self.is_marker(start) { MARKER_LEN } else { 0 }
     }
 
-    /// Where the FPDU starts that a received marker points at, its leading marker included; `None`
-    /// when no FPDU can start there.
+    /// Start of the FPDU that a received marker points at, its leading marker included; `None` if
+    /// no FPDU can start there.
     ///
     /// `fpduptr` is as received: the two low bits are masked here.
     #[must_use]
@@ -158,7 +158,7 @@ impl MarkerGrid {
     /// The layout of an FPDU that starts at `start` (at its leading marker if there is one).
     ///
     /// # Panics
-    /// When `ulpdu_len` exceeds [`ULPDU_LEN_MAX`]: callers check peer-given lengths before.
+    /// If `ulpdu_len` exceeds [`ULPDU_LEN_MAX`]: callers check lengths from the peer before.
     #[must_use]
     #[inline]
     pub const fn layout(self, start: StreamOffset, ulpdu_len: usize) -> FpduLayout {
@@ -177,8 +177,8 @@ impl MarkerGrid {
     /// The largest ULPDU whose FPDU, starting at `start`, takes at most `room` bytes of stream;
     /// `None` when not even one byte fits.
     ///
-    /// This is the dynamic MULPDU (RFC 5044 §4.5) for packing an FPDU into what a segment has left.
-    /// What is *reported* upwards never goes below 128; this may.
+    /// This is the dynamic MULPDU (RFC 5044 §4.5), for packing an FPDU into the rest of a segment.
+    /// The MULPDU *reported* to DDP is never below 128; this one may be.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "no more than the room")]
     pub(crate) const fn mulpdu_for_room(self, start: StreamOffset, room: usize) -> Option<usize> {
@@ -207,7 +207,7 @@ const fn bytes_in(lead: u64, wire_len: u64) -> u64 {
 pub struct FpduLayout {
     /// FPDU bytes before the first marker; 0 when a marker leads.
     lead: usize,
-    /// FPDU bytes, CRC included, markers not.
+    /// FPDU bytes: CRC included, markers left out.
     fpdu_bytes: usize,
     ulpdu_len: usize,
     markers: usize,
@@ -221,7 +221,7 @@ impl FpduLayout {
         self.ulpdu_len
     }
 
-    /// Wire bytes: all of the above and the markers.
+    /// Bytes on the wire: the FPDU bytes and the markers.
     #[must_use]
     #[inline]
     pub const fn wire_len(&self) -> usize {
@@ -250,7 +250,7 @@ impl FpduLayout {
         self.lead + index * SPACING
     }
 
-    /// The FPDU byte that marker `index` stands before.
+    /// Index of the FPDU byte directly after marker `index`.
     #[must_use]
     #[inline]
     pub(crate) const fn marker_octet(&self, index: usize) -> usize {
@@ -280,8 +280,7 @@ impl FpduLayout {
         octet + MARKER_LEN * ((octet - self.lead) / RUN_LEN + 1)
     }
 
-    /// FPDU bytes from `octet` on that no marker interrupts, at least 1, counted as if the FPDU
-    /// had no end.
+    /// FPDU bytes from `octet` to the next marker, at least 1, as if the FPDU had no end.
     #[must_use]
     #[inline]
     pub(crate) const fn run_len_from(&self, octet: usize) -> usize {

@@ -1,10 +1,10 @@
-//! MPA: records with a CRC, and if wanted markers, on a TCP byte stream (RFC 5044, RFC 6581).
+//! MPA: records with a CRC, and optionally markers, on a TCP byte stream (RFC 5044, RFC 6581).
 //!
-//! MPA takes ULPDUs from DDP, frames each as one FPDU, and finds and verifies FPDUs in what TCP
-//! receives. It never looks into a ULPDU, and knows neither memory nor sequence numbers: positions
-//! are [`StreamOffset`](crate::types::StreamOffset)s.
+//! MPA takes ULPDUs from DDP and frames each as one FPDU. In what TCP receives, it finds and
+//! verifies FPDUs. MPA never looks into a ULPDU. It knows neither memory nor sequence numbers:
+//! positions are [`StreamOffset`](crate::types::StreamOffset)s.
 //!
-//! A connection begins with [`startup`]; what that settles holds until the end.
+//! A connection begins with [`startup`]. The terms negotiated there hold until the end.
 
 pub mod marker;
 pub mod pieces;

@@ -1,29 +1,29 @@
 //! Bytes that wait for the rest of their FPDU.
 //!
 //! A [`PieceStore`] belongs to a port and owns the memory: blocks of a fixed size, allocated when
-//! first needed and used again and again. A [`PieceList`] belongs to one direction of one
-//! connection and says which bytes of its stream are held.
+//! first needed and reused afterwards. A [`PieceList`] belongs to one direction of one connection
+//! and records which bytes of its stream are held.
 //!
-//! A block backs one *page* of the stream (bytes `2048·n` to `2048·(n+1)`), so pieces of one page
-//! share a block in whatever order and however small they come: memory is bounded by the span of
-//! stream held, never by the number of pieces. A block is taken when a byte of its page comes,
-//! never for bytes that were only announced.
+//! A block backs one *page* of the stream (bytes `2048·n` to `2048·(n+1)`). Pieces of one page
+//! share a block, in whatever order and however small they arrive. So the span of held stream
+//! bounds the memory; the number of pieces does not matter. The list takes a block when a byte of
+//! its page arrives, never for bytes that were only announced.
 //!
-//! **Shares.** Bytes that TCP has acknowledged in order cannot be given up, so no
-//! stream may need what another one holds:
+//! **Shares.** Bytes that TCP has acknowledged in order cannot be given up. So no stream may depend
+//! on memory that another stream holds:
 //!
-//! - *Near* pages, those that the FPDU at the in-order point can touch
-//!   ([`NEAR_PAGES`]), are always granted. They belong to the connection, as its queues do: the
-//!   bound is [`NEAR_PAGES`] blocks for each connection. So bytes in order are never refused,
-//!   every stream makes progress whatever the others do, and none ever waits for another.
-//! - *Far* pages come from the blocks that all connections share. A list may take another one while
-//!   it has fewer than twice as many as are free: one stream alone gets two thirds of
-//!   them, and however many take all they can, some are left for one that comes new. What is
-//!   refused was not acknowledged, and TCP brings it again.
-//! - Far bytes lie beyond a gap, so TCP has at most reported them in SACK blocks, which lets it take
-//!   them back (RFC 2018 §8). A list whose stream has made no progress for
-//!   [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far pages when another stream
-//!   was refused ([`PieceList::give_up_far`]). No stream is ended for that.
+//! - *Near* pages are the [`NEAR_PAGES`] pages that the FPDU at the in-order point can touch. They
+//!   are always granted and belong to the connection, as its queues do: at most [`NEAR_PAGES`]
+//!   blocks for each connection. So bytes in order are never refused, and no stream waits for
+//!   another.
+//! - *Far* pages come from the blocks that all connections share. A list may take another far page
+//!   while it has fewer than twice as many as are free. So one stream alone gets two thirds of the
+//!   blocks, and however many streams take all they can, some blocks are left for a new one. TCP
+//!   does not acknowledge bytes that were refused, so the peer retransmits them.
+//! - Far bytes lie beyond a gap, so TCP has at most reported them in SACK blocks, and a receiver
+//!   may take back such a report (RFC 2018 §8). If another stream was refused, a list whose stream
+//!   has made no progress for [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far
+//!   pages ([`PieceList::give_up_far`]). No stream is ended for that.
 
 mod store;
 mod wait;
@@ -38,9 +38,9 @@ use crate::limits::{FRAME_PAYLOAD_MAX, PIECE_BLOCK_LEN};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// Separate ranges that one [`PieceList`] keeps track of.
+/// Limit of the separate ranges in one [`PieceList`].
 pub const PIECE_RANGES_MAX: usize = 1024;
-/// Pages that an FPDU of the largest size can touch.
+/// Limit of the pages that one FPDU can touch.
 pub const NEAR_PAGES: usize = FRAME_PAYLOAD_MAX.div_ceil(PIECE_BLOCK_LEN) + 1;
 
 const _: () = assert!(PIECE_BLOCK_LEN.is_power_of_two());
@@ -48,11 +48,11 @@ const _: () = assert!(PIECE_BLOCK_LEN.is_power_of_two());
 /// A contiguous range of held bytes. No two ranges of a list touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its first byte.
+    /// First byte.
     pub start: StreamOffset,
-    /// The byte after its last.
+    /// Position after the last byte.
     pub end: StreamOffset,
-    /// Where in it a marker said that an FPDU starts that was not whole yet.
+    /// Start of an incomplete FPDU inside the range, known from a marker.
     pub located: Option<StreamOffset>,
 }
 
@@ -61,16 +61,16 @@ pub struct Piece {
 struct Page {
     number: u64,
     block: u32,
-    /// Bytes held in it, at least 1.
+    /// Bytes held in the page, at least 1.
     bytes: usize,
-    /// When the first of its bytes came.
+    /// Arrival time of the first held byte.
     since: Instant,
 }
 
-/// What one direction of a connection holds in a [`PieceStore`].
+/// Bytes that one direction of a connection holds in a [`PieceStore`].
 ///
-/// Always used with the same store. [`clear`](Self::clear) it before dropping it: blocks do not find
-/// their way back by themselves.
+/// Always used with the same store. Call [`clear`](Self::clear) before dropping the list: dropping
+/// it does not return the blocks.
 #[derive(Debug)]
 #[repr(C)]
 pub struct PieceList {
@@ -78,11 +78,11 @@ pub struct PieceList {
     /// Sorted by number.
     pages: VecDeque<Page>,
     bytes: u64,
-    /// The in-order point, as it was last told.
+    /// The in-order point at the last call of [`advance`](Self::advance).
     in_order: StreamOffset,
-    /// When it last moved, or a first far page was taken.
+    /// Time at which `in_order` last moved or the list took its first far page.
     progress_at: Instant,
-    /// Pages that are far.
+    /// Number of far pages.
     far: usize,
     wait: Wait,
     /// Sorted by position.
@@ -102,7 +102,7 @@ impl PieceList {
         Self::with_pieces_max(PIECE_RANGES_MAX)
     }
 
-    /// A list of at most `pieces_max` separate ranges, at most [`PIECE_RANGES_MAX`].
+    /// A list of at most `pieces_max` separate ranges, limited to [`PIECE_RANGES_MAX`].
     #[must_use]
     pub(crate) fn with_pieces_max(pieces_max: usize) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl PieceList {
         }
     }
 
-    /// Whether nothing is held.
+    /// Returns true if no byte is held.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -130,14 +130,14 @@ impl PieceList {
         self.bytes
     }
 
-    /// Bytes held, summed over the time that they were, up to the last change: bytes × ns.
+    /// Sum of the holding times of all bytes, up to the last change: bytes × ns.
     #[must_use]
     pub const fn octet_ns(&self) -> u128 {
         self.wait.octet_ns()
     }
 
-    /// Longest time for which a byte that is held no more was held, in nanoseconds. Bytes of one
-    /// page count from the first that came.
+    /// Longest holding time of a byte that has been released, in nanoseconds. All bytes of a page
+    /// count from the first that arrived.
     #[must_use]
     pub const fn held_ns_max(&self) -> u64 {
         self.wait.ns_max()
@@ -148,7 +148,7 @@ impl PieceList {
         self.pieces.iter()
     }
 
-    /// The range that `at` is in.
+    /// The range that contains `at`.
     #[must_use]
     pub(crate) fn piece_at(&self, at: StreamOffset) -> Option<&Piece> {
         let index = self.pieces.partition_point(|piece| piece.end <= at);
@@ -162,8 +162,8 @@ impl PieceList {
         self.pieces.get(index).filter(|piece| piece.end == at)
     }
 
-    /// The longest run of bytes from `at` on that is contiguous in memory; empty when `at` is not
-    /// held.
+    /// The longest run of held bytes from `at` on that is contiguous in memory; empty if `at` is
+    /// not held.
     #[must_use]
     pub fn run<'a>(&self, at: StreamOffset, store: &'a PieceStore) -> &'a [u8] {
         let Some(piece) = self.piece_at(at) else { return &[] };
@@ -174,7 +174,7 @@ impl PieceList {
         &store.block(self.pages[index].block)[from..to]
     }
 
-    /// The in-order point of the stream is at `at` now: pages come near that were far.
+    /// Moves the in-order point to `at`: pages that were far may become near.
     #[inline]
     pub fn advance(&mut self, at: StreamOffset, store: &mut PieceStore) {
         if at == self.in_order {
@@ -190,14 +190,15 @@ impl PieceList {
         }
     }
 
-    /// Since when the stream has made no progress while it held far pages; `None` without any.
+    /// Time since which the stream has made no progress while the list held far pages; `None`
+    /// without far pages.
     #[must_use]
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         (self.far > 0).then_some(self.progress_at)
     }
 
-    /// Gives up all bytes in far pages, and calls `forget` with each range of them. They count as
-    /// never received.
+    /// Gives up all bytes in far pages, and calls `forget` with each range of them. TCP must treat
+    /// these bytes as never received.
     pub fn give_up_far(
         &mut self,
         store: &mut PieceStore,
@@ -216,11 +217,11 @@ impl PieceList {
         split(self.in_order).0 + NEAR_PAGES as u64
     }
 
-    /// Copies bytes in; returns how many, from the front, found room. All of those do that lie in
-    /// near pages and continue what is in order.
+    /// Copies bytes into blocks. Returns the number of bytes, from the front, for which there was
+    /// room. Bytes that continue the in-order stream and lie in near pages always find room.
     ///
     /// # Panics
-    /// When some of them are held already: TCP passes each byte of a stream once.
+    /// If some of the bytes are held already: TCP passes each byte of a stream once.
     pub fn hold(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
         if octets.is_empty() {
             return 0;
@@ -230,8 +231,8 @@ impl PieceList {
         let touches_before = self.pieces.get(index).is_some_and(|piece| piece.end == at);
         let after = self.pieces.get(index + usize::from(touches_before));
         assert!(after.is_none_or(|piece| piece.start >= end), "octets held twice");
-        // By where they start, as in TCP's own table: perhaps not all of them find room, and then
-        // they do not touch what follows.
+        // Decides by the start of the range, as TCP's own table does. The end is no help: if there
+        // is room for only a part of the bytes, the part does not touch the next piece.
         let full = self.pieces.len() >= self.pieces_max;
         if full && !touches_before && at != self.in_order {
             return 0;
@@ -246,7 +247,7 @@ impl PieceList {
         kept
     }
 
-    /// Copies bytes into blocks until one is refused; returns how many.
+    /// Copies bytes into blocks until the store refuses a page. Returns the number of bytes copied.
     fn copy_in(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
         let mut kept = 0;
         while kept < octets.len() {
@@ -262,7 +263,8 @@ impl PieceList {
         kept
     }
 
-    /// Enters `start..end` among the pieces; `index` is the first that does not end before it.
+    /// Enters `start..end` among the pieces. `index` is the first piece that does not end before
+    /// `start`.
     fn join(&mut self, index: usize, touches_before: bool, start: StreamOffset, end: StreamOffset) {
         let after_index = index + usize::from(touches_before);
         let after = self.pieces.get(after_index).copied().filter(|piece| piece.start == end);
@@ -279,7 +281,7 @@ impl PieceList {
         }
     }
 
-    /// Gives up the held bytes of `from..to`.
+    /// Releases the held bytes of `from..to`.
     pub fn remove(&mut self, from: StreamOffset, to: StreamOffset, store: &mut PieceStore) {
         let mut index = self.pieces.partition_point(|piece| piece.end <= from);
         self.wait.advance(store.now, self.bytes);
@@ -306,7 +308,7 @@ impl PieceList {
         }
     }
 
-    /// Notes that a marker located the start of an unfinished FPDU at `start`, which is held.
+    /// Records that a marker located the start of an incomplete FPDU at `start`, a held byte.
     pub(crate) fn set_located(&mut self, start: StreamOffset) {
         let index = self.pieces.partition_point(|piece| piece.end <= start);
         if let Some(piece) = self.pieces.get_mut(index).filter(|piece| piece.start <= start) {
@@ -314,7 +316,7 @@ impl PieceList {
         }
     }
 
-    /// Forgets such a note: it proved wrong.
+    /// Removes the record of [`set_located`](Self::set_located) for `start`, which proved wrong.
     pub(crate) fn clear_located(&mut self, start: StreamOffset) {
         let index = self.pieces.partition_point(|piece| piece.end <= start);
         if let Some(piece) = self.pieces.get_mut(index)
@@ -324,7 +326,7 @@ impl PieceList {
         }
     }
 
-    /// Gives everything back to the store.
+    /// Returns all blocks to the store.
     pub fn clear(&mut self, store: &mut PieceStore) {
         store.far -= self.far;
         self.far = 0;
@@ -343,7 +345,7 @@ impl PieceList {
         self.pages.get(index).filter(|page| page.number == number).map(|_| index)
     }
 
-    /// The page `number`, backed by a new block if it has none; `None` when there is no room.
+    /// Index of page `number`, which gets a new block if it has none; `None` if the store refuses.
     fn page_for(&mut self, number: u64, store: &mut PieceStore) -> Option<usize> {
         let index = self.pages.partition_point(|page| page.number < number);
         if self.pages.get(index).is_some_and(|page| page.number == number) {
@@ -365,7 +367,8 @@ impl PieceList {
         Some(index)
     }
 
-    /// Uncounts the held bytes `start..end` and frees the blocks that become empty.
+    /// Subtracts the held bytes `start..end` from their pages, and frees the blocks that become
+    /// empty.
     fn release(&mut self, start: StreamOffset, end: StreamOffset, store: &mut PieceStore) {
         let mut at = start;
         let first_far = self.first_far();
@@ -400,7 +403,7 @@ impl Piece {
     }
 }
 
-/// The page that `at` is in, and where in it.
+/// The page of `at`, and the offset of `at` in it.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a remainder below PIECE_BLOCK_LEN")]
 const fn split(at: StreamOffset) -> (u64, usize) {

@@ -1,15 +1,16 @@
-//! Reception: finds FPDUs in stream bytes that arrive in any order, verifies them, passes them up.
+//! Reception: finds FPDUs in stream bytes that arrive in any order, verifies them and passes them
+//! up.
 //!
-//! [`FpduReceiver`] owns the place in the stream up to which FPDUs were delivered, a list of those placed
-//! ahead of it, and the bytes of FPDUs that are not whole. It promises the layer above: every valid
-//! FPDU is placed exactly once, as soon as it is whole; delivery follows stream order; nothing
-//! that failed its CRC or contradicts a marker is ever shown; after an error nothing more comes. It
-//! promises TCP: bytes it reports as taken are never needed again.
+//! [`FpduReceiver`] owns the stream position up to which FPDUs were delivered, the list of FPDUs
+//! placed ahead of it, and the bytes of incomplete FPDUs. It promises the layer above: every valid
+//! FPDU is placed exactly once, when it is whole and its start is known; delivery follows stream
+//! order; nothing that failed its CRC or contradicts a marker is ever passed up; after a fatal
+//! error nothing more is. It promises TCP: bytes that it reports as taken are never needed again.
 //!
-//! An FPDU's start is known in one of three ways (RFC 5044 §6): it follows the delivered part of the
-//! stream; it follows an FPDU that proved valid; a marker points at it *and* it proves valid. The first
-//! two are trusted: what is wrong there is an error. A marker beyond a gap is not: if it leads
-//! nowhere, the bytes wait until the gap closes.
+//! There are three ways to know the start of an FPDU (RFC 5044 §6): it follows the delivered part
+//! of the stream; it follows a valid FPDU; a marker points at it *and* the FPDU proves valid. The
+//! first two are trusted: a fault there is an error. A marker beyond a gap is not trusted: if it
+//! leads to no valid FPDU, the bytes wait until the gap closes.
 //!
 //! Whole FPDUs inside one segment, with nothing held, take the fast path: no piece store, no list.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -46,19 +47,20 @@ pub use octets::{Chunks, HEAD_LEN, Ulpdu};
 
 /// The layer above: DDP placement and RDMAP delivery.
 pub trait FpduSink {
-    /// What delivery needs to know about an FPDU that was placed.
+    /// Data that delivery needs about a placed FPDU.
     type Token: Copy;
-    /// Why the layer above refuses an FPDU.
+    /// Reason why the layer above refuses an FPDU.
     type Error: Copy;
 
-    /// Takes the ULPDU of a valid FPDU that starts at stream position `at`. Called once per FPDU, in
-    /// any order.
+    /// Takes the ULPDU of a valid FPDU that starts at stream position `at`. Called once for each
+    /// FPDU, in any order.
     ///
     /// # Errors
     /// Ends reception.
     fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Self::Token, Self::Error>;
 
-    /// Takes the ULPDU of a valid FPDU that starts `gap` bytes beyond what was delivered.
+    /// Takes the ULPDU of a valid FPDU that starts `gap` bytes beyond the delivered part of the
+    /// stream.
     ///
     /// # Errors
     /// As [`place`](Self::place).
@@ -73,14 +75,14 @@ pub trait FpduSink {
         self.place(ulpdu, at)
     }
 
-    /// Delivers a placed FPDU. Called in stream order, when every earlier byte was accepted.
+    /// Delivers a placed FPDU. Called in stream order, after every earlier byte was accepted.
     ///
     /// # Errors
     /// Ends reception.
     fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
 
-    /// Takes the ULPDU of a valid FPDU that is the next to be delivered. `Some` is to be delivered at once;
-    /// `None`: it was, which had nothing to refuse.
+    /// Takes the ULPDU of a valid FPDU that is the next to be delivered. `Some`: the caller
+    /// delivers the token at once. `None`: the sink has placed and delivered the FPDU itself.
     ///
     /// # Errors
     /// As [`place`](Self::place).
@@ -93,12 +95,12 @@ pub trait FpduSink {
         self.place(ulpdu, at).map(Some)
     }
 
-    /// Sees a whole FPDU that stands where one must stand and is wrong.
+    /// Sees a whole FPDU that starts at a trusted position and has a fault.
     ///
-    /// `None`, what every endpoint answers, ends reception or drops the segment. An observer, which
-    /// has no memory to protect and wants to know what else is on the stream, may give a token: the
-    /// FPDU is then passed over by its length, and the token delivered in its turn. Nothing vouches
-    /// for that length, so what follows is worth no more than the observer makes of it.
+    /// Every endpoint answers `None`: reception ends or the segment is dropped. An observer has no
+    /// memory to protect and wants to see the rest of the stream, so it may return a token. The
+    /// receiver then skips the FPDU by its length and delivers the token in stream order. Nothing
+    /// vouches for that length, so the observer must doubt all that follows.
     #[cold]
     fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<Self::Token> {
         let _ = fpdu;
@@ -106,15 +108,15 @@ pub trait FpduSink {
     }
 }
 
-/// What became of some stream bytes.
+/// Outcome for some stream bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Taken<E> {
-    /// Bytes before this were used or kept: TCP may acknowledge them. The others must be treated as
-    /// never received.
+    /// Bytes before this position were used or kept: TCP may acknowledge them. TCP must treat the
+    /// others as never received.
     pub end: StreamOffset,
-    /// What went wrong, if anything. Unless droppable, the receiver has stopped and `end` is the end
-    /// of the bytes given.
+    /// The error, if any. Unless it is droppable, the receiver has stopped and `end` is the end of
+    /// the bytes given.
     pub error: Option<RxError<E>>,
 }
 
@@ -122,12 +124,12 @@ pub struct Taken<E> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct FpduReceiver<T> {
-    /// Bytes at or beyond `next` in no placed FPDU. No piece begins before a known start's bytes
-    /// end: a piece that touches a placed FPDU begins where that one ends.
+    /// Received bytes at or after `next` that belong to no placed FPDU yet. No piece extends across
+    /// a known FPDU start: a piece that touches a placed FPDU begins where that FPDU ends.
     held: PieceList,
-    /// Valid FPDUs beyond `next`, placed and not delivered.
+    /// Valid FPDUs beyond `next`, placed and not yet delivered.
     ahead: Ahead<T>,
-    /// The start of the first FPDU not delivered.
+    /// Start of the first FPDU not yet delivered.
     next: StreamOffset,
     grid: MarkerGrid,
     config: RxConfig,
@@ -135,16 +137,17 @@ pub struct FpduReceiver<T> {
     counters: MpaRxCounters,
 }
 
-/// Where a walk along FPDUs ended; everything of the segment before `from` is settled.
+/// Position where a walk along FPDUs ended. Everything of the segment before `from` is handled.
 enum Halt {
-    /// The rest is to be held; `located` is an FPDU start that only a marker vouches for.
+    /// The rest must be held; `located` is an FPDU start that only a marker vouches for.
     Hold { from: StreamOffset, located: Option<StreamOffset> },
     /// The rest cannot be accepted now.
     Refuse { from: StreamOffset },
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// From where on most segments need what there is, but for the rarer counters at the end.
+    /// Offset from which on most segments need the fields, except for the rarer counters at the
+    /// end.
     pub(crate) const HOT_FROM: usize = offset_of!(Self, ahead) - size_of::<usize>();
 
     /// A receiver for the direction whose first full-operation byte is at `origin`.
@@ -153,11 +156,11 @@ impl<T: Copy> FpduReceiver<T> {
         Self::with_limits(config, origin, RxLimits::default())
     }
 
-    /// A receiver for the rest of a direction, from the FPDU that starts at `start` on; full operation
-    /// began at `origin` or a multiple of 512 bytes before it.
+    /// A receiver for the rest of a direction, from the FPDU that starts at `start` on. Full
+    /// operation began at `origin` or a multiple of 512 bytes before it.
     ///
     /// # Panics
-    /// When `start` is before `origin`.
+    /// If `start` is before `origin`.
     #[must_use]
     pub fn resuming(config: RxConfig, origin: StreamOffset, start: StreamOffset) -> Self {
         assert!(origin <= start, "a stream is resumed where it has begun");
@@ -167,7 +170,7 @@ impl<T: Copy> FpduReceiver<T> {
     /// A receiver with other limits.
     #[must_use]
     pub fn with_limits(config: RxConfig, origin: StreamOffset, limits: RxLimits) -> Self {
-        // RFC 5044 §4.3: larger ones would overflow FPDUPTR. And an empty ULPDU is never valid.
+        // RFC 5044 §4.3: a longer ULPDU would overflow FPDUPTR. An empty ULPDU is never valid.
         let config = RxConfig {
             ulpdu_len_min: config.ulpdu_len_min.max(1),
             ulpdu_len_max: config.ulpdu_len_max.min(ULPDU_LEN_MAX),
@@ -184,13 +187,14 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Takes bytes of the stream at `offset`, none of which was accepted before, and passes up every
-    /// FPDU that they make whole.
+    /// Takes bytes of the stream at `offset`, none of which was accepted before, and passes up
+    /// every FPDU that they complete.
     ///
-    /// The same `store` must be given at every call. `now` is for how long bytes wait.
+    /// Every call must get the same `store`. `now` serves to measure how long bytes wait.
     ///
     /// # Panics
-    /// When bytes accepted earlier are given again and are still held: TCP passes each once.
+    /// If bytes that were accepted earlier and are still held are given again: TCP passes each byte
+    /// once.
     pub fn handle_bytes<S: FpduSink<Token = T>>(
         &mut self,
         now: Instant,
@@ -202,7 +206,7 @@ impl<T: Copy> FpduReceiver<T> {
         let slice = Slice { at: offset, bytes };
         let end = slice.end();
         // RFC 5044 §8: after an error "MPA MUST NOT" pass or deliver anything more. The bytes are
-        // accepted, so that the peer can still send what follows, and discarded.
+        // accepted and discarded, so that the peer can still send what follows.
         if self.stopped || bytes.is_empty() {
             return Taken { end, error: None };
         }
@@ -224,9 +228,9 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Gives all memory back to `store`; whatever arrives from now on is discarded.
+    /// Returns all memory to `store`. The receiver discards whatever arrives from now on.
     ///
-    /// To be called when the stream ends, and when a droppable error is treated as fatal.
+    /// Call when the stream ends, and when a droppable error is treated as fatal.
     pub fn stop(&mut self, store: &mut PieceStore) {
         self.stopped = true;
         self.held.clear(store);
@@ -234,9 +238,10 @@ impl<T: Copy> FpduReceiver<T> {
         self.ahead.clear();
     }
 
-    /// The end of the last FPDU delivered: the stream is complete up to here.
+    /// End of the last FPDU delivered: the stream is complete up to this position.
     ///
-    /// When TCP's own point at the end of the stream is beyond it, the peer cut an FPDU short.
+    /// If TCP's in-order point at the end of the stream is beyond it, the peer has cut an FPDU
+    /// short.
     #[must_use]
     pub const fn delivered(&self) -> StreamOffset {
         self.next
@@ -248,7 +253,7 @@ impl<T: Copy> FpduReceiver<T> {
         self.ahead.len()
     }
 
-    /// Bytes on the stream of FPDUs placed and not yet delivered.
+    /// Bytes on the stream of the FPDUs placed and not yet delivered.
     #[must_use]
     pub fn bytes_ahead(&self) -> u64 {
         self.ahead.bytes()
@@ -266,19 +271,19 @@ impl<T: Copy> FpduReceiver<T> {
         &self.counters
     }
 
-    /// Whether there is nothing but the stream up to where it was delivered.
+    /// Returns true if there is neither a held byte nor an FPDU ahead of the delivered part.
     #[inline]
     fn has_nothing_apart(&self) -> bool {
         // An FPDU ahead of a gap is followed by a gap, or by held bytes.
         self.held.is_empty() && self.ahead.is_empty()
     }
 
-    /// Whether FPDUs beyond a gap are placed at once, from now on.
+    /// Sets whether FPDUs beyond a gap are placed at once, from now on.
     pub(crate) const fn place_out_of_order(&mut self, wanted: bool) {
         self.config.out_of_order = wanted;
     }
 
-    /// Processes a segment; returns up to where it was accepted.
+    /// Processes a segment. Returns the position up to which it was accepted.
     fn take<S: FpduSink<Token = T>>(
         &mut self,
         slice: Slice<'_>,
@@ -301,7 +306,7 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(self.keep_rest(&halt, slice, store))
     }
 
-    /// The start of the run of held bytes that ends at `at`; `at` itself when there is none.
+    /// Start of the run of held bytes that ends at `at`; `at` itself if there is none.
     #[inline]
     fn run_start(&self, at: StreamOffset) -> StreamOffset {
         if self.held.is_empty() {
@@ -310,8 +315,8 @@ impl<T: Copy> FpduReceiver<T> {
         self.held.piece_ending_at(at).map_or(at, |piece| piece.start)
     }
 
-    /// Passes up one FPDU after the other from the trusted position `start` on. `verified` is the first
-    /// one, when a marker led to it.
+    /// Passes up consecutive FPDUs from the trusted position `start` on. `verified` is the first
+    /// FPDU if a marker led to it.
     fn walk<S: FpduSink<Token = T>>(
         &mut self,
         mut start: StreamOffset,
@@ -348,7 +353,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// The valid FPDU at the trusted position `start`; `None` when it is not whole.
+    /// The valid FPDU at the trusted position `start`; `None` if it is incomplete.
     #[inline(always)]
     fn check<'s>(
         &mut self,
@@ -377,7 +382,8 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Places a valid FPDU, and delivers what is in order now. `false`: there is no room to remember it.
+    /// Places a valid FPDU, and delivers all that is in order now. Returns false if there is no
+    /// room to remember the FPDU.
     #[inline(always)]
     fn accept<S: FpduSink<Token = T>>(
         &mut self,
@@ -425,7 +431,8 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// The bytes of an FPDU are used: delivers it and what follows it, or remembers it until then.
+    /// Delivers a placed FPDU and its placed successors if it is next in order. Otherwise remembers
+    /// its token until then. Releases its held bytes.
     #[inline(always)]
     fn settle<S: FpduSink<Token = T>>(
         &mut self,
@@ -451,7 +458,7 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(())
     }
 
-    /// Finds an FPDU in or around a segment beyond a gap by its markers, and walks on from it.
+    /// Finds an FPDU in or around a segment beyond a gap by its markers, and continues from it.
     fn walk_from_marker<S: FpduSink<Token = T>>(
         &mut self,
         run_start: StreamOffset,
@@ -462,14 +469,15 @@ impl<T: Copy> FpduReceiver<T> {
         match self.find_lead(run_start, slice, store) {
             Lead::None => Ok(Halt::Hold { from: slice.at, located: None }),
             Lead::Partial(start) => Ok(Halt::Hold { from: slice.at, located: Some(start) }),
-            // Not an error yet, since only a marker vouches for the start. But accepting bytes that
-            // look corrupt would turn it into a fatal one.
+            // Not an error yet, since only a marker vouches for the start. But accepting corrupt
+            // bytes would make the error fatal later, when the gap closes.
             Lead::Corrupt(start) => {
                 let from = self.hold_before(start, slice, store).unwrap_or(start);
                 Ok(Halt::Refuse { from })
             }
             Lead::Found(fpdu) => {
-                // First the bytes before it: if they find no room, nothing after them may be used.
+                // First hold the bytes before the FPDU: if there is no room for them, nothing after
+                // them may be used.
                 if let Some(from) = self.hold_before(fpdu.start, slice, store) {
                     self.count_refusal();
                     return Ok(Halt::Refuse { from });
@@ -479,7 +487,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Counts what verifying an FPDU brought to light.
+    /// Counts the result of verifying an FPDU.
     #[inline]
     fn count_verdict(&mut self, fpdu: &Located<'_>, verdict: Result<(), MpaFault>) {
         if let Err(fault) = verdict {

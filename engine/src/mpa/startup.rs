@@ -1,9 +1,9 @@
 //! Startup: the Request and the Reply that turn a TCP stream into an MPA connection.
 //!
 //! [`Initiator`] and [`Responder`] each own one side of the exchange, over any ordered stream of
-//! bytes in pieces of any size. They promise the exact byte at which the exchange ends, and that
-//! what both sides then do agrees ([`Negotiated`]). They keep no time: the owner drops a startup
-//! that exceeds [`MPA_REQUEST_TIMEOUT_NS`](crate::limits::MPA_REQUEST_TIMEOUT_NS) or
+//! bytes in pieces of any size. They report the exact byte at which the exchange ends, and both
+//! sides derive the same terms ([`Negotiated`]). They keep no time: the owner drops a startup that
+//! exceeds [`MPA_REQUEST_TIMEOUT_NS`](crate::limits::MPA_REQUEST_TIMEOUT_NS) or
 //! [`MPA_REPLY_TIMEOUT_NS`](crate::limits::MPA_REPLY_TIMEOUT_NS).
 //!
 //! ```text
@@ -15,14 +15,14 @@
 //!
 //! # Peers from before the RFC
 //!
-//! Revision 0, of the RDMA Consortium, is spoken with such peers only
-//! ([`permissive`](StartupConfig::permissive)). Drafts 05 to 08 of RFC 5044 are not told apart: the
-//! known differences are in what a sender may do, not in what it puts on the wire. Draft 05 lets a
-//! host ask for CRCs to be suppressed (MAY), the RFC discourages that (SHOULD NOT): C = 0 in both.
-//! Draft 06 moved the rules for MPA-aware TCP to an appendix and took their force.
+//! Only a [`permissive`](StartupConfig::permissive) side also speaks revision 0, of the RDMA
+//! Consortium, with such peers. Drafts 05 to 08 of RFC 5044 are not distinguished: the known
+//! differences concern what a sender may do, not the bytes on the wire. Draft 05 lets a host ask
+//! for CRCs to be suppressed (MAY), the RFC discourages that (SHOULD NOT): C = 0 in both. Draft 06
+//! moved the rules for MPA-aware TCP to an appendix and made them non-normative.
 //!
-//! A peer that breaks the rules gives an [`MpaStartupError`]; the machine is then of no further
-//! use and TCP is closed (RFC 5044 §7.1.2 (2), (3)).
+//! A peer that breaks the rules causes an [`MpaStartupError`]. The startup is then unusable and TCP
+//! is closed (RFC 5044 §7.1.2 (2), (3)).
 
 mod depth;
 mod fallback;
@@ -52,7 +52,7 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// The revision with this number on the wire; `None` when no such revision is known.
+    /// The revision with this number on the wire; `None` if the number is unknown.
     #[must_use]
     pub const fn from_wire(rev: u8) -> Option<Self> {
         match rev {
@@ -84,7 +84,7 @@ impl Revision {
     }
 }
 
-/// What one side wants of its connections.
+/// Settings of one side for its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartupConfig {
     /// Ask the peer for markers in what it sends (M). Markers toward the peer are its choice.
@@ -94,44 +94,44 @@ pub struct StartupConfig {
     pub crc: bool,
     /// As initiator: the revision to speak. As responder: the highest to accept.
     ///
-    /// [`Rdmac`](Revision::Rdmac) plays an RNIC of the RDMA Consortium, which speaks revision 0
-    /// only, with markers and CRCs.
+    /// [`Rdmac`](Revision::Rdmac) makes this side act as an RNIC of the RDMA Consortium, which
+    /// speaks revision 0 only, with markers and CRCs.
     pub revision: Revision,
     /// Work with RNICs of the RDMA Consortium too: a "permissive" RNIC of RFC 5044 Appendix C.
     /// With such a peer markers are on in both directions and CRCs are on, and DDP and RDMAP have
     /// version 0.
     pub permissive: bool,
-    /// As initiator with revision 2: tell the peer IRD and ORD and adapt to its own.
+    /// As initiator with revision 2: announce IRD and ORD to the peer and adapt to the peer's own.
     pub negotiate_depths: bool,
     /// As initiator with revision 2: ask for the peer-to-peer model, in which an RTR message opens
     /// the connection and either side may send first after that.
     pub peer_to_peer: bool,
     /// RTR messages this side can send as initiator, or take as responder. Not empty.
     pub rtr: RtrKinds,
-    /// As initiator: what to do without when a peer cannot do it. The connection is then opened
-    /// once more ([`Retry`]).
+    /// As initiator: features to drop if a peer lacks them. The connection is then opened once more
+    /// ([`Retry`]).
     pub fallback: Fallback,
     /// As initiator: while the peer has sent nothing since its Reply, repeat an RDMA Write without
-    /// payload behind what was sent, first after
-    /// [`NUDGE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS), each time twice as long after the last.
+    /// payload after the data sent. The first follows after
+    /// [`NUDGE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS); the interval doubles each time.
     ///
-    /// The peer profile "siw": that Linux driver, as responder, may leave an FPDU that follows
-    /// closely on its Reply where it is until more bytes come. The answer to that FPDU is
-    /// then awaited for ever. Nothing in the Reply tells siw from others; to them the
-    /// Write means nothing (RFC 6581 §9.2 opens connections with it).
+    /// The peer profile "siw" needs this. That Linux driver, as responder, may leave an FPDU that
+    /// follows closely on its Reply unread until more bytes arrive. This side would then wait for
+    /// ever for the answer to that FPDU. Nothing in the Reply distinguishes siw from other peers;
+    /// to those the Write means nothing (RFC 6581 §9.2 opens connections with it).
     pub nudge: bool,
-    /// Send and take Sends and Writes with immediate data
+    /// Send and accept Sends and Writes with immediate data
     /// ([`SendOp::SendImmediate`](crate::verbs::SendOp::SendImmediate),
-    /// [`SendOp::RdmaWriteImmediate`](crate::verbs::SendOp::RdmaWriteImmediate)) on connections whose peer
-    /// has this set too. No RFC has them. This end says so by a bit of its startup frame that RFC 5044
-    /// §7.1.1 has senders leave 0 and receivers not check: as initiator to every peer, as responder to
-    /// one that has said so.
+    /// [`SendOp::RdmaWriteImmediate`](crate::verbs::SendOp::RdmaWriteImmediate)) on connections
+    /// whose peer has this set too. No RFC defines them. This end announces the feature by a bit of
+    /// its startup frame that RFC 5044 §7.1.1 tells senders to leave 0 and receivers not to check:
+    /// as initiator to every peer, as responder to a peer that has announced it.
     pub immediates: bool,
 }
 
 impl Default for StartupConfig {
     /// Revision 2 with depths negotiated, CRCs, no markers, client-server model, every fallback,
-    /// not permissive, no nudges, nothing that no RFC has.
+    /// not permissive, no empty Writes for siw, no extension beyond the RFCs.
     fn default() -> Self {
         Self {
             markers: false,
@@ -165,15 +165,14 @@ impl StartupConfig {
     }
 }
 
-/// What the application brings to one connection: the parameters of connect and of accept.
+/// Parameters of the application for one connection, at connect or at accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer<'a> {
     /// Private Data for the peer's application: at most 512 bytes, 508 in an enhanced frame.
     pub private_data: &'a [u8],
-    /// Inbound RDMA Reads and Atomics to accept at a time: 0 to
-    /// [`READS_OUTSTANDING_MAX`].
+    /// Inbound RDMA Reads and Atomics to accept at a time: 0 to [`READS_OUTSTANDING_MAX`].
     pub ird: u16,
-    /// Outbound RDMA Reads and Atomics wanted open at a time: 0 to
+    /// Outbound RDMA Reads and Atomics wanted outstanding at a time: 0 to
     /// [`READS_OUTSTANDING_MAX`].
     pub ord: u16,
 }
@@ -200,11 +199,11 @@ pub struct Negotiated {
     pub framing: Framing,
     /// The frames were enhanced (RFC 6581).
     pub enhanced: bool,
-    /// Inbound Reads and Atomics to provide for.
+    /// Limit of inbound Reads and Atomics at a time.
     pub ird: u16,
-    /// Outbound Reads and Atomics that may be open at a time.
+    /// Limit of outbound Reads and Atomics outstanding at a time.
     pub ord: u16,
-    /// IRD and ORD as the peer said, for the application.
+    /// IRD and ORD that the peer announced, for the application.
     pub peer_depths: PeerDepths,
     /// The first message of the connection.
     pub rtr: Rtr,
@@ -228,10 +227,10 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// What follows from this side's wishes and the flags of the peer's frame.
+    /// Derives the framing from this side's settings and the flags of the peer's frame.
     fn agree(config: &StartupConfig, revision: Revision, markers: bool, crc: bool) -> Self {
         // RFC 5044 Appendix C.2.4, C.2.5: with an RNIC of the RDMA Consortium there are markers in
-        // both directions and CRCs, whatever the IETF side has said.
+        // both directions and CRCs, whatever the IETF side has requested.
         if revision == Revision::Rdmac {
             return Self { revision, crc: true, markers_to_peer: true, markers_to_us: true };
         }
@@ -246,23 +245,23 @@ impl Framing {
     }
 }
 
-/// IRD and ORD in the peer's frame. `None`: not said, the applications settle it themselves.
+/// IRD and ORD in the peer's frame. `None`: not announced; the applications agree on it themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerDepths {
-    /// Reads the peer accepts at a time, 0 to 16382.
+    /// Reads that the peer accepts at a time, 0 to 16382.
     pub ird: Option<u16>,
-    /// Reads the peer wants open at a time, 0 to 16382.
+    /// Reads that the peer wants outstanding at a time, 0 to 16382.
     pub ord: Option<u16>,
 }
 
-/// The part an RTR message plays (RFC 6581 §9.2).
+/// Role of an RTR message on a connection (RFC 6581 §9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
-    /// Client-server model: none. The initiator sends whatever it has first.
+    /// Client-server model: no RTR message. The initiator sends first, whatever message it has.
     None,
-    /// Initiator: this message goes out before any other.
+    /// Initiator: sends this message before any other.
     Send(RtrKind),
-    /// Responder: one of these comes first.
+    /// Responder: one of these arrives first.
     Expect(RtrKinds),
 }
 
@@ -275,43 +274,43 @@ pub enum RtrKind {
     SendZero,
     /// An RDMA Write without payload.
     WriteZero,
-    /// An RDMA Read of no bytes. Takes one of the ORD until it is answered.
+    /// An RDMA Read of no bytes. It counts against the ORD until it is answered.
     ReadZero,
 }
 
-/// How far the peer's frame has come.
+/// Progress in receiving the peer's frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
-    /// All bytes were taken in; the frame is not complete.
+    /// All bytes were consumed; the frame is not complete.
     NeedMore,
     /// The frame is complete.
     Done {
-        /// Bytes of the input that belong to the frame. There can be no more at this moment: a
-        /// peer that sent them breaks the protocol ([`MpaStartupError::EarlyData`]).
+        /// Bytes of the input that belong to the frame. Further bytes at this moment are a protocol
+        /// error of the peer ([`MpaStartupError::EarlyData`]).
         // RFC 5044 §7.1.2 (2), (4): neither side may send between the Request and the Reply, nor
         // the responder between its Reply and the initiator's first FPDU.
         consumed: usize,
-        /// What the frame says.
+        /// Contents of the frame.
         value: T,
     },
 }
 
-/// The peer broke the startup protocol, or cannot be worked with.
+/// The peer broke the startup protocol, or its terms are not acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MpaStartupError {
     /// The frame is malformed.
     #[error(transparent)]
     Frame(#[from] StartupFrameError),
-    /// The peer's revision, given here, is not one to work with.
+    /// The peer's revision, given here, is not supported by the configuration.
     #[error("MPA revision {0} of the peer is not supported")]
     Revision(u8),
-    /// The Reply is enhanced where the Request was not, or the other way round (RFC 6581 §10).
+    /// The Reply is enhanced although the Request was not, or the other way round (RFC 6581 §10).
     #[error("the reply does not answer the kind of the request")]
     EnhancedMismatch,
-    /// Bytes came between the frame and the answer to it.
+    /// Bytes arrived between the frame and the answer to it.
     #[error("octets before the peer may send any")]
     EarlyData,
-    /// The responder wants more Reads open than can be provided for (RFC 6581 §9.1).
+    /// The responder wants more Reads outstanding than this side can serve (RFC 6581 §9.1).
     #[error("the responder wants more outstanding reads than can be served")]
     InsufficientIrd(Framing),
     /// Both sides support no RTR message in common (RFC 6581 §9.2).
@@ -323,7 +322,8 @@ impl MpaStartupError {
     /// The framing of the Terminate message to send before TCP is closed.
     ///
     /// `None`: TCP is closed at once (RFC 5044 §8: an invalid startup frame).
-    // RFC 6581 §9.1, §9.2, RFC 5044 §7.1.2 (4): only an initiator can, and after a good Reply.
+    // RFC 6581 §9.1, §9.2, RFC 5044 §7.1.2 (4): only an initiator can send one, after a valid
+    // Reply.
     #[must_use]
     pub(crate) const fn terminates_in(&self) -> Option<Framing> {
         match *self {
@@ -333,7 +333,7 @@ impl MpaStartupError {
     }
 }
 
-/// The caller asked for what cannot be. Nothing was sent; the call can be repeated.
+/// Misuse by the caller. Nothing was sent; the call can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupMisuse {
@@ -357,12 +357,12 @@ pub enum StartupMisuse {
     /// The peer-to-peer model without revision 2.
     #[error("the peer-to-peer model needs MPA revision 2")]
     PeerToPeerRevision,
-    /// There is no Request to answer, or it was answered.
+    /// There is no Request to answer, or it was answered already.
     #[error("no MPA request waits for an answer")]
     NoRequest,
 }
 
-/// After a whole frame nothing may come until it is answered.
+/// Rejects bytes that follow a whole frame before the frame is answered.
 fn nothing_expected<T>(bytes: &[u8]) -> Result<Progress<T>, MpaStartupError> {
     if bytes.is_empty() { Ok(Progress::NeedMore) } else { Err(MpaStartupError::EarlyData) }
 }

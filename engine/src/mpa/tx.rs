@@ -1,7 +1,7 @@
-//! Framing: one ULPDU becomes one FPDU, as a sequence of runs and without touching the payload.
+//! Framing: emits one ULPDU as one FPDU, as a sequence of runs and without touching the payload.
 //!
-//! The caller implements [`RunSink`]. One pass in stream order lets it write the inline bytes into a
-//! scratch buffer, note where payload is to be gathered from, and feed all of it to the CRC.
+//! The caller implements [`RunSink`]. In one pass in stream order it writes the inline bytes into a
+//! scratch buffer, records where payload must be gathered from, and feeds all of it to the CRC.
 
 use crate::limits::{MARKER_LEN, ULPDU_LEN_MAX};
 use crate::mpa::marker::{FpduLayout, LENGTH_LEN, MarkerGrid, pad_len};
@@ -9,24 +9,27 @@ use crate::types::StreamOffset;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::Marker;
 
-/// Most leading bytes of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic Request (52),
-/// rounded up.
+/// Limit of the leading bytes of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic
+/// Request (52), rounded up.
 pub const INLINE_LEN_MAX: usize = 72;
 
-/// Takes the runs of an FPDU in stream order.
+/// Receiver of the runs of an FPDU in stream order.
 ///
-/// RFC 5044 §4.4: the CRC covers everything of the FPDU before it, markers too, in stream order; so
-/// feeding every run to a CRC32c as it comes, before [`crc`](Self::crc), gives the right value.
+/// RFC 5044 §4.4: the CRC covers everything of the FPDU before it in stream order, markers
+/// included. So feeding every run to a CRC32c as it is emitted, before [`crc`](Self::crc), gives
+/// the right value.
 pub trait RunSink {
-    /// Bytes made by the layers: leading marker, length, ULPDU header; markers; pad. Never empty.
+    /// Takes bytes made by the layers: leading marker, length and ULPDU header; markers; pad. Never
+    /// empty.
     fn inline(&mut self, octets: &[u8]);
-    /// `len` bytes (never 0) of the ULPDU's payload, `offset` bytes into that payload.
+    /// Takes `len` bytes (never 0) of the ULPDU's payload, `offset` bytes into that payload.
     fn payload(&mut self, offset: usize, len: usize);
-    /// The CRC field. The value goes on the wire least significant byte first (RFC 5044 §4.4).
+    /// Marks the place of the CRC field. Its value goes on the wire least significant byte first
+    /// (RFC 5044 §4.4).
     fn crc(&mut self);
 }
 
-/// An FPDU to be sent: a description, no bytes of payload.
+/// Description of an FPDU to send, without payload bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Fpdu<'a> {
     layout: FpduLayout,
@@ -38,8 +41,8 @@ impl<'a> Fpdu<'a> {
     /// followed by `payload_len` bytes of payload.
     ///
     /// # Panics
-    /// When `header` exceeds [`INLINE_LEN_MAX`], or the ULPDU is empty or exceeds [`ULPDU_LEN_MAX`]:
-    /// a caller's bug (RFC 5044 §3: "DDP MUST NOT post more than 64768 octets").
+    /// If `header` exceeds [`INLINE_LEN_MAX`], or the ULPDU is empty or exceeds [`ULPDU_LEN_MAX`]:
+    /// a bug of the caller (RFC 5044 §3: "DDP MUST NOT post more than 64768 octets").
     #[must_use]
     #[inline]
     pub fn new(
@@ -100,7 +103,7 @@ impl<'a> Fpdu<'a> {
         let mut head = [0; LENGTH_LEN + INLINE_LEN_MAX + MARKER_LEN];
         let mut head_len = self.write_head(&mut head);
         let mut octet = head_len;
-        // The head is far shorter than the distance of two markers: at most one is due in it.
+        // The head is far shorter than the distance between markers, so it contains at most one.
         let before = markers.next_octet;
         if before < head_len {
             head.copy_within(before..head_len, before + MARKER_LEN);
@@ -120,7 +123,7 @@ impl<'a> Fpdu<'a> {
             octet = run_end;
         }
 
-        // Pad ends 4-aligned, so a marker can be due before the CRC but not inside the pad.
+        // The pad ends 4-aligned, so a marker can fall before the CRC but not inside the pad.
         let pad = pad_len(self.ulpdu_len());
         let mut tail = [0; 3 + MARKER_LEN];
         let mut tail_len = pad;
@@ -134,7 +137,7 @@ impl<'a> Fpdu<'a> {
         sink.crc();
     }
 
-    /// Writes ULPDU_Length and the inline part of the ULPDU; returns their length.
+    /// Writes ULPDU_Length and the inline part of the ULPDU. Returns their length.
     #[inline]
     fn write_head(&self, head: &mut [u8]) -> usize {
         // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
@@ -142,7 +145,8 @@ impl<'a> Fpdu<'a> {
         head[..LENGTH_LEN].copy_from_slice(&ulpdu_len.to_be_bytes());
         let head_len = LENGTH_LEN + self.header.len();
         let room = &mut head[LENGTH_LEN..head_len];
-        // A copy of known length is no call. This one is made for almost every FPDU.
+        // A copy of known length compiles to moves instead of a call. Almost every FPDU has this
+        // length.
         match <&[u8; TaggedHeader::LEN]>::try_from(self.header) {
             Ok(header) => room.copy_from_slice(header),
             Err(_) => room.copy_from_slice(self.header),
@@ -161,7 +165,7 @@ struct Markers {
     layout: FpduLayout,
     index: usize,
     count: usize,
-    /// The FPDU byte that the next marker stands before; beyond all of them when none is left.
+    /// Index of the FPDU byte directly after the next marker; `usize::MAX` if no marker is left.
     next_octet: usize,
 }
 

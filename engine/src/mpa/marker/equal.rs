@@ -1,15 +1,16 @@
-//! FPDUs behind one another that take equally many bytes of the stream: how much payload each has.
+//! Consecutive FPDUs that take equally many bytes of the stream: the payload of each.
 //!
-//! Without markers all have as much. With markers one that a marker more stands in has 4 bytes less.
+//! Without markers all have the same payload. With markers, an FPDU that contains one more marker
+//! than another has 4 bytes less payload.
 
 use crate::limits::{MARKER_LEN, MARKER_SPACING};
 use crate::mpa::marker::{MarkerGrid, bytes_in};
 use crate::types::StreamOffset;
 
-/// Stands for the distance to the first marker where there are none.
+/// Value of `EqualFpdus::lead` without markers.
 const NO_MARKERS: u64 = u64::MAX;
 
-/// FPDUs of one message that take equally many bytes of the stream, each behind the other.
+/// Consecutive FPDUs of one message that take equally many bytes of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EqualFpdus {
     /// Bytes from the start of the first one to the first marker.
@@ -21,7 +22,7 @@ pub(crate) struct EqualFpdus {
 }
 
 impl EqualFpdus {
-    /// The first of them begins at `start`, takes `wire_len` bytes and has `len` of payload.
+    /// FPDUs of `wire_len` bytes each. The first begins at `start` and has `len` bytes of payload.
     #[inline]
     pub(crate) const fn new(
         grid: MarkerGrid,
@@ -39,25 +40,26 @@ impl EqualFpdus {
         self.wire_len
     }
 
-    /// Bytes from the start of the first to the marker at or behind it; beyond any where there are none.
+    /// Bytes from the start of the first FPDU to the first marker; `usize::MAX` without markers.
     #[inline]
     pub(crate) fn first_marker_at(&self) -> usize {
         usize::try_from(self.lead).unwrap_or(usize::MAX)
     }
 
-    /// Payload bytes of the first.
+    /// Payload bytes of the first FPDU.
     #[inline]
     pub(crate) const fn first_len(&self) -> u32 {
         self.len
     }
 
-    /// Payload bytes of each, where there are no markers.
+    /// Payload bytes of each FPDU if the stream has no markers; `None` if it has markers.
     #[inline]
     pub(crate) const fn unmarked_len(&self) -> Option<u32> {
         if self.lead == NO_MARKERS { Some(self.len) } else { None }
     }
 
-    /// Payload bytes of the first `count`, as far as all of them are [possible](Self::is_possible).
+    /// Payload bytes of the first `count` FPDUs, provided that all of them are
+    /// [possible](Self::is_possible).
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a message has less than 2³² octets")]
     pub(crate) const fn payload_before(&self, count: u32) -> u32 {
@@ -67,17 +69,19 @@ impl EqualFpdus {
         // Length, headers, pad and CRC of each.
         let framing = bytes_in(self.lead, self.wire_len as u64) - self.len as u64;
         let wire_len = self.wire_len as u64 * count as u64;
-        // One too short for a marker more is asked about, and is not possible.
+        // The result wraps for an FPDU too short to hold one more marker. `is_possible` refuses
+        // that FPDU.
         bytes_in(self.lead, wire_len).wrapping_sub(framing * count as u64) as u32
     }
 
-    /// Payload bytes of the one with this number.
+    /// Payload bytes of FPDU `number`, counted from 0.
     #[inline]
     pub(crate) const fn payload_len(&self, number: u32) -> u32 {
         self.without_first(number).len
     }
 
-    /// How many come behind the first `before`, `most` at most, and their payload bytes: no more than `left`.
+    /// Counts FPDUs after the first `before`: at most `most`, with at most `left` bytes of payload
+    /// together. Returns their number and their payload bytes.
     #[inline]
     pub(crate) fn as_many(&self, before: u32, left: u32, most: u32) -> (u32, u32) {
         if self.lead == NO_MARKERS {
@@ -92,8 +96,8 @@ impl EqualFpdus {
         (count, len)
     }
 
-    /// Whether the one with this number can be as long as the first: a marker that its last four bytes
-    /// would be leads the next.
+    /// Returns true if FPDU `number` can take as many bytes as the first. It cannot if its last
+    /// four bytes would be a marker: that marker leads the next FPDU (RFC 5044 §4.3).
     #[inline]
     pub(crate) const fn is_possible(&self, number: u32) -> bool {
         let end = self.wire_len as u64 * (number as u64 + 1);
@@ -103,7 +107,7 @@ impl EqualFpdus {
         }
     }
 
-    /// These without the first `count`.
+    /// The FPDUs after the first `count`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "less than an FPDU is long")]
     pub(crate) const fn without_first(&self, count: u32) -> Self {
@@ -112,7 +116,8 @@ impl EqualFpdus {
         }
         let wire_len = self.wire_len as u64;
         let lead = self.lead.wrapping_sub(wire_len * count as u64) % MARKER_SPACING;
-        // As many bytes more as there are fewer of markers; one that has no room for them is not possible.
+        // Each marker byte less is one payload byte more. An FPDU without room for its markers is
+        // not possible.
         let more = bytes_in(lead, wire_len).wrapping_sub(bytes_in(self.lead, wire_len));
         Self { lead, len: self.len.saturating_add_signed(more as i32), ..*self }
     }

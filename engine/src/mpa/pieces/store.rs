@@ -5,10 +5,10 @@ use std::fmt;
 use crate::limits::{PIECE_BLOCK_LEN, PIECE_BLOCKS_MAX, RECEIVE_WINDOW_BYTES};
 use crate::time::Instant;
 
-/// Far pages that a list may have for each that is free.
+/// Far pages that a list may have per free block.
 const FAR_SHARE: usize = 2;
 
-// What one stream alone may hold is more than a whole window beyond a gap.
+// One stream alone may hold more than a whole window beyond a gap.
 const _: () = assert!(
     (PIECE_BLOCKS_MAX * FAR_SHARE / (FAR_SHARE + 1) - 1) * PIECE_BLOCK_LEN
         >= RECEIVE_WINDOW_BYTES as usize
@@ -18,28 +18,27 @@ type Block = [u8; PIECE_BLOCK_LEN];
 
 /// A port's memory for pieces.
 pub struct PieceStore {
-    /// Every block there is. An index names a block; one given back beyond what the store keeps is
-    /// `None` until it is taken again.
+    /// All blocks by index. An entry is `None` if the block was freed because the store keeps no
+    /// more than [`PIECE_BLOCKS_MAX`]; [`take`](Self::take) allocates it anew.
     pub(super) blocks: Vec<Option<Box<Block>>>,
     free: Vec<u32>,
-    /// Blocks that are allocated.
+    /// Number of allocated blocks.
     pub(super) allocated: usize,
-    /// Far pages that all lists together may have.
+    /// Limit of the far pages of all lists together.
     far_max: usize,
-    /// Far pages that they have.
+    /// Far pages of all lists.
     pub(super) far: usize,
-    /// Whether a far page was refused since this was last asked.
+    /// A far page was refused since the last [`take_refused`](Self::take_refused).
     refused: bool,
     pub(super) bytes: u64,
     bytes_peak: u64,
-    /// When bytes last came in.
+    /// Time of the last arrival of bytes.
     pub(super) now: Instant,
 }
 
 impl PieceStore {
-    /// A store of `far_max` blocks of [`PIECE_BLOCK_LEN`] bytes for what lies beyond the FPDU in
-    /// order, at most [`PIECE_BLOCKS_MAX`]. Each connection may have
-    /// [`NEAR_PAGES`](super::NEAR_PAGES) beside them.
+    /// A store with `far_max` blocks of [`PIECE_BLOCK_LEN`] bytes for far pages, limited to
+    /// [`PIECE_BLOCKS_MAX`]. Each connection may have [`NEAR_PAGES`](super::NEAR_PAGES) more.
     #[must_use]
     pub fn new(far_max: usize) -> Self {
         Self {
@@ -55,7 +54,7 @@ impl PieceStore {
         }
     }
 
-    /// Bytes come in at `now`: what the lists count waiting from, and stalling by.
+    /// Records the arrival time of bytes. The lists measure waiting and stalls by it.
     pub(in crate::mpa) const fn note_time(&mut self, now: Instant) {
         self.now = now;
     }
@@ -66,7 +65,7 @@ impl PieceStore {
         self.bytes
     }
 
-    /// Most bytes held at one time.
+    /// Peak of the bytes held.
     #[must_use]
     pub const fn bytes_held_peak(&self) -> u64 {
         self.bytes_peak
@@ -78,23 +77,23 @@ impl PieceStore {
         self.blocks.len() - self.free.len()
     }
 
-    /// Whether a list was refused a far page since this was last asked.
+    /// Returns true if a list was refused a far page since the last call.
     pub(crate) const fn take_refused(&mut self) -> bool {
         std::mem::replace(&mut self.refused, false)
     }
 
-    /// When bytes last came in.
+    /// Time of the last arrival of bytes.
     #[must_use]
     pub const fn time(&self) -> Instant {
         self.now
     }
 
-    /// Whether a list with `own` far pages may have another one.
+    /// Returns true if a list with `own` far pages may take another one.
     pub(super) const fn grants_far(&self, own: usize) -> bool {
         own < FAR_SHARE * (self.far_max - self.far)
     }
 
-    /// A list with `own` far pages is refused the page `number`.
+    /// Records that a list with `own` far pages was refused page `number`.
     #[cold]
     pub(super) fn refuse(&mut self, number: u64, own: usize) {
         let (far, far_max) = (self.far, self.far_max);
@@ -106,7 +105,7 @@ impl PieceStore {
         let block = self.free.pop().unwrap_or_else(|| {
             let block = u32::try_from(self.blocks.len()).expect("fewer blocks than 2^32");
             self.blocks.push(None);
-            // Room for every block on the free list now, so that giving back never allocates.
+            // Reserves free-list capacity for every block, so that `give_back` never allocates.
             self.free.reserve(self.blocks.len());
             block
         });
@@ -119,7 +118,8 @@ impl PieceStore {
     }
 
     pub(super) fn give_back(&mut self, block: u32) {
-        // What many connections have needed at one time is not kept for ever.
+        // Frees blocks beyond the limit, so that memory for a peak of many connections is not kept
+        // for ever.
         if self.allocated > PIECE_BLOCKS_MAX {
             self.blocks[block as usize] = None;
             self.allocated -= 1;

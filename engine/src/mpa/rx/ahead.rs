@@ -12,7 +12,7 @@ struct FpduAhead<T> {
     token: T,
 }
 
-/// The tokens of FPDUs that wait for delivery, by position. They never overlap.
+/// Tokens of the FPDUs that wait for delivery, by position. The FPDUs never overlap.
 #[derive(Debug)]
 pub(super) struct Ahead<T> {
     /// Sorted by start, hence by end.
@@ -21,12 +21,12 @@ pub(super) struct Ahead<T> {
 }
 
 impl<T: Copy> Ahead<T> {
-    /// A list of at most `max` FPDUs, at most [`FPDUS_AHEAD_MAX`].
+    /// A list of at most `max` FPDUs, limited to [`FPDUS_AHEAD_MAX`].
     pub(super) fn new(max: usize) -> Self {
         Self { placed: VecDeque::new(), max: max.min(FPDUS_AHEAD_MAX) }
     }
 
-    /// Bytes on the stream of all of them.
+    /// Bytes on the stream of all FPDUs in the list.
     pub(super) fn bytes(&self) -> u64 {
         self.placed.iter().map(|fpdu| fpdu.end.bytes_since(fpdu.start)).sum()
     }
@@ -47,10 +47,10 @@ impl<T: Copy> Ahead<T> {
         self.placed = VecDeque::new();
     }
 
-    /// Whether an FPDU ends at `at`, so that another one starts there.
+    /// Returns true if an FPDU of the list ends at `at`, so that another one starts there.
     #[inline]
     pub(super) fn ends_at(&self, at: StreamOffset) -> bool {
-        // Mostly the segment that follows the last one.
+        // Fast case: the segment mostly follows the last FPDU.
         if self.placed.back().is_none_or(|last| last.end <= at) {
             return self.placed.back().is_some_and(|last| last.end == at);
         }
@@ -58,7 +58,7 @@ impl<T: Copy> Ahead<T> {
         self.placed.get(index).is_some_and(|fpdu| fpdu.end == at)
     }
 
-    /// Whether an FPDU at `start..end`, not placed, would overlap one that is.
+    /// Returns true if an FPDU at `start..end` would overlap a placed one.
     pub(super) fn conflicts_with(&self, start: StreamOffset, end: StreamOffset) -> bool {
         let index = self.placed.partition_point(|fpdu| fpdu.end <= start);
         self.placed.get(index).is_some_and(|fpdu| fpdu.start < end)
@@ -74,7 +74,7 @@ impl<T: Copy> Ahead<T> {
         self.placed.insert(index, fpdu);
     }
 
-    /// Takes out the first FPDU if it starts at `at`: its end and its token.
+    /// Removes the first FPDU if it starts at `at`. Returns its end and its token.
     #[inline]
     pub(super) fn pop_at(&mut self, at: StreamOffset) -> Option<(StreamOffset, T)> {
         let fpdu = *self.placed.front().filter(|first| first.start == at)?;

@@ -1,17 +1,17 @@
-//! What was agreed for one direction of a stream, and how much of it a receiver keeps track of.
+//! Negotiated parameters and limits of a receiver.
 
 use crate::limits::{FPDUS_AHEAD_MAX, ULPDU_LEN_MAX};
 use crate::mpa::pieces::PIECE_RANGES_MAX;
 
-/// What was agreed for one direction of a stream.
+/// Negotiated parameters of one direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxConfig {
-    /// Whether the peer inserts markers.
+    /// The peer inserts markers.
     pub markers: bool,
-    /// Whether CRCs are checked.
+    /// CRCs are checked.
     pub crc: bool,
-    /// Whether FPDUs beyond a gap are placed at once. `false`: everything out of order is held, as
-    /// over a layered stream or for a program that polls the last byte of a buffer.
+    /// FPDUs beyond a gap are placed at once. `false`: everything out of order is held, as over a
+    /// layered stream or for an application that polls the last byte of a buffer.
     pub out_of_order: bool,
     /// Shortest ULPDU accepted: the smallest DDP header.
     pub ulpdu_len_min: usize,
@@ -32,10 +32,10 @@ impl Default for RxConfig {
     }
 }
 
-/// How much a receiver keeps track of. What is beyond that is not accepted, and TCP brings it again.
+/// Limits of what a receiver remembers. Bytes beyond them are not accepted; TCP retransmits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxLimits {
-    /// Separate ranges of bytes that are held, at most [`PIECE_RANGES_MAX`].
+    /// Separate ranges of held bytes, at most [`PIECE_RANGES_MAX`].
     pub pieces_max: usize,
     /// FPDUs placed ahead of the delivery point, at most [`FPDUS_AHEAD_MAX`].
     pub fpdus_ahead_max: usize,

@@ -1,12 +1,12 @@
-//! What can be wrong in reception, in two words: a *fault* is in an FPDU; an *error* is what is
-//! reported, and says what reception makes of it.
+//! Errors of reception. A *fault* is in an FPDU. An *error* is reported, and says how reception
+//! goes on.
 
 use std::ops::Range;
 
 use crate::mpa::rx::octets::Slice;
 use crate::types::StreamOffset;
 
-/// What is wrong with an FPDU.
+/// Fault of an FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MpaFault {
     /// The CRC does not match (RFC 5044 §8, code 2).
@@ -20,21 +20,21 @@ pub enum MpaFault {
     UlpduLength,
 }
 
-/// How a peer broke MPA: a fault where an FPDU must be.
+/// Violation of MPA by the peer: a fault at a position where an FPDU must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct MpaError {
-    /// What is wrong.
+    /// The fault.
     pub fault: MpaFault,
-    /// Whether the segment can be dropped, so that TCP brings it again, instead of ending the stream.
+    /// The segment can be dropped, so that TCP retransmits it, instead of ending the stream.
     ///
-    /// RFC 5044 §8: for a wrong CRC or marker an optimized MPA/TCP "MAY" do so. It is possible and may
-    /// help where nothing of the FPDU was accepted before, and another copy of it may differ. The
-    /// receiver then stays usable; otherwise it has stopped.
+    /// RFC 5044 §8: for a wrong CRC or marker an optimized MPA/TCP "MAY" do so. This is possible
+    /// only if nothing of the FPDU was accepted before, and helps only if another copy may differ.
+    /// The receiver then stays usable; otherwise it has stopped.
     pub droppable: bool,
 }
 
-/// Why bytes were not taken: an error of MPA's own or of the layer above.
+/// Reason why bytes were not taken: an error of MPA or of the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxError<E> {
     /// The peer broke MPA.
@@ -43,20 +43,21 @@ pub enum RxError<E> {
     Sink(E),
 }
 
-/// An error, and up to where bytes are accepted nevertheless; `None` when the stream has ended.
+/// An error, with the position up to which bytes are accepted nevertheless; `None` if the stream
+/// has ended.
 pub(super) struct Stop<E> {
     pub(super) error: RxError<E>,
     pub(super) accepted: Option<StreamOffset>,
 }
 
 impl<E> Stop<E> {
-    /// The layer above refused an FPDU: the stream has ended.
+    /// Error for an FPDU that the layer above refused: the stream has ended.
     #[cold]
     pub(super) const fn of_sink(error: E) -> Self {
         Self { error: RxError::Sink(error), accepted: None }
     }
 
-    /// A fault in an FPDU whose start is certain; `fpdu` is its extent as far as known.
+    /// Error for a fault in an FPDU whose start is certain. `fpdu` is its known extent.
     #[cold]
     pub(super) fn of_peer(
         fault: MpaFault,
@@ -71,7 +72,7 @@ impl<E> Stop<E> {
 }
 
 impl MpaFault {
-    /// The error of an FPDU with this fault, given how far it is known to extend, and whether a good
+    /// Error for an FPDU with this fault. `fpdu` is its known extent; `vouched` is true if a good
     /// CRC vouches for its bytes.
     pub(super) fn error(
         self,
@@ -81,7 +82,8 @@ impl MpaFault {
     ) -> MpaError {
         // RFC 5044 §8: the segment may be dropped; then nothing of the FPDU may be acknowledged.
         let starts_inside = fpdu.start >= slice.at && fpdu.start < slice.end();
-        // RFC 5044 §4.4: the CRC covers the markers, so every copy of what it vouches for is the same.
+        // RFC 5044 §4.4: the CRC covers the markers, so every copy that a good CRC vouches for is
+        // the same.
         MpaError { fault: self, droppable: starts_inside && fpdu.end <= slice.end() && !vouched }
     }
 }

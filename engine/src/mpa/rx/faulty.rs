@@ -1,4 +1,4 @@
-//! FPDUs with a fault, and observers that go on behind them.
+//! FPDUs with a fault, and observers that continue after them.
 
 use crate::mpa::marker::FpduLayout;
 use crate::mpa::pieces::PieceStore;
@@ -12,7 +12,7 @@ use crate::types::StreamOffset;
 pub(super) struct FaultAt<'s> {
     fault: MpaFault,
     start: StreamOffset,
-    /// The FPDU, when all of it is at hand.
+    /// The FPDU, if all its bytes are present.
     fpdu: Option<Located<'s>>,
 }
 
@@ -38,38 +38,39 @@ pub struct FaultyFpdu<'a> {
 }
 
 impl<'a> FaultyFpdu<'a> {
-    /// Its first byte on the stream, a leading marker included.
+    /// First byte on the stream, a leading marker included.
     #[must_use]
     pub const fn start(&self) -> StreamOffset {
         self.spread.start
     }
 
-    /// How its bytes and markers interleave.
+    /// Layout of its bytes and markers.
     #[must_use]
     pub const fn layout(&self) -> FpduLayout {
         self.spread.layout
     }
 
-    /// What is wrong with it; its CRC if both are.
+    /// The fault: the CRC, if both CRC and markers are wrong.
     #[must_use]
     pub const fn error(&self) -> MpaError {
         self.error
     }
 
-    /// What its length claims to be the ULPDU.
+    /// The ULPDU, as far as the length field can be believed.
     #[must_use]
     pub const fn ulpdu(&'a self) -> Ulpdu<'a> {
         Ulpdu::from_spread(&self.spread)
     }
 
-    /// Its markers that do not point at its header.
+    /// Positions of the markers that do not point at the header of the FPDU.
     pub fn wrong_markers(&self) -> impl Iterator<Item = StreamOffset> {
         locate::wrong_markers(self.spread.start, self.spread.layout, self.spread.octets)
     }
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Lets an observer pass over a wrong FPDU; its end. `None`: there is no room to remember it.
+    /// Lets an observer skip a faulty FPDU. Returns the end of the FPDU; `None` if there is no room
+    /// to remember it.
     #[cold]
     pub(super) fn pass_over<S: FpduSink<Token = T>>(
         &mut self,

@@ -1,11 +1,11 @@
-//! Whole FPDUs in runs of memory that may change: passed up from where they are.
+//! Whole FPDUs in memory that another party may change: passed up in place, without a copy.
 //!
-//! Only the common case is here: a segment that continues the stream, with nothing held or ahead.
-//! Whatever is left is to be copied to one place, for the general path to judge.
+//! Handles only the common case: a segment that continues the stream, with nothing held or ahead.
+//! The caller copies the rest to contiguous memory for the general path.
 //!
-//! Lengths, markers and headers are read once. Payload is read twice, by the CRC and by placement: a sender that
-//! changes it in between places bytes where it could have placed any others, for the CRC is no
-//! authentication (RFC 5042 §2).
+//! Lengths, markers and headers are read once. Payload is read twice, by the CRC and by placement.
+//! A sender that changes it in between only places other bytes, which it could have sent anyway:
+//! the CRC is no authentication (RFC 5042 §2).
 
 use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, crc32c_append_shared};
@@ -19,8 +19,8 @@ use crate::wire::crc32c::{Crc32c, to_wire};
 use crate::wire::mpa::Marker;
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Takes stream bytes at `offset` that were never given before, as far as they are whole FPDUs that
-    /// continue the stream. Those from the end of what was taken on are to be given to
+    /// Takes stream bytes at `offset` that were never given before, as far as they are whole FPDUs
+    /// that continue the stream. Give the bytes after the end of what was taken to
     /// [`handle_bytes`](Self::handle_bytes).
     pub fn handle_scattered<S: FpduSink<Token = T>>(
         &mut self,
@@ -30,7 +30,7 @@ impl<T: Copy> FpduReceiver<T> {
         sink: &mut S,
     ) -> Taken<S::Error> {
         let end = after(offset, octets.len());
-        // As in `handle_bytes`.
+        // Stopped: accept and discard, as in `handle_bytes`.
         if self.stopped {
             return Taken { end, error: None };
         }
@@ -69,7 +69,7 @@ impl<T: Copy> FpduReceiver<T> {
             let markers = layout.marker_count();
             let placed = if markers == 0 {
                 let Some((_, ulpdu)) = covered.split_at_checked(LENGTH_LEN) else { break };
-                // Without the pad.
+                // Leaves out the pad.
                 let Some((ulpdu, _)) = ulpdu.split_at_checked(ulpdu_len) else { break };
                 sink.place_next(&Ulpdu::from_scattered(ulpdu), self.next)
             } else if has_right_markers(&covered, &layout) {
@@ -87,7 +87,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 }
 
-/// RFC 5044 §4.3: whether all markers of an FPDU point at its header.
+/// RFC 5044 §4.3: returns true if all markers of an FPDU point at its header.
 #[inline]
 fn has_right_markers(wire: &Scattered<'_>, layout: &FpduLayout) -> bool {
     let run = wire.as_run();

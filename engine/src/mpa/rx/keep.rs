@@ -1,4 +1,4 @@
-//! Holding bytes that no FPDU used yet, and taking them up again.
+//! Holding bytes that no FPDU has used yet, and resuming with them.
 
 use std::ops::Range;
 
@@ -10,7 +10,8 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Holds the segment's bytes before `to`; where it had to stop, if it had to.
+    /// Holds the segment's bytes before `to`. Returns the position at which the store refused;
+    /// `None` if it took all.
     pub(super) fn hold_before(
         &mut self,
         to: StreamOffset,
@@ -22,7 +23,7 @@ impl<T: Copy> FpduReceiver<T> {
         (kept_to < before.end()).then_some(kept_to)
     }
 
-    /// Goes on with bytes that were already held when delivery reached them.
+    /// Continues with held bytes that delivery has reached.
     pub(super) fn resume<S: FpduSink<Token = T>>(
         &mut self,
         end: StreamOffset,
@@ -40,7 +41,7 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(())
     }
 
-    /// Keeps what no FPDU used; returns up to where the segment is accepted.
+    /// Holds the bytes that no FPDU used. Returns the position up to which the segment is accepted.
     #[inline]
     pub(super) fn keep_rest(
         &mut self,
@@ -66,7 +67,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Copies bytes into the piece store; returns how many found room.
+    /// Copies bytes into the piece store. Returns the number of bytes for which there was room.
     fn hold(&mut self, part: Slice<'_>, store: &mut PieceStore) -> usize {
         self.held.advance(self.next, store);
         let kept = self.held.hold(part.at, part.bytes, store);
@@ -75,8 +76,8 @@ impl<T: Copy> FpduReceiver<T> {
         kept
     }
 
-    /// Gives up what it holds far beyond the in-order point, and calls `forget` with each range of
-    /// it: those bytes count as never received, and TCP has to bring them again.
+    /// Gives up held bytes far beyond the in-order point, and calls `forget` with each range of
+    /// them. TCP must treat these bytes as never received, so that the peer retransmits them.
     pub fn give_up_far(&mut self, store: &mut PieceStore, forget: impl FnMut(Range<StreamOffset>)) {
         tracing::debug!(
             target: "urnic::mpa", next = %self.next, bytes_held = self.bytes_held(),
@@ -86,20 +87,20 @@ impl<T: Copy> FpduReceiver<T> {
         self.count_wait();
     }
 
-    /// Since when the stream has made no progress while it held bytes far beyond the in-order
-    /// point; `None` when it holds none.
+    /// Time since which the stream has made no progress while it held bytes far beyond the in-order
+    /// point; `None` if it holds none.
     #[must_use]
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.held.stalled_since()
     }
 
-    /// Takes over how long bytes have waited.
+    /// Copies the waiting times of the held bytes to the counters.
     pub(super) const fn count_wait(&mut self) {
         self.counters.held_byte_ns = self.held.octet_ns();
         self.counters.held_ns_max = self.held.held_ns_max();
     }
 
-    /// Counts a segment of which something found no room.
+    /// Counts a segment for which there was not enough room.
     #[cold]
     pub(super) fn count_refusal(&mut self) {
         let (bytes_held, fpdus_ahead) = (self.bytes_held(), self.fpdus_ahead());

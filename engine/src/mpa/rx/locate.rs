@@ -10,43 +10,44 @@ use crate::types::StreamOffset;
 use crate::wire::crc32c::{Crc32c, to_wire};
 use crate::wire::mpa::Marker;
 
-/// Wrong FPDUs that one segment's markers may lead to before they are left alone: bounds the work a
-/// peer can cause. A CRC over an FPDU costs the same whether it turns out good or not.
+/// Faulty FPDUs to which one segment's markers may lead before the rest of the markers is ignored.
+/// This bounds the work that a peer can cause: a CRC over an FPDU costs the same whether it is good
+/// or not.
 const BAD_LEADS_MAX: usize = 2;
 
-/// An FPDU all bytes of which are at hand.
+/// An FPDU with all bytes present.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located<'s> {
     pub(super) start: StreamOffset,
     pub(super) end: StreamOffset,
     pub(super) layout: FpduLayout,
-    /// All its wire bytes, when they lie in the segment.
+    /// All its wire bytes, if they lie in the segment.
     pub(super) whole: Option<&'s [u8]>,
 }
 
-/// What is found where an FPDU should start.
+/// Result of looking for an FPDU at its start.
 pub(super) enum Search<'s> {
     Whole(Located<'s>),
-    /// Bytes are missing; its end is known once its length is at hand.
+    /// Bytes are missing; the end is known once the length field is present.
     Partial {
         end: Option<StreamOffset>,
     },
     BadLength,
 }
 
-/// Where markers lead.
+/// Result of following markers.
 pub(super) enum Lead<'s> {
-    /// To a valid FPDU.
+    /// A valid FPDU.
     Found(Located<'s>),
-    /// To the start of one that is not whole.
+    /// The start of an incomplete FPDU.
     Partial(StreamOffset),
-    /// To one with a wrong CRC, all of it in the segment.
+    /// The start of an FPDU with a wrong CRC, all of it in the segment.
     Corrupt(StreamOffset),
     None,
 }
 
 /// Looks for the FPDU that starts at `start`.
-// Its result is large; called, it would travel through memory for every FPDU.
+// Inlined: its large result would otherwise pass through memory for every FPDU.
 #[inline(always)]
 pub(super) fn locate<'s>(
     config: &RxConfig,
@@ -91,7 +92,7 @@ pub(super) fn verify(
     }
 }
 
-/// Whether all markers of an FPDU with these wire bytes point at its header, as in
+/// Returns true if all markers of an FPDU with these wire bytes point at its header, as in
 /// [`wrong_markers`].
 #[inline]
 pub(super) fn has_right_markers(wire: &[u8], layout: FpduLayout) -> bool {
@@ -101,7 +102,7 @@ pub(super) fn has_right_markers(wire: &[u8], layout: FpduLayout) -> bool {
     })
 }
 
-/// The markers of an FPDU that do not point at its header.
+/// Positions of the markers that do not point at the header of the FPDU.
 #[inline(always)]
 pub(super) fn wrong_markers(
     start: StreamOffset,
@@ -135,10 +136,10 @@ fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
 }
 
 impl<'s> Located<'s> {
-    /// The ULPDU, when it lies in the segment and no marker splits it.
+    /// The ULPDU, if it lies in the segment and no marker splits it.
     #[inline]
     pub(super) fn contiguous_ulpdu(&self) -> Option<&'s [u8]> {
-        // One that leads it, and at most one in front of the ULPDU's bytes or behind them.
+        // At most two markers: a leading one, and one directly before or after the ULPDU.
         if self.layout.marker_count() > 2 {
             return None;
         }
@@ -151,9 +152,9 @@ impl<'s> Located<'s> {
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Follows the markers in a segment, and those known to be around it, to an FPDU.
+    /// Follows the markers in a segment, and those known around it, to an FPDU.
     ///
-    /// `run_start` is the first byte held contiguous with the segment.
+    /// `run_start` is the start of the held run that touches the segment.
     pub(super) fn find_lead<'s>(
         &mut self,
         run_start: StreamOffset,
@@ -195,7 +196,7 @@ impl<T: Copy> FpduReceiver<T> {
             }
         }
         self.count_leads(&lead, bad_crcs);
-        // A note that led nowhere would only be followed again.
+        // Removes a record that led nowhere, so that it is not followed again.
         if let Some(start) = earlier
             && !matches!(lead, Lead::Partial(led) if led == start)
         {
@@ -213,14 +214,14 @@ impl<T: Copy> FpduReceiver<T> {
     }
 }
 
-/// The FPDU starts that markers point at: those any byte of which is in the segment, and the first
-/// one held right after it.
+/// FPDU starts that markers point at: the markers with any byte in the segment, and the first held
+/// marker directly after it.
 fn marker_leads<'a>(
     grid: MarkerGrid,
     run_start: StreamOffset,
     octets: &'a Octets<'_, '_>,
 ) -> impl Iterator<Item = StreamOffset> + 'a {
-    /// Bytes of a marker that can be in an earlier segment.
+    /// Limit of a marker's bytes in an earlier segment.
     const SPLIT_LEN_MAX: u64 = MARKER_LEN as u64 - 1;
 
     let first = StreamOffset(octets.slice.at.0.saturating_sub(SPLIT_LEN_MAX)).max(run_start);

@@ -1,4 +1,4 @@
-//! Stream bytes that lie in several places, and ULPDUs made of them.
+//! Stream bytes in several places, and ULPDUs made of them.
 
 use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, SharedSlice};
@@ -9,7 +9,7 @@ use crate::types::StreamOffset;
 /// Bytes that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
 pub const HEAD_LEN: usize = 72;
 
-/// The position `bytes` after `at`. Streams end long before positions do.
+/// Position `bytes` after `at`. Streams end long before positions wrap.
 #[inline]
 pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
     StreamOffset(at.0.wrapping_add(bytes as u64))
@@ -28,19 +28,19 @@ impl<'s> Slice<'s> {
         after(self.at, self.bytes.len())
     }
 
-    /// Where `at` is in it; beyond any length when it is not.
+    /// Index of `at` in the slice; beyond its length if `at` is outside.
     #[inline]
     fn index(&self, at: StreamOffset) -> usize {
         usize::try_from(at.0.wrapping_sub(self.at.0)).unwrap_or(usize::MAX)
     }
 
-    /// The `len` bytes at `at`, if all are in it.
+    /// The `len` bytes at `at`, if the slice contains all of them.
     #[inline]
     pub(super) fn get(&self, at: StreamOffset, len: usize) -> Option<&'s [u8]> {
         self.bytes.get(self.index(at)..)?.get(..len)
     }
 
-    /// What lies at or after `at`.
+    /// The part at or after `at`.
     pub(super) fn from(&self, at: StreamOffset) -> Self {
         if at <= self.at {
             return *self;
@@ -49,7 +49,7 @@ impl<'s> Slice<'s> {
         Self { at: at.min(self.end()), bytes }
     }
 
-    /// What lies before `at`.
+    /// The part before `at`.
     pub(super) fn before(&self, at: StreamOffset) -> Self {
         if at <= self.at {
             return Self { bytes: &[], ..*self };
@@ -58,7 +58,7 @@ impl<'s> Slice<'s> {
     }
 }
 
-/// All bytes at hand: the segment's and the held ones.
+/// All bytes present: the segment's and the held ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Octets<'s, 'h> {
     pub(super) slice: Slice<'s>,
@@ -67,8 +67,8 @@ pub(super) struct Octets<'s, 'h> {
 }
 
 impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
-    /// A run of bytes from `at` on, as long as it is contiguous in memory; empty when `at` is not at
-    /// hand.
+    /// The run of bytes from `at` on that is contiguous in memory; empty if the byte at `at` is not
+    /// present.
     fn run(&self, at: StreamOffset) -> &'a [u8] {
         match self.slice.bytes.get(self.slice.index(at)..) {
             Some(run) if !run.is_empty() => run,
@@ -76,7 +76,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         }
     }
 
-    /// The `N` bytes at `at`, if all are at hand.
+    /// The `N` bytes at `at`, if all are present.
     #[inline]
     pub(super) fn read<const N: usize>(&self, at: StreamOffset) -> Option<[u8; N]> {
         match self.slice.get(at, N) {
@@ -101,10 +101,10 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         Some(octets)
     }
 
-    /// The end of the contiguous bytes that begin at `at`.
+    /// End of the contiguous stream bytes that begin at `at`.
     pub(super) fn end_of_run(&self, at: StreamOffset) -> StreamOffset {
         let mut end = at;
-        // At most: held before the segment, the segment, held after it.
+        // At most three parts: held before the segment, the segment, held after it.
         for _ in 0..3 {
             if end >= self.slice.at && end < self.slice.end() {
                 end = self.slice.end();
@@ -115,7 +115,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         end
     }
 
-    /// Calls `f` with each run of the `len` bytes at `at`, all of which are at hand.
+    /// Calls `f` with each run of the `len` bytes at `at`. All of them must be present.
     pub(super) fn for_each_run(&self, at: StreamOffset, len: usize, mut f: impl FnMut(&[u8])) {
         let mut done = 0;
         while done < len {
@@ -131,18 +131,18 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
     }
 }
 
-/// An FPDU with all bytes at hand, in several places or with markers among them.
+/// An FPDU with all bytes present, in several places or with markers among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread<'a> {
     pub(super) octets: Octets<'a, 'a>,
     pub(super) start: StreamOffset,
     pub(super) layout: FpduLayout,
-    /// All its wire bytes, when they lie in the segment.
+    /// All its wire bytes, if they lie in the segment.
     pub(super) whole: Option<&'a [u8]>,
 }
 
 impl<'a> Spread<'a> {
-    /// The next run of the ULPDU's bytes from `at` on, of which `rest` are left.
+    /// The next run of the ULPDU's bytes from `at` on. `rest` bytes are left.
     #[inline(never)]
     fn chunk(&self, at: usize, rest: usize) -> Option<&'a [u8]> {
         let octet = at.saturating_add(LENGTH_LEN);
@@ -152,9 +152,9 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// Calls `each` with where on the wire the runs are, and how long, that an FPDU's markers separate the
-/// bytes of its ULPDU from `from` on into. The positions of one run follow from those of the run
-/// before: only the first takes divisions.
+/// Calls `each` with the wire offset and the length of each run between markers of the ULPDU's
+/// bytes from `from` on. Each position follows from the one before, so only the first takes
+/// divisions.
 #[inline]
 fn each_between_markers(layout: &FpduLayout, from: usize, mut each: impl FnMut(usize, usize)) {
     let end = layout.ulpdu_len().saturating_add(LENGTH_LEN);
@@ -169,10 +169,10 @@ fn each_between_markers(layout: &FpduLayout, from: usize, mut each: impl FnMut(u
     }
 }
 
-/// An FPDU with markers among its bytes, which are in runs of memory that may change.
+/// An FPDU with markers among its bytes, in memory that another party may change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marked<'a> {
-    /// Its wire bytes but for the CRC.
+    /// Its wire bytes without the CRC.
     pub(super) wire: Scattered<'a>,
     pub(super) layout: FpduLayout,
 }
@@ -180,7 +180,7 @@ pub(super) struct Marked<'a> {
 impl<'a> Marked<'a> {
     /// Calls `each` with the runs of the ULPDU's bytes from `from` on.
     fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
-        // Nearly all are in one run of memory.
+        // Common case: all bytes in one run of memory.
         if let Some(wire) = self.wire.as_run() {
             return each_between_markers(&self.layout, from, |at, len| each(wire.part(at, len)));
         }
@@ -196,7 +196,7 @@ impl<'a> Marked<'a> {
         }
     }
 
-    /// The next run of the ULPDU's bytes from `at` on, of which `rest` are left.
+    /// The next run of the ULPDU's bytes from `at` on. `rest` bytes are left.
     fn chunk(&self, at: usize, rest: usize) -> Option<SharedSlice<'a>> {
         let octet = at.saturating_add(LENGTH_LEN);
         let len = self.layout.run_len_from(octet).min(rest);
@@ -205,7 +205,7 @@ impl<'a> Marked<'a> {
     }
 }
 
-/// The ULPDU of a valid FPDU: its bytes may lie in several places.
+/// The ULPDU of a valid FPDU. Its bytes may lie in several places.
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
     source: Source<'a>,
@@ -214,9 +214,9 @@ pub struct Ulpdu<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Source<'a> {
-    /// The ULPDU itself.
+    /// A ULPDU in one slice.
     Contiguous(&'a [u8]),
-    /// The same in runs of the device's memory, which may change.
+    /// A ULPDU in the device's memory, which may change.
     Scattered(Scattered<'a>),
     Marked(&'a Marked<'a>),
     Spread(&'a Spread<'a>),
@@ -233,18 +233,18 @@ impl<'a> Ulpdu<'a> {
         Self { source: Source::Scattered(octets), len: octets.len() }
     }
 
-    /// The same with markers among it.
+    /// A ULPDU in memory that may change, with markers among its bytes.
     pub(super) const fn from_marked(fpdu: &'a Marked<'a>) -> Self {
         Self { source: Source::Marked(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
-    /// A ULPDU that lies in one place.
+    /// A ULPDU in one slice.
     #[must_use]
     pub const fn from_slice(octets: &'a [u8]) -> Self {
         Self { source: Source::Contiguous(octets), len: octets.len() }
     }
 
-    /// Its length in bytes, at least the configured minimum.
+    /// Length in bytes, at least the configured minimum.
     #[must_use]
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a ULPDU that was passed up is never empty")]
@@ -252,7 +252,7 @@ impl<'a> Ulpdu<'a> {
         self.len
     }
 
-    /// All of it, when it lies in one place.
+    /// All of the ULPDU, if it lies in one slice.
     #[must_use]
     #[inline]
     pub const fn as_slice(&self) -> Option<&'a [u8]> {
@@ -262,15 +262,16 @@ impl<'a> Ulpdu<'a> {
         }
     }
 
-    /// Its first `N` bytes, copied; `None` when there are not as many.
+    /// Copies the first `N` bytes; `None` if the ULPDU is shorter.
     #[must_use]
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
-        // By reference: a copy of what was just written is read in other pieces, and the processor waits.
+        // Matches by reference. A copy of the enum would be read in other portions than it was just
+        // written, which stalls store forwarding.
         match &self.source {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),
-            // Nearly always no marker is among them.
+            // Common case: no marker among the first bytes.
             Source::Spread(Spread { whole: Some(wire), layout, .. })
                 if layout.run_len_from(LENGTH_LEN) >= N =>
             {
@@ -291,8 +292,8 @@ impl<'a> Ulpdu<'a> {
         (self.copy_to(0, &mut front) == N).then_some(front)
     }
 
-    /// Its first bytes in one place, where they do not change: [`HEAD_LEN`] of them, or all if it is
-    /// shorter. Copied to `scratch` only when they are scattered, or in memory that may change.
+    /// The first [`HEAD_LEN`] bytes, or all if the ULPDU is shorter, in contiguous memory that does
+    /// not change. Copies to `scratch` only bytes that are scattered or in memory that may change.
     #[must_use]
     #[inline]
     pub fn head<'h>(&self, scratch: &'h mut [u8; HEAD_LEN]) -> &'h [u8]
@@ -311,13 +312,13 @@ impl<'a> Ulpdu<'a> {
         scratch.get(..copied).unwrap_or_default()
     }
 
-    /// Its bytes from `from` on, as runs in order, none of them empty.
+    /// Iterator over the bytes from `from` on, as non-empty runs in order.
     #[inline]
     pub const fn chunks(&self, from: usize) -> Chunks<'a> {
         Chunks { ulpdu: *self, at: from }
     }
 
-    /// Calls `each` with its bytes from `from` on, as [`chunks`](Self::chunks) gives them.
+    /// Calls `each` with the bytes from `from` on, in runs as [`chunks`](Self::chunks) gives them.
     #[inline]
     pub(crate) fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         match &self.source {
@@ -340,7 +341,7 @@ impl<'a> Ulpdu<'a> {
         }
     }
 
-    /// Copies bytes from `from` on to `out` until either ends; returns how many.
+    /// Copies bytes from `from` on to `out` until either ends. Returns the number of bytes copied.
     pub fn copy_to(&self, from: usize, out: &mut [u8]) -> usize {
         let mut done = 0;
         for chunk in self.chunks(from) {
@@ -359,7 +360,7 @@ impl<'a> Ulpdu<'a> {
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     ulpdu: Ulpdu<'a>,
-    /// Bytes of the ULPDU already given.
+    /// Bytes of the ULPDU already returned.
     at: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The fast path: FPDUs that are whole in a segment which continues the stream. No piece store, no list
-//! of what is ahead.
+//! Fast path: whole FPDUs in a segment that continues the stream. It uses no piece store and no
+//! list of FPDUs ahead.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::mpa::marker::{CRC_LEN, LENGTH_LEN, fpdu_len};
@@ -11,8 +11,8 @@ use crate::mpa::rx::{FpduReceiver, FpduSink, RxConfig};
 use crate::wire::crc32c::{Crc32c, to_wire};
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Passes up whole FPDUs at the front of a segment that continues the stream, when nothing is held or
-    /// ahead. Returns what is left; anything odd in it is for the general path to judge.
+    /// Passes up whole FPDUs at the front of a segment that continues the stream, if nothing is
+    /// held or ahead. Returns the rest; the general path handles any irregularity in it.
     #[inline]
     pub(super) fn pass_whole<'s, S: FpduSink<Token = T>>(
         &mut self,
@@ -30,7 +30,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// The same without markers.
+    /// Implements [`pass_whole`](Self::pass_whole) without markers.
     #[inline]
     fn pass_plain<'s, S: FpduSink<Token = T>>(
         &mut self,
@@ -63,7 +63,8 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(Slice { at: self.next, bytes: rest })
     }
 
-    /// The same with markers, which stand in what the CRC covers and are checked behind it.
+    /// Implements [`pass_whole`](Self::pass_whole) with markers. The CRC covers them, and they are
+    /// checked after it.
     #[inline(never)]
     fn pass_marked<'s, S: FpduSink<Token = T>>(
         &mut self,
@@ -114,7 +115,8 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(rest)
     }
 
-    /// The FPDU of so many bytes at the front was placed; it is delivered, unless it was.
+    /// Counts a placed FPDU of `wire_len` bytes at the front. Delivers it if the sink returned a
+    /// token.
     #[inline(always)]
     pub(super) fn passed<S: FpduSink<Token = T>>(
         &mut self,

@@ -13,19 +13,20 @@ pub(super) struct Depths {
     pub(super) ord: u16,
 }
 
-/// What the peer's word says about depths.
+/// Depths in the peer's enhanced word.
 pub(super) fn peer_depths(word: &EnhancedHeader) -> PeerDepths {
     // RFC 6581 §9.1: 0x3FFF means "not negotiated"; it is never a count.
     let count = |depth: u16| (depth != NOT_NEGOTIATED).then_some(depth);
     PeerDepths { ird: count(word.ird), ord: count(word.ord) }
 }
 
-/// The responder's depths after a Request with `peer`: those to use, and those for the Reply.
+/// The responder's depths after a Request with `peer`: the depths to use, and the depths for the
+/// Reply.
 pub(super) fn respond(own: Depths, peer: PeerDepths) -> (Depths, Depths) {
     // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
     let used = Depths { ord: peer.ird.map_or(own.ord, |ird| own.ord.min(ird)), ..own };
-    // RFC 6581 §9.1: an ORD of 0x3FFF is answered by an IRD of 0x3FFF, and an IRD by an ORD; the
-    // responder's own value then stays as it is.
+    // RFC 6581 §9.1: an ORD of 0x3FFF is answered by an IRD of 0x3FFF, and an IRD of 0x3FFF by an
+    // ORD of 0x3FFF. The responder then keeps its own value.
     let said = Depths {
         ird: if peer.ord.is_some() { used.ird } else { NOT_NEGOTIATED },
         ord: if peer.ird.is_some() { used.ord } else { NOT_NEGOTIATED },
@@ -33,7 +34,7 @@ pub(super) fn respond(own: Depths, peer: PeerDepths) -> (Depths, Depths) {
     (used, said)
 }
 
-/// The initiator's depths after a Reply with `peer`. `None`: its IRD cannot be made sufficient.
+/// The initiator's depths after a Reply with `peer`. `None`: its IRD would exceed the limit.
 pub(super) fn conclude(own: Depths, peer: PeerDepths) -> Option<Depths> {
     // RFC 6581 §9.1: the initiator MUST set its IRD to at least the responder's ORD, and its ORD
     // to at most the responder's IRD; a value of 0x3FFF changes nothing.
@@ -41,6 +42,6 @@ pub(super) fn conclude(own: Depths, peer: PeerDepths) -> Option<Depths> {
         ird: own.ird.max(peer.ord.unwrap_or(0)),
         ord: peer.ird.map_or(own.ord, |ird| own.ord.min(ird)),
     };
-    // RFC 6581 §12: the peer's numbers are checked before anything is allocated by them.
+    // RFC 6581 §12: the peer's numbers are checked before they size any allocation.
     (used.ird <= READS_OUTSTANDING_MAX).then_some(used)
 }

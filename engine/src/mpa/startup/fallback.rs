@@ -1,17 +1,17 @@
-//! What an initiator does without, on a new connection, when a peer cannot do it.
+//! Features that an initiator drops, on a new connection, if a peer lacks them.
 //!
-//! No peer says what it could not read. RFC 6581 §10 has it close TCP without a Reply, and drivers
-//! that cannot send markers reject. So another attempt is a guess, made when it may help, each
-//! at most once: revision 1 first, then no markers.
+//! No peer reports which part of the Request it did not understand. RFC 6581 §10 makes the peer
+//! close TCP without a Reply, and drivers that cannot send markers reject. So another attempt is a
+//! guess. Each is made at most once, if it may help: revision 1 first, then no markers.
 
 use super::{MpaStartupError, Offer, Rejection, Revision, StartupConfig};
 
 bitflags::bitflags! {
-    /// What an initiator may do without.
+    /// Features that an initiator may drop.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Fallback: u8 {
-        /// Revision 2: for peers that know only RFC 5044. IRD and ORD are then left to the
-        /// applications. Never done in the peer-to-peer model, which revision 1 does not have.
+        /// Revision 2, for peers that know only RFC 5044. The applications then agree on IRD and
+        /// ORD themselves. Never dropped in the peer-to-peer model, which revision 1 does not have.
         // RFC 6581 §10: the initiator MAY then attempt to use RFC 5044, if the ULP can.
         const REVISION_1 = 1;
         /// Markers in what the peer sends: for peers that cannot send any.
@@ -19,12 +19,12 @@ bitflags::bitflags! {
     }
 }
 
-/// How an attempt to start MPA as initiator failed.
+/// Failure of an attempt to start MPA as initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setback<'a> {
     /// The peer closed or reset the established connection instead of sending a whole Reply.
     Closed,
-    /// The Reply cannot be worked with.
+    /// The Reply is invalid or its terms are not acceptable.
     Unusable(MpaStartupError),
     /// The Reply rejects the connection.
     Rejected(&'a Rejection),
@@ -33,28 +33,29 @@ pub(crate) enum Setback<'a> {
 /// Another attempt, on a new TCP connection to the same peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The settings of the attempt, with less to fall back to.
+    /// Settings of the attempt, with fewer fallbacks left.
     pub startup: StartupConfig,
-    /// Private Data as in the offer before.
+    /// Private Data of the first offer.
     pub private_data: Vec<u8>,
-    /// Inbound Reads as in the offer before.
+    /// IRD of the first offer.
     pub ird: u16,
-    /// Outbound Reads as in the offer before.
+    /// ORD of the first offer.
     pub ord: u16,
 }
 
 impl Retry {
-    /// The offer to start with.
+    /// The offer of this attempt.
     #[must_use]
     pub fn offer(&self) -> Offer<'_> {
         Offer { private_data: &self.private_data, ird: self.ird, ord: self.ord }
     }
 }
 
-/// The settings to try after `config` has met `setback`.
+/// Settings of the next attempt after `config` has met `setback`.
 ///
-/// A Reply with too high an ORD, or without a common ready-to-receive message, leads to no other attempt:
-/// the peer has understood the Request and is told by a Terminate why it was left (RFC 6581 §9).
+/// A Reply with too high an ORD, or without a common ready-to-receive message, leads to no other
+/// attempt: the peer has understood the Request and receives a Terminate with the reason (RFC 6581
+/// §9).
 pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<StartupConfig> {
     let lower_revision = config.fallback.contains(Fallback::REVISION_1)
         && config.revision == Revision::Two
@@ -77,12 +78,12 @@ pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<Sta
         // malformed and closes TCP; RFC 5044 §7.1.1 has it close TCP for the revision alone.
         Setback::Closed if lower_revision => Some(in_revision_1),
         Setback::Closed if no_markers => Some(without_markers),
-        // A Reply of revision 1, or 0, or without S: the peer has not read the Request as meant.
+        // A Reply of revision 1, or 0, or without S: the peer has not understood the Request.
         Setback::Unusable(MpaStartupError::EnhancedMismatch) if lower_revision => {
             Some(in_revision_1)
         }
-        // RFC 5044 §4.3 has every sender able to make markers; those that are not reject, with
-        // nothing to say. An application that rejects mostly says why.
+        // RFC 5044 §4.3 requires every sender to support markers. Peers that cannot send them
+        // reject without Private Data. An application that rejects mostly gives a reason.
         Setback::Rejected(rejection) if no_markers && rejection.private_data.is_empty() => {
             Some(without_markers)
         }

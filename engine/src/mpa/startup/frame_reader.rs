@@ -1,22 +1,22 @@
-//! Collects one startup frame from pieces of any size.
+//! Assembly of one startup frame from pieces of any size.
 
 use std::ops::RangeInclusive;
 
 use super::{MpaStartupError, Revision};
 use crate::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
 
-/// The frame so far.
+/// The frame received so far.
 #[derive(Clone, Debug)]
 pub(super) struct FrameReader {
     kind: StartupKind,
-    /// Revisions to work with.
+    /// Accepted revisions.
     revisions: RangeInclusive<Revision>,
     buffer: [u8; StartupFrame::LEN_MAX],
     /// Bytes of `buffer` in use. `len <= wanted <= buffer.len()`
     len: usize,
-    /// Bytes of the frame as far as is known: of its fixed part, then of all.
+    /// Length of the frame as far as it is known: first of the fixed part, then of the whole frame.
     wanted: usize,
-    /// Revision of the frame, once the fixed part has been found good.
+    /// Revision of the frame, known once the fixed part has proved valid.
     revision: Option<Revision>,
 }
 
@@ -32,10 +32,10 @@ impl FrameReader {
         }
     }
 
-    /// Takes in bytes until the frame is complete. Returns how many.
+    /// Consumes bytes until the frame is complete. Returns the number of bytes consumed.
     ///
-    /// Everything wrong with the frame is reported as soon as it shows, private data is not waited
-    /// for. An error stays: the next call meets the same bytes.
+    /// Reports every fault of the frame as soon as its byte has arrived, without waiting for the
+    /// Private Data. An error persists: the next call parses the same bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<usize, MpaStartupError> {
         let mut consumed = self.fill(bytes);
         if self.revision.is_none()
@@ -45,8 +45,9 @@ impl FrameReader {
             // RFC 5044 §7.1.1: Rev MUST be checked, and the connection closed if it does not fit.
             let revision = Revision::from_wire(header.revision)
                 .filter(|revision| self.revisions.contains(revision))
-                // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium always says M = 1. Whatever
-                // sends revision 0 without it is none, and what it would send is not known.
+                // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium always sends M = 1. A peer
+                // that sends revision 0 without M is no such RNIC, and its later behaviour is
+                // unknown.
                 .filter(|revision| *revision > Revision::Rdmac || header.markers)
                 .ok_or(MpaStartupError::Revision(header.revision))?;
             self.revision = Some(revision);
@@ -56,7 +57,7 @@ impl FrameReader {
         Ok(consumed)
     }
 
-    /// The frame and its revision, when complete.
+    /// The frame and its revision, once complete.
     pub(super) fn frame(&self) -> Option<(StartupFrame<'_>, Revision)> {
         let revision = self.revision?;
         let (frame, _) = StartupFrame::parse_as(self.kind, &self.buffer[..self.len]).ok()??;

@@ -17,7 +17,7 @@ pub struct Initiator {
     /// The Request was enhanced.
     enhanced: bool,
     offered: Depths,
-    /// As in the offer, for another attempt.
+    /// Private Data of the offer, for another attempt.
     private_data: Vec<u8>,
     reader: FrameReader,
     answered: bool,
@@ -29,11 +29,11 @@ pub enum ReplyOutcome {
     /// R = 0. Full operation begins; this side sends first.
     Accepted(Negotiated),
     /// R = 1. MPA ends; TCP stays open until the application closes it.
-    // RFC 5044 §7.1.2 (3) leaves TCP open. Its §7.1.4.2 tells otherwise; the rule wins.
+    // RFC 5044 §7.1.2 (3) leaves TCP open. Its §7.1.4.2 says otherwise; the rule wins.
     Rejected(Rejection),
 }
 
-/// What a rejecting Reply says.
+/// Contents of a rejecting Reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Depths the responder would have needed (RFC 6581 §9.1).
@@ -43,10 +43,10 @@ pub struct Rejection {
 }
 
 impl Initiator {
-    /// A startup, and the Request to send first.
+    /// Starts an exchange. Also returns the Request, which is sent first.
     ///
     /// # Errors
-    /// When configuration or offer cannot be expressed in a Request.
+    /// If a Request cannot express the configuration or the offer.
     pub fn new(
         config: &StartupConfig,
         offer: &Offer<'_>,
@@ -78,11 +78,11 @@ impl Initiator {
         Ok((initiator, super::emit(header, word, offer.private_data)))
     }
 
-    /// Takes in what the responder sent.
+    /// Handles bytes from the responder.
     ///
     /// # Errors
-    /// When the Reply is malformed or its terms cannot be met; `MpaStartupError::terminates_in` tells
-    /// how to end the connection. Also on bytes after a whole Reply was reported.
+    /// If the Reply is malformed or its terms cannot be met; `MpaStartupError::terminates_in` says
+    /// how to end the connection. Also if bytes follow after a whole Reply was reported.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],
@@ -99,8 +99,8 @@ impl Initiator {
         Ok(Progress::Done { consumed, value })
     }
 
-    /// What to try on a new TCP connection after this attempt has failed; `None` when the
-    /// configuration has nothing (more) to do without, or that would not help.
+    /// The next attempt on a new TCP connection after this one has failed; `None` if the
+    /// configuration has no fallback left, or none that would help.
     #[must_use]
     pub(crate) fn retry(&self, setback: &Setback<'_>) -> Option<Retry> {
         let Depths { ird, ord } = self.offered;
@@ -116,7 +116,7 @@ impl Initiator {
         let (word, private_data) = reply.split_private_data();
         let peer_depths = word.as_ref().map(depth::peer_depths).unwrap_or_default();
         let private_data = private_data.to_vec();
-        // RFC 5044 §7.1.2 (3), RFC 6581 §9.1: a rejection counts, whichever format it has.
+        // RFC 5044 §7.1.2 (3), RFC 6581 §9.1: a rejection is valid in either format.
         if reply.header.reject {
             return Ok(ReplyOutcome::Rejected(Rejection { peer_depths, private_data }));
         }
@@ -148,8 +148,8 @@ impl Initiator {
         peer: PeerDepths,
         framing: Framing,
     ) -> Result<(Depths, Rtr), MpaStartupError> {
-        // A responder that answers 0x3FFF by a number breaks RFC 6581 §9.1. Its IRD is respected,
-        // its ORD makes no demand: the applications settle that.
+        // A responder that answers 0x3FFF with a number breaks RFC 6581 §9.1. This side respects
+        // the IRD and ignores the ORD: the applications agree on that themselves.
         let ord = if self.config.negotiate_depths { peer.ord } else { None };
         let mut depths = depth::conclude(self.offered, PeerDepths { ord, ..peer })
             .ok_or(MpaStartupError::InsufficientIrd(framing))?;
@@ -168,7 +168,7 @@ impl Initiator {
 }
 
 /// The lowest revision a Reply may have.
-// RFC 5044 Appendix C.2.5: a permissive initiator goes over to revision 0 when the Reply says so.
+// RFC 5044 Appendix C.2.5: a permissive initiator changes to revision 0 if the Reply has it.
 const fn lowest(config: &StartupConfig) -> Revision {
     match config.revision {
         Revision::Rdmac => Revision::Rdmac,
@@ -182,19 +182,19 @@ fn request_word(config: &StartupConfig, offer: &Offer<'_>) -> EnhancedHeader {
         |depth| if config.negotiate_depths { depth } else { EnhancedHeader::NOT_NEGOTIATED };
     EnhancedHeader {
         peer_to_peer: config.peer_to_peer,
-        // RFC 6581 §9.2: all that are supported MUST be set; none in the client-server model.
+        // RFC 6581 §9.2: all supported messages MUST be set; none in the client-server model.
         rtr: if config.peer_to_peer { config.rtr } else { RtrKinds::empty() },
         ird: depth(offer.ird),
         ord: depth(offer.ord),
     }
 }
 
-// RFC 6581 §9.2: the initiator MUST send one of the messages that both sides set the flag of,
-// whichever it likes. With A = 0 in the Reply its flags are ignored.
+// RFC 6581 §9.2: the initiator MUST send one of the messages whose flag both sides have set; it may
+// choose. With A = 0 in the Reply the flags of the Reply are ignored.
 fn choose_rtr(own: RtrKinds, reply: &EnhancedHeader, peer_ird: Option<u16>) -> Option<RtrKind> {
     let common = if reply.peer_to_peer { own & reply.rtr } else { RtrKinds::empty() };
-    // The Write first: it needs no answer. The Read takes one of the responder's IRD. The Send
-    // last: the RFCs leave open whether it takes a receive buffer.
+    // The Write first: it needs no answer. Then the Read, which counts against the responder's IRD.
+    // The Send last: the RFCs leave open whether it consumes a receive buffer.
     if common.contains(RtrKinds::WRITE) {
         Some(RtrKind::WriteZero)
     } else if common.contains(RtrKinds::READ) && peer_ird != Some(0) {

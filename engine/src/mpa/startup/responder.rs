@@ -51,18 +51,18 @@ impl Responder {
     /// Waits for a Request.
     ///
     /// # Errors
-    /// When the configuration makes no sense.
+    /// If the configuration contradicts itself.
     pub fn new(config: &StartupConfig) -> Result<Self, StartupMisuse> {
         config.check()?;
         let reader = FrameReader::new(StartupKind::Request, acceptable(config));
         Ok(Self { config: *config, reader, state: State::Reading })
     }
 
-    /// Takes in what the initiator sent.
+    /// Handles bytes from the initiator.
     ///
     /// # Errors
-    /// When the Request is malformed. Also on bytes after a whole Request was reported: the
-    /// initiator may not send any before it has the Reply, and after that they are FPDUs.
+    /// If the Request is malformed. Also if bytes follow after a whole Request was reported: the
+    /// initiator may not send any before it has the Reply, and afterwards bytes are FPDUs.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Progress<PeerRequest>, MpaStartupError> {
         if !matches!(self.state, State::Reading) {
             return nothing_expected(bytes);
@@ -71,25 +71,27 @@ impl Responder {
         let Some((frame, revision)) = self.reader.frame() else {
             return Ok(Progress::NeedMore);
         };
-        // RFC 5044 Appendix C.2.5: an RNIC of the RDMA Consortium answers revision 1 with its own.
+        // RFC 5044 Appendix C.2.5: an RNIC of the RDMA Consortium answers revision 1 with its own
+        // 0.
         let revision = revision.min(self.config.revision);
         let request = PeerRequest::from_frame(frame, revision);
         self.state = State::Requested(request.clone());
         Ok(Progress::Done { consumed, value: request })
     }
 
-    /// Accepts the Request: the Reply to send, and the terms.
+    /// Accepts the Request. Returns the Reply to send, and the terms.
     ///
-    /// All further input is FPDUs. Nothing but the Reply is sent before the first good one of
-    /// those (RFC 5044 §7.1.2 (4)).
+    /// All further input is FPDUs. This side sends nothing but the Reply before the first valid
+    /// FPDU arrives (RFC 5044 §7.1.2 (4)).
     ///
     /// # Errors
-    /// When there is no Request to answer, or the offer does not fit a Reply; it can be repeated.
+    /// If there is no Request to answer, or the offer does not fit a Reply. The call can be
+    /// repeated.
     pub fn accept(&mut self, offer: &Offer<'_>) -> Result<(Vec<u8>, Negotiated), StartupMisuse> {
         let request = self.request(offer)?;
         let mut own = Depths { ird: offer.ird, ord: offer.ord };
         let rtr = self.rtr(request);
-        // RFC 6581 §9.1: IRD MAY be raised where the model needs it, as for a Read in the RTR.
+        // RFC 6581 §9.1: IRD MAY be raised if the model needs it, as for a Read as RTR.
         if rtr.contains(RtrKinds::READ) {
             own.ird = own.ird.max(1);
         }
@@ -109,13 +111,14 @@ impl Responder {
         Ok((reply, negotiated))
     }
 
-    /// Rejects the Request: the Reply to send. MPA then ends; TCP stays open.
+    /// Rejects the Request. Returns the Reply to send. MPA then ends; TCP stays open.
     ///
-    /// `offer.ird` and `offer.ord` tell an enhanced initiator what would have been needed
-    /// (RFC 6581 §9.1).
+    /// `offer.ird` and `offer.ord` tell an enhanced initiator the depths that this side would have
+    /// needed (RFC 6581 §9.1).
     ///
     /// # Errors
-    /// When there is no Request to answer, or the offer does not fit a Reply; it can be repeated.
+    /// If there is no Request to answer, or the offer does not fit a Reply. The call can be
+    /// repeated.
     pub fn reject(&mut self, offer: &Offer<'_>) -> Result<Vec<u8>, StartupMisuse> {
         let request = self.request(offer)?;
         let said = Depths { ird: offer.ird, ord: offer.ord };
@@ -132,9 +135,9 @@ impl Responder {
         Ok(request)
     }
 
-    /// RTR messages to name in the Reply; none in the client-server model.
-    // RFC 6581 §9.2: the responder SHOULD set those it supports among the requested ones, and MUST
-    // set one that it supports even if none of those was requested.
+    /// RTR messages to set in the Reply; empty in the client-server model.
+    // RFC 6581 §9.2: the responder SHOULD set those it supports among the requested ones. If it
+    // supports none of them, it MUST set one that it supports.
     fn rtr(&self, request: &PeerRequest) -> RtrKinds {
         match request.peer_to_peer {
             None => RtrKinds::empty(),
@@ -155,8 +158,8 @@ impl Responder {
         let header = StartupHeader {
             kind: StartupKind::Reply,
             markers: self.config.markers || rdmac,
-            // RFC 5044 §7.1.1: the Request's C settles it. siw, set to require CRCs, refuses a
-            // Reply that does not say so too.
+            // RFC 5044 §7.1.1: the Request's C decides. If siw is set to require CRCs, it refuses a
+            // Reply with C = 0.
             crc: self.config.crc || request.crc || rdmac,
             reject,
             // RFC 6581 §10: an enhanced Request takes an enhanced Reply, any other a plain one.
@@ -175,10 +178,10 @@ impl Responder {
     }
 }
 
-/// The revisions a Request may have.
+/// Revisions that a Request may have.
 const fn acceptable(config: &StartupConfig) -> RangeInclusive<Revision> {
     match config.revision {
-        // RFC 5044 Appendix C.2.5: permissive initiators say revision 1 first, to any peer.
+        // RFC 5044 Appendix C.2.5: permissive initiators first send revision 1, to any peer.
         Revision::Rdmac => Revision::Rdmac..=Revision::One,
         // RFC 5044 Appendix C.2.4.
         highest if config.permissive => Revision::Rdmac..=highest,
