@@ -1,8 +1,8 @@
-//! From a refusal or a layer's error to what the peer and the application are told. No other place
-//! maps one to the other.
+//! Maps a refusal or a layer's error to what the peer and the application receive. No other file
+//! maps these.
 //!
-//! The matches here are exhaustive on purpose: a new variant does not compile until it has its
-//! Terminate code and its completion status.
+//! The matches are exhaustive on purpose: a new variant does not compile until it has its Terminate
+//! code and its completion status.
 
 use crate::ddp::DdpError;
 use crate::mem::{BindError, Refusal};
@@ -11,50 +11,50 @@ use crate::rdmap::RdmapError;
 use crate::verbs::WcStatus;
 use crate::wire::terminate::{ErrorType, Terminate, TerminateCode};
 
-/// Why a stream failed.
+/// Reason for the failure of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// The peer's FPDUs are not what MPA allows.
+    /// The peer's FPDUs violate MPA.
     #[error("MPA: {0}")]
     Mpa(#[from] MpaError),
-    /// The peer's segments are not what DDP allows.
+    /// The peer's segments violate DDP.
     #[error("DDP: {0}")]
     Ddp(#[from] DdpError),
-    /// The peer's messages are not what RDMAP allows.
+    /// The peer's messages violate RDMAP.
     #[error("RDMAP: {0}")]
     Rdmap(#[from] RdmapError),
     /// The connection was lost (RFC 5044 §8, code 1).
     #[error("the connection was lost")]
     ConnectionLost,
-    /// The peer ended the stream with a Terminate: nothing behind it counts.
+    /// The peer ended the stream with a Terminate: nothing after it counts.
     #[error("the peer terminated the stream")]
     PeerTerminated,
-    /// A completion queue overflowed: the stream cannot go on without losing completions.
+    /// A completion queue overflowed: the stream cannot continue without losing completions.
     #[error("a completion queue overflowed")]
     CompletionQueueOverflow,
-    /// Memory of a posted request could not be used as the request asked: it is not, or not any more,
-    /// registered so.
+    /// Memory of a posted request is not, or no longer, registered for the request's access.
     #[error("memory of a posted request is not registered for what the request asks")]
     LocalProtection,
-    /// A Read or an Atomic was posted before the connection was there, which allows none.
+    /// A Read or an Atomic was posted before the connection was established, and the connection
+    /// allows none.
     #[error("the connection allows no outstanding Reads and Atomics (its ORD is 0)")]
     OrdZero,
-    /// A Send or Write with immediate data was posted before the connection was there, which has not agreed
-    /// on them.
+    /// A Send or Write with immediate data was posted before the connection was established, and
+    /// the connection has not agreed on them.
     #[error("the connection has not agreed on Sends and Writes with immediate data")]
     NoImmediates,
-    /// A memory window was not bound as a request asked.
+    /// A memory window could not be bound as a request asked.
     #[error("a memory window was not bound: {0}")]
     MwBind(BindError),
-    /// A steering tag of this end that a request was to invalidate stays valid.
+    /// A request could not invalidate a local steering tag: the tag stays valid.
     #[error("a local steering tag was not invalidated: {0}")]
     LocalInvalidate(Refusal),
 }
 
 impl StreamError {
-    /// The triple of the Terminate message that reports this error; `None` where the
-    /// peer cannot be told, or has told this end.
+    /// The triple of the Terminate message that reports this error; `None` if the peer cannot
+    /// receive one, or has sent a Terminate itself.
     #[must_use]
     pub const fn terminate_code(self) -> Option<TerminateCode> {
         Some(match self {
@@ -62,7 +62,7 @@ impl StreamError {
             Self::Ddp(error) => ddp_code(error),
             Self::Rdmap(error) => rdmap_code(error),
             Self::ConnectionLost | Self::PeerTerminated => return None,
-            // RFC 5040 §4.8, §7.1 (1): the error is this end's; no header of a segment belongs to it.
+            // RFC 5040 §4.8, §7.1 (1): the error is local; it concerns no segment header.
             Self::CompletionQueueOverflow
             | Self::LocalProtection
             | Self::OrdZero
@@ -72,8 +72,8 @@ impl StreamError {
         })
     }
 
-    /// Returns true if the peer named memory that it may not reach so: a steering tag that was guessed or
-    /// revoked, an offset outside the buffer, a right that was not given (RFC 5042 §6.2).
+    /// Returns true if the peer accessed memory without permission: a guessed or revoked steering
+    /// tag, an offset outside the buffer, a right that was not granted (RFC 5042 §6.2).
     #[must_use]
     pub const fn is_access_refusal(self) -> bool {
         matches!(
@@ -94,11 +94,11 @@ impl StreamError {
         )
     }
 
-    /// The status of the work request that was being served when the peer's error showed.
+    /// Status of the receive that was being served when the peer's error was found.
     #[must_use]
     pub(crate) const fn receive_status(self) -> WcStatus {
         match self {
-            // RFC 5040 §5.3: a message longer than its buffer is an error to both ends.
+            // RFC 5040 §5.3: a message longer than its buffer is an error at both ends.
             Self::Ddp(DdpError::UntaggedTooLong) => WcStatus::LocLenErr,
             Self::LocalProtection => WcStatus::LocProtErr,
             Self::ConnectionLost
@@ -127,8 +127,8 @@ const fn mpa_code(error: MpaError) -> TerminateCode {
 const fn ddp_code(error: DdpError) -> TerminateCode {
     // RFC 5041 §7.2, RFC 6580 §3.2.
     match error {
-        // No code is assigned to a segment shorter than its header. siw reports it as an MPA
-        // length error, and so do we.
+        // No code is assigned to a segment shorter than its header. siw reports it as an MPA length
+        // error, and so does this engine.
         DdpError::Short => TerminateCode::MPA_MARKER,
         DdpError::TaggedInvalidStag => TerminateCode::DDP_TAGGED_INVALID_STAG,
         DdpError::TaggedBaseOrBounds => TerminateCode::DDP_TAGGED_BASE_BOUNDS,
@@ -159,7 +159,7 @@ const fn rdmap_code(error: RdmapError) -> TerminateCode {
     }
 }
 
-/// The status of the oldest unfinished send request when the peer terminates with `code`.
+/// Status of the oldest unfinished send request if the peer terminates with `code`.
 #[must_use]
 pub(crate) const fn status_of_terminate(code: TerminateCode) -> WcStatus {
     match code.error_type() {
@@ -173,8 +173,8 @@ pub(crate) const fn status_of_terminate(code: TerminateCode) -> WcStatus {
     }
 }
 
-/// A Terminate with as much about the segment in error as the kind of error calls for: `segment` is
-/// its beginning, `segment_len` the bytes of all of it.
+/// A Terminate with the segment header, if errors of this kind carry it. `segment` is the beginning
+/// of the segment in error, `segment_len` its full length.
 pub(super) fn terminate_about(
     code: TerminateCode,
     segment: &[u8],
@@ -197,8 +197,8 @@ pub(super) fn terminate_about(
     }
 }
 
-/// How RFC 5044 §8 and RFC 6581 §9 number an error of the startup. The peer is told only where
-/// [`MpaStartupError::terminates_in`] says in which framing.
+/// Terminate code of a startup error (RFC 5044 §8, RFC 6581 §9). The Terminate is sent only if
+/// [`MpaStartupError::terminates_in`] gives a framing.
 #[must_use]
 pub(crate) const fn startup_code(error: MpaStartupError) -> TerminateCode {
     match error {
@@ -211,10 +211,10 @@ pub(crate) const fn startup_code(error: MpaStartupError) -> TerminateCode {
     }
 }
 
-/// For the buffer of a tagged message (RFC 5041 §7.2).
+/// DDP error for a refused buffer of a tagged message (RFC 5041 §7.2).
 pub(super) const fn tagged_refusal(refusal: Refusal) -> DdpError {
     match refusal {
-        // No DDP code says "no permission": siw and this engine use the invalid STag's.
+        // No DDP code means "no permission": siw and this engine use the code of an invalid STag.
         Refusal::InvalidStag
         | Refusal::AccessRights
         | Refusal::CannotInvalidate
@@ -226,7 +226,7 @@ pub(super) const fn tagged_refusal(refusal: Refusal) -> DdpError {
     }
 }
 
-/// For the source of a Read and the target of an Atomic (RFC 5040 §4.8 Figure 10).
+/// RDMAP error for a refused source of a Read or target of an Atomic (RFC 5040 §4.8 Figure 10).
 pub(super) const fn read_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
         Refusal::InvalidStag => RdmapError::InvalidStag,
@@ -240,11 +240,11 @@ pub(super) const fn read_refusal(refusal: Refusal) -> RdmapError {
     }
 }
 
-/// For a Send with Invalidate (RFC 5040 §4.8 Figure 10).
+/// RDMAP error for a refused Send with Invalidate (RFC 5040 §4.8 Figure 10).
 pub(super) const fn invalidate_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
-        // RFC 5040 names 0/1/00 and 0/1/09 for a tag that is not valid. One code for all tells a
-        // peer that guesses the least.
+        // RFC 5040 has the codes 0/1/00 and 0/1/09 for an invalid tag. One code for all cases
+        // reveals least to a peer that guesses tags.
         Refusal::InvalidStag
         | Refusal::AccessRights
         | Refusal::CannotInvalidate

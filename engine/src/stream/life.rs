@@ -1,16 +1,16 @@
-//! The stages of a connection's life and how each one ends: one table, the same over the TCP of
-//! this crate and over a byte stream of the kernel.
+//! The stages of a connection's life and how each one ends: one table for the TCP of this crate and
+//! for a byte stream of the kernel.
 //!
-//! A [`Stage`] follows from what the startup has come to and which half is closed. Its [`Row`] says
-//! which timer bounds it, what restarts that timer, what happens when it runs out, and what the
-//! application is told when the peer closes or the connection breaks. [`Stage::meets`] reads the
-//! row for each thing a peer can do.
+//! The progress of the startup and the closed halves determine the [`Stage`]. The [`Row`] of a
+//! stage says which timer bounds it, what restarts that timer, what happens when it expires, and
+//! which event the application gets when the peer closes or the connection breaks. [`Stage::meets`]
+//! derives the outcome of each action of the peer.
 //!
-//! A handle that is dropped closes, as one that is held does when it is told to: there are no stages of
-//! its own for it. A listener that goes lets no more in; the connections it has made stay in theirs.
+//! Dropping a handle closes the connection as an explicit close does, so there are no extra stages
+//! for it. A listener that ends accepts no further connections; existing ones keep their stages.
 //!
-//! Whatever the stage, the end is told once: the lower layer has nothing more to deliver, all work
-//! is completed, and all memory but the addresses is released. TIME-WAIT comes after that.
+//! In every stage, the end is reported once: the lower layer has nothing more to deliver, all work
+//! is completed, and all memory except the addresses is released. TIME-WAIT follows.
 
 use crate::limits::{
     CLOSE_SILENCE_NS, FIRST_FPDU_PROBE_NS, LINGER_EXTENSIONS_MAX, LINGER_NS,
@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::time::Duration;
 
-/// Where a connection is in its life.
+/// Stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The Request waits for TCP to be established (RFC 9293 MUST-23).
@@ -27,32 +27,32 @@ pub enum Stage {
     AwaitingReply,
     /// A responder waits for the Request.
     AwaitingRequest,
-    /// The application is to answer the Request.
+    /// The application must answer the Request.
     Answering,
-    /// Bytes pass as they are: MPA has not been started, or was rejected (RFC 5044 §7.1.2 (6)).
+    /// Bytes pass unframed: MPA has not been started, or was rejected (RFC 5044 §7.1.2 (6)).
     Streaming,
-    /// This end closes in streaming mode, so after a rejection, too.
+    /// This end closes in streaming mode, also after a rejection.
     Leaving,
     /// A responder waits for the ready-to-receive message it has asked for (RFC 6581 §9.2).
     AwaitingRtr,
-    /// A responder without that waits for the initiator's first FPDU, which may take as long as the
-    /// initiator likes (RFC 5044 §7.1.2 (4)).
+    /// A responder without ready-to-receive message waits for the initiator's first FPDU. The
+    /// initiator may take any time (RFC 5044 §7.1.2 (4)).
     AwaitingFirstFpdu,
     /// Full operation in both directions.
     Running,
     /// The peer has closed; this end may go on sending (RFC 5041 §6.2.1).
     PeerClosed,
-    /// This end closes, and has work that it may not send before the initiator's first FPDU.
+    /// This end closes, and has work that it must not send before the initiator's first FPDU.
     Silenced,
     /// This end closes, and finishes posted work.
     Draining,
     /// This end has closed; the peer may go on sending (RFC 5041 §6.2.1).
     HalfClosed,
-    /// Both ends have closed; our FIN is not acknowledged.
+    /// Both ends have closed; this end's FIN is not acknowledged.
     BothClosed,
     /// The startup or the stream has failed: a Terminate and a FIN are all that is sent.
     Failed,
-    /// Told as closed. TCP of this crate keeps the addresses for two segment lifetimes.
+    /// Reported as closed. The TCP of this crate keeps the addresses for two segment lifetimes.
     TimeWait,
 }
 
@@ -71,42 +71,43 @@ pub enum Timer {
     CloseSilence,
     /// [`LifeTimes::linger`].
     Linger,
-    /// Keep-alive probes of the lower layer, [`LifeTimes::probe`] apart: only a peer whose TCP does
-    /// not answer them is given up.
+    /// Keep-alive probes of the lower layer at intervals of [`LifeTimes::probe`]: only a peer whose
+    /// TCP does not answer them is given up.
     Probes,
     /// The 2·MSL timer of the lower layer (RFC 9293 §3.6.1).
     TimeWait,
 }
 
-/// Whether the lower layer is to find out by keep-alive probes if the peer is still there.
+/// Keep-alive probes by which the lower layer finds out if the peer is still there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Probes {
-    /// No: what this end has sent, the peer's TCP acknowledges or is given up.
+    /// No probes: the peer's TCP acknowledges what this end has sent, or is given up.
     #[default]
     Off,
     /// While the initiator's first FPDU is awaited: [`Timer::Probes`].
     FirstFpdu,
-    /// While a Response to a Read or an Atomic is awaited: the request may be acknowledged long
-    /// before, and a peer that is gone by then owes nothing that TCP could miss.
+    /// While a Response to a Read or an Atomic is awaited. The peer's TCP may have acknowledged the
+    /// request long before. If the peer is gone since then, TCP has nothing outstanding that would
+    /// reveal it.
     Response,
 }
 
-/// What restarts a stage's timer.
+/// Event that restarts a stage's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Nothing: the stage ends with its timer.
+    /// None: the stage ends with its timer.
     Never,
-    /// An FPDU received, or bytes that the peer acknowledges for the first time.
+    /// An FPDU received, or bytes newly acknowledged by the peer.
     Progress,
-    /// Bytes that the peer acknowledges for the first time, until
-    /// [`LINGER_EXTENSIONS_MAX`] times the duration have passed.
+    /// Bytes newly acknowledged by the peer, until [`LINGER_EXTENSIONS_MAX`] times the duration
+    /// have passed.
     Acknowledgment,
 }
 
-/// What happens when a stage's timer runs out.
+/// Effect of a stage's timer when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// Nothing is left to happen.
+    /// None.
     Nothing,
     /// The startup has failed; this end closes.
     FailStartup,
@@ -116,10 +117,10 @@ pub enum Expiry {
     Reset,
 }
 
-/// What the application is told before the end, if the end is told at once.
+/// Event that the application gets before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing but the end.
+    /// None, only the end.
     Nothing,
     /// [`StreamEvent::StartupFailed`](super::StreamEvent::StartupFailed).
     StartupFailed,
@@ -129,29 +130,29 @@ pub enum Told {
     Failed,
 }
 
-/// What the table has for one stage.
+/// The table's entry for one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What bounds the stage; `None` where the application decides how long it lasts.
+    /// Timer that bounds the stage; `None` if the application decides how long it lasts.
     pub timer: Option<Timer>,
-    /// What restarts the timer.
+    /// Event that restarts the timer.
     pub restart: Restart,
-    /// What happens when it runs out.
+    /// Effect of the timer when it expires.
     pub expiry: Expiry,
-    /// What is told when the peer closes its half.
+    /// Event when the peer closes its half.
     pub peer_closes: Told,
-    /// What is told when the connection breaks: the peer resets it, or does not answer.
+    /// Event when the connection breaks: the peer resets it, or does not answer.
     pub lost: Told,
 }
 
-/// What a peer does in a stage.
+/// Action of a peer in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// It goes on as the protocol has it: FPDUs in full operation.
+    /// It continues as the protocol requires: FPDUs in full operation.
     Acts,
-    /// Nothing comes from it, not even acknowledgments.
+    /// It sends nothing, not even acknowledgments.
     IsSilent,
-    /// Its TCP answers, but takes no bytes, and nothing else comes.
+    /// Its TCP answers probes but takes no bytes, and nothing else arrives.
     AnswersProbes,
     /// It closes its half.
     Closes,
@@ -159,16 +160,16 @@ pub enum Peer {
     Resets,
 }
 
-/// What comes of a stage when the peer does something.
+/// Result of a peer's action in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The stage goes on, or another takes its place that the table has.
+    /// The stage continues, or is followed by another stage of the table.
     Lasts,
-    /// As the row's [`Expiry`] says, after this timer.
+    /// The effect in the row's [`Expiry`], after this timer.
     Expires(Timer),
-    /// The application is told this; the connection goes on until this end closes.
+    /// The application gets this event; the connection continues until this end closes.
     Tells(Told),
-    /// The application is told this, and the end.
+    /// The application gets this event, and the end.
     Ends(Told),
 }
 
@@ -223,26 +224,26 @@ impl Stage {
         }
     }
 
-    /// What comes of the stage when the peer does `peer`. Work that the peer's TCP does not
-    /// acknowledge has its own bound there (R2 of RFC 9293 §3.8.3), whatever the stage; and so has a
-    /// Response that does not come from a TCP that does not answer either ([`Probes::Response`]).
+    /// Result of `peer` in this stage. In every stage TCP bounds the time for data that the peer
+    /// does not acknowledge (R2 of RFC 9293 §3.8.3). Likewise [`Probes::Response`] bounds the time
+    /// for a Response if the peer's TCP does not answer.
     #[must_use]
     pub const fn meets(self, peer: Peer) -> Outcome {
         let Row { timer, restart, peer_closes, lost, .. } = self.row();
         match (peer, timer) {
-            // RFC 9293 §3.10.7.4: the peer may have left TIME-WAIT while our FIN was being lost.
+            // RFC 9293 §3.10.7.4: the peer may have left TIME-WAIT while this end's FIN was lost.
             (Peer::Acts | Peer::Resets, _) if matches!(self, Self::BothClosed) => {
                 Outcome::Ends(Told::Nothing)
             }
             (Peer::Resets, _) => Outcome::Ends(lost),
             (Peer::Closes, _) => match self {
-                // There is nothing yet that the peer could close.
+                // There is no connection yet that the peer could close.
                 Self::Opening => Outcome::Expires(Timer::Open),
-                // The peer's FIN has come before: repeated, it changes nothing.
+                // The peer's FIN arrived before: a repeated one changes nothing.
                 Self::PeerClosed => Outcome::Lasts,
                 Self::BothClosed => Outcome::Expires(Timer::CloseSilence),
                 Self::TimeWait => Outcome::Expires(Timer::TimeWait),
-                // RFC 5044 §7.1.2 (4): what this end has posted never can be sent.
+                // RFC 5044 §7.1.2 (4): this end can never send its posted work.
                 Self::Silenced => Outcome::Ends(Told::Failed),
                 Self::Streaming
                 | Self::AwaitingRtr
@@ -263,27 +264,27 @@ impl Stage {
 }
 
 impl Peer {
-    /// All that a peer can do.
+    /// All actions of a peer.
     pub const ALL: [Self; 5] =
         [Self::Acts, Self::IsSilent, Self::AnswersProbes, Self::Closes, Self::Resets];
 }
 
-/// How long the timers of the table run.
+/// Durations of the timers in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeTimes {
-    /// For TCP to be established ([`OPEN_TIMEOUT_NS`]). A port's TCP has its own bound besides:
+    /// Until TCP is established ([`OPEN_TIMEOUT_NS`]). A port's TCP has its own limit besides:
     /// [`tcp::Config::syn_timeout`](crate::tcp::Config::syn_timeout).
     pub open: Duration,
-    /// For a whole Reply, from when TCP is established ([`MPA_REPLY_TIMEOUT_NS`]).
+    /// Until a whole Reply has arrived, from when TCP is established ([`MPA_REPLY_TIMEOUT_NS`]).
     pub reply: Duration,
-    /// For a whole Request ([`MPA_REQUEST_TIMEOUT_NS`]).
+    /// Until a whole Request has arrived ([`MPA_REQUEST_TIMEOUT_NS`]).
     pub request: Duration,
-    /// For the initiator's first FPDU where this end has asked for one, or closes
+    /// Until the initiator's first FPDU, if this end has asked for one or closes
     /// ([`MPA_FIRST_FPDU_TIMEOUT_NS`]).
     pub first_fpdu: Duration,
-    /// For a peer without progress, once this end closes ([`CLOSE_SILENCE_NS`]).
+    /// Without progress of the peer, after this end has closed ([`CLOSE_SILENCE_NS`]).
     pub close_silence: Duration,
-    /// For the peer to close after a rejection or a failure ([`LINGER_NS`]).
+    /// Until the peer closes after a rejection or a failure ([`LINGER_NS`]).
     pub linger: Duration,
     /// Between keep-alive probes while the initiator's first FPDU is awaited
     /// ([`FIRST_FPDU_PROBE_NS`]).
@@ -305,7 +306,7 @@ impl Default for LifeTimes {
 }
 
 impl LifeTimes {
-    /// How long `timer` runs; `None` for those of the lower layer.
+    /// Duration of `timer`; `None` for the timers of the lower layer.
     #[must_use]
     pub const fn of(&self, timer: Timer) -> Option<Duration> {
         match timer {
@@ -319,7 +320,7 @@ impl LifeTimes {
         }
     }
 
-    /// The longest that acknowledgments may deferred the end of a stage.
+    /// Limit to which acknowledgments can extend a stage.
     pub(crate) fn longest(&self, timer: Timer) -> Option<Duration> {
         Some(self.of(timer)? * LINGER_EXTENSIONS_MAX)
     }
@@ -329,7 +330,7 @@ impl LifeTimes {
 mod tests {
     use super::*;
 
-    /// Stage, timer, what restarts it, what happens then; what is told of a close, of a loss.
+    /// Stage, timer, its restart, its expiry; the event for a close, the event for a loss.
     const TABLE: &str = "\
         Opening Open Never FailStartup StartupFailed StartupFailed\n\
         AwaitingReply Reply Never FailStartup StartupFailed StartupFailed\n\

@@ -1,12 +1,13 @@
-//! One RDMAP stream: MPA, DDP and RDMAP composed over an ordered flow of bytes.
+//! One RDMAP stream: MPA, DDP and RDMAP over an ordered flow of bytes.
 //!
-//! A [`Stream`] does not know what carries it. The lower layer (LLP) calls `handle_bytes` with
-//! bytes it received, in any order if it can say where they belong; it asks `frame_segment` for
-//! bytes to send, and `gather` for their content as often as it has to send them. Two lower layers
-//! exist ([`carrier`]): the MPA-aware TCP of this crate, and any ordered byte stream.
+//! A [`Stream`] does not know the lower layer (LLP) that carries it. The lower layer calls
+//! `handle_bytes` with received bytes, in any order if it knows their positions. It calls
+//! `frame_segment` for bytes to send, and `gather` for their content, once for each transmission.
+//! There are two lower layers ([`carrier`]): the MPA-aware TCP of this crate, and any ordered byte
+//! stream.
 //!
-//! `rx/` and `tx/` are the two pipelines; `phase/` says which of them there are, and how a stream
-//! begins and ends.
+//! `rx/` and `tx/` are the two pipelines. `phase/` creates them, and controls how a stream begins
+//! and ends.
 
 pub mod carrier;
 pub mod error;
@@ -38,7 +39,7 @@ use crate::types::StreamOffset;
 use crate::verbs::{HeldRnic, QpShared};
 use crate::wire::terminate::Terminate;
 
-/// Something that happened to a stream, for the application.
+/// Event of a stream, for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
     /// The peer asks to start RDMA; accept or reject it.
@@ -49,23 +50,23 @@ pub enum StreamEvent {
     Rejected(Rejection),
     /// The startup failed; the connection is being closed.
     StartupFailed(StartupFailure),
-    /// This end found an error; the peer is told and the connection closed.
+    /// This end found an error. It sends a Terminate to the peer and closes the connection.
     Failed(StreamError),
     /// The peer ended the stream with this Terminate.
     Terminated(Terminate),
     /// The peer has closed its half of the connection.
     PeerClosed,
-    /// Bytes of streaming mode are there to be read.
+    /// Bytes of streaming mode are ready to read.
     StreamingBytes,
 }
 
-/// How received FPDUs are treated, beyond what was negotiated.
+/// Policy for received FPDUs, beyond the negotiated terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxPolicy {
-    /// Place FPDUs that arrive ahead of others. Off for applications that poll the last byte of
-    /// a buffer, and over a lower layer that keeps order by itself.
+    /// Place FPDUs that arrive ahead of others. Off for applications that poll the last byte of a
+    /// buffer, and over a lower layer that keeps order.
     pub out_of_order: bool,
-    /// Drop a segment whose FPDU fails its CRC, so that TCP brings it again, as long as that helps
+    /// Drop a segment whose FPDU fails its CRC, so that TCP retransmits it, as long as that helps
     /// (RFC 5044 §8 allows it). Otherwise the first such FPDU ends the stream.
     pub drop_bad_fpdus: bool,
 }
@@ -80,23 +81,23 @@ impl Default for RxPolicy {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stream {
-    /// The same for all streams of a port.
+    /// Shared by all streams of a port.
     times: Arc<LifeTimes>,
     /// Next byte expected before full operation.
     startup_rx: StreamOffset,
-    /// Bytes received in streaming mode and not read.
+    /// Bytes received in streaming mode and not yet read.
     streaming_rx: VecDeque<u8>,
     rnic: HeldRnic,
     /// Bytes sent before full operation; the first is at stream offset 0.
     streaming_tx: Vec<u8>,
     events: VecDeque<StreamEvent>,
     phase: Phase,
-    /// The stage of [`life`] it was last seen in.
+    /// State of the stage timer, with the last seen stage of [`life`].
     watch: Watch,
-    /// What the lower layer has delivered.
+    /// Position up to which the lower layer has delivered.
     acknowledged: StreamOffset,
     policy: RxPolicy,
-    /// Whether the lower layer has carried bytes.
+    /// The lower layer has carried bytes.
     connected: bool,
     /// The application has refused the peer's Request.
     rejected: bool,
@@ -107,17 +108,17 @@ pub struct Stream {
     peer_closed: bool,
     /// All work has failed.
     lost: bool,
-    /// The lower layer is to reset the connection.
+    /// The lower layer must reset the connection.
     reset: bool,
     /// The lower layer is gone.
     gone: bool,
 }
 
 impl Stream {
-    /// What deadlines are about, in bytes from the beginning.
+    /// Byte range of the struct that deadlines depend on.
     pub(crate) const DUE: Range<usize> = offset_of!(Self, phase)..offset_of!(Self, gone) + 1;
 
-    /// A stream in streaming mode: bytes pass as they are until MPA is started.
+    /// A stream in streaming mode: bytes pass unframed until MPA is started.
     pub(crate) fn new(rnic: HeldRnic, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
         Self {
             rnic,
@@ -141,12 +142,12 @@ impl Stream {
         }
     }
 
-    /// A stream like this one, at its very beginning.
+    /// A new stream with the parameters of this one.
     pub(crate) fn successor(&self) -> Self {
         Self::new(self.rnic.clone(), self.policy, Arc::clone(&self.times))
     }
 
-    /// What the stream belongs to.
+    /// The RNIC that the stream belongs to.
     pub(crate) fn rnic(&self) -> HeldRnic {
         self.rnic.clone()
     }
@@ -156,7 +157,8 @@ impl Stream {
         self.phase.qp()
     }
 
-    /// What most messages need is needed soon; with what data from the peer need.
+    /// Prefetches the state that most messages need; with `data`, also the state that data from the
+    /// peer needs.
     #[inline]
     pub(crate) fn prefetch(&self, data: bool) {
         if let Some(full) = self.phase.full() {
@@ -164,7 +166,7 @@ impl Stream {
         }
     }
 
-    /// What data from the peer change of its queue pair is needed soon.
+    /// Prefetches the counts of the queue pair that data from the peer changes.
     #[inline]
     pub(crate) fn prefetch_counts(&self) {
         if let Some(full) = self.phase.full() {
@@ -172,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// Its deadlines are needed soon.
+    /// Prefetches the deadlines.
     #[inline]
     pub(crate) fn prefetch_deadline(&self) {
         if let Some(full) = self.phase.full() {
@@ -180,7 +182,7 @@ impl Stream {
         }
     }
 
-    /// What its queues have is needed soon.
+    /// Prefetches the entries of the queues.
     #[inline]
     pub(crate) fn prefetch_queues(&self) {
         if let Some(full) = self.phase.full() {
@@ -188,11 +190,11 @@ impl Stream {
         }
     }
 
-    /// What has happened since the last call.
+    /// Next event since the last call.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         let event = self.events.pop_front()?;
         if self.events.is_empty() {
-            // Few happen to a stream, most of them at its beginning.
+            // Frees the memory: few events happen to a stream, most of them at its beginning.
             self.events = VecDeque::new();
         }
         Some(event)
@@ -203,7 +205,7 @@ impl Stream {
         self.phase.full().map_or_else(MpaRxCounters::default, |full| *full.mpa.counters())
     }
 
-    /// Bytes that are held because their FPDU is not whole.
+    /// Bytes held because their FPDU is incomplete.
     pub(crate) fn bytes_held(&self) -> u64 {
         self.phase.full().map_or(0, |full| full.mpa.bytes_held())
     }
@@ -213,17 +215,17 @@ impl Stream {
         self.phase.full().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())
     }
 
-    /// Accesses of the peer that were refused: at most one, as the stream ends with it.
+    /// Refused accesses of the peer: at most one, since the stream ends with it.
     pub(crate) fn accesses_refused(&self) -> u64 {
         self.phase.full().map_or(0, |full| u64::from(full.rx.access_refused))
     }
 
-    /// Counts of what was copied to be sent.
+    /// Counts of copies for sending.
     pub(crate) fn tx_counters(&self) -> RdmaTxCounters {
         self.phase.full().map_or_else(RdmaTxCounters::default, |full| full.tx.counters())
     }
 
-    /// Bytes of payload were copied into a frame.
+    /// Counts payload bytes that were copied into a frame.
     #[cold]
     pub(crate) fn count_staged(&mut self, len: usize) {
         if let Some(full) = self.phase.full_mut() {
@@ -238,8 +240,8 @@ impl Stream {
 
     // ---- receive ----
 
-    /// Takes bytes of the stream at `offset` that were never given before. Returns up to where
-    /// they were used or kept; the rest counts as not received.
+    /// Takes bytes of the stream at `offset` that were never given before. Returns the position up
+    /// to which they were used or kept; the rest counts as not received.
     pub(crate) fn handle_bytes(
         &mut self,
         now: Instant,
@@ -267,8 +269,9 @@ impl Stream {
         }
     }
 
-    /// Takes such bytes in memory that may change. Returns up to where they were used; the rest is to be
-    /// given to [`handle_bytes`](Self::handle_bytes), in one place.
+    /// Takes bytes, as [`handle_bytes`](Self::handle_bytes) does, from memory that may change.
+    /// Returns the position up to which they were used. Copy the rest into one slice and give it to
+    /// `handle_bytes`.
     pub(crate) fn handle_scattered(
         &mut self,
         offset: StreamOffset,
@@ -288,7 +291,7 @@ impl Stream {
 
     // ---- transmit ----
 
-    /// End of what is framed: TCP may send up to here.
+    /// End of the framed bytes: TCP may send up to this position.
     pub(crate) fn framed_end(&self) -> StreamOffset {
         match self.phase.full() {
             Some(full) => full.tx.framed_end(),
@@ -296,7 +299,8 @@ impl Stream {
         }
     }
 
-    /// Frames whole FPDUs for one more segment, if there is work. Returns the end of what is framed.
+    /// Frames whole FPDUs for one more segment, if there is work. Returns the end of the framed
+    /// bytes.
     #[inline]
     pub(crate) fn frame_segment(&mut self, room: &mut Room) -> StreamOffset {
         let Some(full) = self.phase.full_mut().filter(|full| full.tx_unlocked) else {
@@ -304,11 +308,11 @@ impl Stream {
         };
         let before = full.tx.framed_end();
         let mut framed = full.tx.frame_segment(&full.qp, &self.rnic, room);
-        // An invalidation may be done with nothing to wait for.
+        // An invalidation may complete here without waiting for anything.
         let is_done = full.tx.messages.has_answered();
         let mut completed = full.tx.complete_answered(&full.qp);
         if is_done && framed.is_ok() && full.tx.framed_end() == before {
-            // And what is behind it may have waited for nothing else.
+            // The work behind it may have waited only for that.
             framed = full.tx.frame_segment(&full.qp, &self.rnic, room);
             completed &= full.tx.complete_answered(&full.qp);
         }
@@ -337,7 +341,7 @@ impl Stream {
         self.framed_end()
     }
 
-    /// RFC 5040 §7.1 (1): where a message cannot be sent, the Terminate takes its place.
+    /// RFC 5040 §7.1 (1): a Terminate replaces a message that cannot be sent.
     #[cold]
     fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
         let Some(full) = self.phase.full_mut() else { return };
@@ -354,24 +358,24 @@ impl Stream {
         }
     }
 
-    /// Frames as many further segments like the last, of `segment_len` bytes, as the message has, at
-    /// most `segments`.
+    /// Frames further segments like the last, of `segment_len` bytes: as many as the message has,
+    /// at most `segments`.
     pub(crate) fn frame_alike(&mut self, segment_len: usize, segments: usize, room: &mut Room) {
         if let Some(full) = self.phase.full_mut() {
             full.tx.frame_alike(&full.qp, &self.rnic, segment_len, segments, room);
         }
     }
 
-    /// To be called before a range is gathered that may begin or end inside an FPDU: all of the FPDU
-    /// is then sent with the same bytes ever after.
+    /// Call before gathering a range that may cut an FPDU. Copies the FPDU, so that all its
+    /// transmissions have the same bytes.
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         if let Some(full) = self.phase.full_mut() {
             full.tx.keep_cut(range);
         }
     }
 
-    /// Whether bytes in `range` cannot be sent any more, because their memory was given back to the
-    /// program when the stream failed: all that is left is to reset the connection.
+    /// Returns true if bytes in `range` can no longer be sent, because the stream has failed and
+    /// their memory belongs to the application again. The connection can then only be reset.
     pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
         self.phase.full().is_some_and(|full| full.tx.is_gone(range))
     }
@@ -395,12 +399,12 @@ impl Stream {
         }
     }
 
-    /// Whether what is sent at `start` is an FPDU's and not the startup's.
+    /// Returns true if the bytes at `start` belong to an FPDU, false if they belong to the startup.
     pub(crate) const fn has_fpdus_at(&self, start: StreamOffset) -> bool {
         self.phase.full().is_some() && start.0 >= self.streaming_tx.len() as u64
     }
 
-    /// The lower layer has delivered everything before `snd_una`.
+    /// Notes that the lower layer has delivered everything before `snd_una`.
     pub(crate) fn acknowledged(&mut self, snd_una: StreamOffset) {
         self.acknowledged = snd_una;
         if let Some(full) = self.phase.full_mut()
@@ -410,11 +414,11 @@ impl Stream {
         }
     }
 
-    /// Whether the lower layer is to close its sending half once all framed bytes are sent.
+    /// Returns true if the lower layer must close its sending half once all framed bytes are sent.
     pub(crate) fn wants_close(&self) -> bool {
         self.closing
             && match &self.phase {
-                // A Terminate that may not be sent yet never will be.
+                // A Terminate that may not be sent now will never be sent.
                 Phase::Ending(full) if !full.tx_unlocked => true,
                 Phase::Full(full) | Phase::Ending(full) => full.tx.is_idle(&full.qp),
                 _ => true,
@@ -423,12 +427,12 @@ impl Stream {
 
     // ---- what there is ----
 
-    /// Whether the stream is over, and only the connection is still there.
+    /// Returns true if the stream is over and only the connection is left.
     pub(crate) const fn is_over(&self) -> bool {
         self.phase.is_over()
     }
 
-    /// Bytes that may come now, by what there is room for; `None` when TCP's own policy decides.
+    /// Bytes for which there is room; `None` if TCP's own policy decides.
     pub(crate) fn receive_room(&self) -> Option<usize> {
         match &self.phase {
             Phase::Streaming => Some(STREAMING_BYTES_MAX - self.streaming_rx.len()),
@@ -437,12 +441,13 @@ impl Stream {
         }
     }
 
-    /// Whether so many messages wait for receives that no more bytes are to be brought.
+    /// Returns true if so many messages wait for receives that the lower layer must deliver no
+    /// bytes for now.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.phase, Phase::Full(_)) && self.receive_room() == Some(0)
     }
 
-    /// Where the startup stands.
+    /// Progress of the startup.
     pub(crate) fn setup(&self) -> Setup {
         match self.phase {
             Phase::Streaming => Setup::Streaming { heard: self.startup_rx > StreamOffset::ZERO },
@@ -453,7 +458,7 @@ impl Stream {
         }
     }
 
-    /// Whether MPA startup is in flight or still to come.
+    /// Returns true if the MPA startup is in progress or still to come.
     pub(crate) const fn is_starting(&self) -> bool {
         match self.phase {
             Phase::Streaming => !self.rejected && !self.closing,
@@ -464,29 +469,29 @@ impl Stream {
         }
     }
 
-    /// Whether there may be something to frame.
+    /// Returns true if there may be something to frame.
     pub(crate) fn has_work(&self) -> bool {
         self.phase.full().is_some_and(|full| full.tx_unlocked && full.tx.has_work(&full.qp))
     }
 
-    /// Whether all that may be framed are answers to Reads of no bytes.
+    /// Returns true if all that may be framed are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self) -> bool {
         let full = self.phase.full().filter(|full| full.tx_unlocked);
         full.is_some_and(|full| full.tx.owes_empty_answers_only(&full.qp))
     }
 
-    /// Whether a message is framed in part, so that more of it follows.
+    /// Returns true if a message is framed in part, so that more of it follows.
     pub(crate) fn is_amid_message(&self) -> bool {
         self.phase.full().is_some_and(|full| full.tx.is_amid_message())
     }
 
-    /// Since when no FPDU was delivered while bytes far beyond the next one were held; `None` while
-    /// none are.
+    /// Time since which no FPDU was delivered while bytes far beyond the next one were held; `None`
+    /// if none are held.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.phase.full()?.mpa.stalled_since()
     }
 
-    /// Gives up what is held far beyond the next FPDU; `forget` is called with each range of it.
+    /// Gives up held bytes far beyond the next FPDU. Calls `forget` with each range of them.
     pub(crate) fn give_up_far(
         &mut self,
         store: &mut PieceStore,
@@ -497,7 +502,7 @@ impl Stream {
         }
     }
 
-    /// Gives back what is held for unfinished FPDUs.
+    /// Returns the memory of incomplete FPDUs to `store`.
     pub(crate) fn release(&mut self, store: &mut PieceStore) {
         if let Some(full) = self.phase.full_mut() {
             full.mpa.stop(store);

@@ -1,8 +1,8 @@
 //! A stream over any ordered byte stream: layered MPA (RFC 5044 §5).
 //!
 //! The byte stream may be a kernel socket, another stack's socket or a pipe. It keeps order and
-//! loses nothing, and it hides how it cuts segments: FPDUs are framed to the size the caller names
-//! and are aligned only by luck.
+//! loses nothing. It hides its segment boundaries: FPDUs are framed to the size that the caller
+//! names and are aligned only by chance.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ use crate::verbs::{HeldRnic, Qp, Rnic};
 pub struct ByteStream {
     stream: Stream,
     store: PieceStore,
-    /// Bytes of payload that were copied to be sent.
+    /// Bytes of payload that were copied for sending.
     staged: u64,
     received: StreamOffset,
     sent: StreamOffset,
-    /// The latest time that was told.
+    /// Time of the latest call that had one.
     now: Instant,
 }
 
@@ -45,12 +45,12 @@ impl ByteStream {
         stream
     }
 
-    /// A stream in streaming mode, over a byte stream that is still to be opened:
-    /// [`connected`](Self::connected) tells when it is.
+    /// A stream in streaming mode, over a byte stream that is not yet open. Call
+    /// [`connected`](Self::connected) when it is.
     #[must_use]
     pub fn opening(rnic: &Rnic, times: LifeTimes) -> Self {
-        // The byte stream keeps order: nothing can be placed ahead, and a bad FPDU cannot be
-        // asked for again.
+        // The byte stream keeps order: no FPDU arrives ahead of others, and a dropped FPDU would
+        // not be retransmitted.
         let policy = RxPolicy { out_of_order: false, drop_bad_fpdus: false };
         Self {
             stream: Stream::new(HeldRnic::by_stream(rnic), policy, Arc::new(times)),
@@ -101,8 +101,8 @@ impl ByteStream {
         Ok(())
     }
 
-    /// Refuses the peer's Request. The byte stream stays open (RFC 5044 §7.1.2 (6)); to end it, also
-    /// [`close`](Self::close).
+    /// Refuses the peer's Request. The byte stream stays open (RFC 5044 §7.1.2 (6)); call
+    /// [`close`](Self::close) to end it.
     ///
     /// # Errors
     /// See [`PhaseError`].
@@ -112,11 +112,11 @@ impl ByteStream {
 
     /// Takes the next bytes that the byte stream delivered.
     ///
-    /// After a rejection the byte stream is the caller's again: bytes given then are dropped.
+    /// After a rejection the byte stream belongs to the caller again: bytes given then are dropped.
     pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
         self.now = now;
-        // In full operation bytes in order are never refused: the FPDU that is next is always
-        // granted its pages. During the startup a call may take only what belongs to the peer's frame.
+        // In full operation, bytes in order are never refused: the store always grants the pages of
+        // the next FPDU. During the startup a call may take only the bytes of the peer's frame.
         let rnic = self.stream.rnic();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
@@ -130,67 +130,67 @@ impl ByteStream {
         self.stream.watch(now);
     }
 
-    /// Whether bytes are to be read from the byte stream. Not while so many messages wait for
-    /// receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)) that no more are to be held; those that are given
-    /// nevertheless are taken.
+    /// Returns true if the caller should read from the byte stream. False while too many messages
+    /// wait for receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)). Bytes
+    /// given nevertheless are accepted.
     #[must_use]
     pub fn wants_octets(&self) -> bool {
         !self.stream.is_full()
     }
 
-    /// Receives may have been posted: delivers messages that wait for them.
-    /// [`octets_to_send`](Self::octets_to_send) does so, too.
+    /// Delivers messages that wait for receives. Call after receives may have been posted.
+    /// [`octets_to_send`](Self::octets_to_send) does this, too.
     pub fn deliver_held(&mut self) {
         self.stream.deliver_held();
     }
 
-    /// The byte stream is open.
+    /// Notes that the byte stream is open.
     pub fn connected(&mut self, now: Instant) {
         self.now = now;
         self.stream.connected();
         self.stream.watch(now);
     }
 
-    /// The byte stream has ended after what it delivered.
+    /// Notes that the byte stream has ended after the bytes it delivered.
     pub fn handle_end(&mut self) {
         self.stream.peer_closed();
         self.stream.watch(self.now);
     }
 
-    /// The sending half of the byte stream was closed, as [`wants_close`](Self::wants_close) said.
+    /// Notes that the sending half of the byte stream was closed, as
+    /// [`wants_close`](Self::wants_close) asked.
     pub fn handle_shutdown(&mut self, now: Instant) {
         self.now = now;
         self.stream.sending_closed();
         self.stream.watch(now);
     }
 
-    /// The byte stream was closed in order, by both ends.
+    /// Notes that both ends have closed the byte stream in order.
     pub fn handle_closed(&mut self) {
         self.stream.connection_closed();
     }
 
-    /// The byte stream has failed.
+    /// Notes that the byte stream has failed.
     pub fn handle_loss(&mut self) {
         self.stream.connection_lost();
     }
 
-    /// Time has passed.
+    /// Handles the timers that have expired at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         self.stream.handle_timeout(now);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Time at which [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.stream.poll_timeout()
     }
 
-    /// Appends the bytes to write next to `fragments`, at least `len_min` if so many are ready,
-    /// gathered from where they are or copied to the scratch, as that was made; FPDUs are cut for segments of
-    /// `emss` bytes. Nothing is
-    /// appended when there is nothing to send. Tell [`handle_sent`](Self::handle_sent) how many
-    /// were written.
+    /// Appends the bytes to write next to `fragments`, at least `len_min` if that many are ready.
+    /// The bytes are gathered in place or copied, depending on `scratch`. FPDUs are cut for
+    /// segments of `emss` bytes. Appends nothing if there is nothing to send. Report the number of
+    /// bytes written to [`handle_sent`](Self::handle_sent).
     pub fn octets_to_send<'a>(
         &'a mut self,
         scratch: &'a mut Scratch,
@@ -211,7 +211,7 @@ impl ByteStream {
                 break;
             }
         }
-        // Bytes framed earlier and still unwritten may need more fragments than one call takes.
+        // Bytes framed earlier and not yet written may need more fragments than one call takes.
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
         if end > self.sent && !self.is_stuck() {
             self.stream.keep_cut(&(self.sent..end));
@@ -221,118 +221,118 @@ impl ByteStream {
         }
     }
 
-    /// Whether all that is to be written are answers to RDMA Reads of no bytes, which may wait for a
-    /// message of the program.
+    /// Returns true if only answers to RDMA Reads of no bytes are left to write. They may wait for
+    /// a message of the application.
     #[must_use]
     pub fn owes_empty_answers_only(&self) -> bool {
         self.stream.owes_empty_answers_only() && self.stream.framed_end() == self.sent
     }
 
-    /// Whether bytes are still to be written that this end does not have any more, because the stream
-    /// has failed and their memory is the program's again: the byte stream is to be reset.
+    /// Returns true if unwritten bytes no longer exist: the stream has failed and their memory
+    /// belongs to the application again. Reset the byte stream then.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
         end > self.sent && self.stream.is_gone(&(self.sent..end))
     }
 
-    /// `len` of the bytes were written: the byte stream has promised to deliver them.
+    /// Notes that `len` of the bytes were written: the byte stream has promised to deliver them.
     pub fn handle_sent(&mut self, len: usize) {
         self.stream.connected();
         self.sent = self.sent + len as u64;
         self.stream.acknowledged(self.sent);
     }
 
-    /// The startup to try on a new byte stream to the same peer, with a stream of its own, in place
-    /// of this one, which is over and of which no event has told ([`StartupConfig::fallback`]).
+    /// Takes the next startup attempt ([`StartupConfig::fallback`]). Run it on a new byte stream to
+    /// the same peer, with a new `ByteStream`. This one is over, and no event has reported that.
     pub fn take_retry(&mut self) -> Option<(Box<Retry>, Qp)> {
         let (retry, shared) = self.stream.take_retry()?;
         Some((retry, Qp { shared }))
     }
 
-    /// Whether [`take_retry`](Self::take_retry) has something.
+    /// Returns true if [`take_retry`](Self::take_retry) would return an attempt.
     #[must_use]
     pub const fn wants_retry(&self) -> bool {
         self.stream.wants_retry()
     }
 
-    /// There will be no other startup after all: this one has failed.
+    /// Gives up the next attempt: the startup has failed.
     pub fn give_up_retry(&mut self) {
         self.stream.give_up_retry();
     }
 
-    /// Whether the sending half is to be closed: everything has been sent.
+    /// Returns true if the caller must close the sending half: everything has been sent.
     #[must_use]
     pub fn wants_close(&self) -> bool {
         self.stream.wants_close() && self.stream.framed_end() == self.sent
     }
 
-    /// Where the startup stands.
+    /// Progress of the startup.
     #[must_use]
     pub fn setup(&self) -> Setup {
         self.stream.setup()
     }
 
-    /// Closes in order: what was posted is finished first.
+    /// Closes in order: posted work is finished first.
     pub fn close(&mut self, now: Instant) {
         self.now = now;
         self.stream.close();
         self.stream.watch(now);
     }
 
-    /// Takes the queue pair back: no memory that it names is used any more when this returns. What was
-    /// framed is still sent, as it was; work that had not completed fails.
+    /// Takes the queue pair from the stream. After the return, the stream uses no memory that the
+    /// queue pair names. Framed bytes are still sent unchanged; work that had not completed fails.
     pub fn release_qp(&mut self, now: Instant) {
         self.now = now;
         self.stream.release_qp();
         self.stream.watch(now);
     }
 
-    /// Whether the byte stream is to be ended at once, with a RST if it has one: the peer keeps this
-    /// end from closing, or asks for what can no longer be said.
+    /// Returns true if the caller must end the byte stream at once, with a RST if possible: the
+    /// peer keeps this end from closing, or asks for an answer that can no longer be sent.
     #[must_use]
     pub const fn wants_reset(&self) -> bool {
         self.stream.wants_reset()
     }
 
-    /// Whether the stream is over, and only the byte stream is still there.
+    /// Returns true if the stream is over and only the byte stream is left.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.stream.is_over()
     }
 
-    /// Whether the stream was told to close, or has failed.
+    /// Returns true if the stream is closing or has failed.
     #[must_use]
     pub const fn is_closing(&self) -> bool {
         self.stream.is_closing()
     }
 
-    /// Of the bytes written, so many have not reached the peer.
+    /// Notes that the last `bytes` of the bytes written have not reached the peer.
     pub fn note_undelivered(&mut self, bytes: u64) {
         self.stream.note_delivered(StreamOffset(self.sent.0.saturating_sub(bytes)));
     }
 
-    /// What the byte stream is to probe an idle peer for, when it does now for `current`. Probes for
-    /// a Response are turned off when they are about to be sent and
-    /// [none is awaited](Self::awaits_response).
+    /// Keep-alive probes that the byte stream should send to an idle peer. `current` is the present
+    /// setting. Turn off probes for a Response when one is about to be sent and [no Response is
+    /// awaited](Self::awaits_response).
     #[must_use]
     pub fn probes(&self, current: Probes) -> Probes {
         self.stream.probes(current)
     }
 
-    /// Whether the peer is to answer a Read or an Atomic.
+    /// Returns true if the peer owes an answer to a Read or an Atomic.
     #[must_use]
     pub fn awaits_response(&self) -> bool {
         self.stream.awaits_response()
     }
 
-    /// Something may have changed: keeps the timer of the stage that the stream is in.
+    /// Updates the timer of the current stage. Call whenever something may have changed.
     pub fn watch(&mut self, now: Instant) {
         self.now = now;
         self.stream.watch(now);
     }
 
-    /// What has happened since the last call.
+    /// Next event since the last call.
     pub fn poll_event(&mut self) -> Option<StreamEvent> {
         self.stream.poll_event()
     }
@@ -349,19 +349,19 @@ impl ByteStream {
         self.stream.mpa_counters()
     }
 
-    /// Bytes that were written to the byte stream.
+    /// Bytes written to the byte stream.
     #[must_use]
     pub const fn bytes_sent(&self) -> u64 {
         self.sent.0
     }
 
-    /// Bytes that were taken from it.
+    /// Bytes taken from the byte stream.
     #[must_use]
     pub const fn bytes_received(&self) -> u64 {
         self.received.0
     }
 
-    /// Bytes that are held because their FPDU is not whole.
+    /// Bytes held because their FPDU is incomplete.
     #[must_use]
     pub fn bytes_held(&self) -> u64 {
         self.stream.bytes_held()
@@ -373,18 +373,18 @@ impl ByteStream {
         self.stream.rdma_counters()
     }
 
-    /// Accesses of the peer that were refused: at most one, as the stream ends with it.
+    /// Refused accesses of the peer: at most one, since the stream ends with it.
     #[must_use]
     pub fn accesses_refused(&self) -> u64 {
         self.stream.accesses_refused()
     }
 
-    /// Counts of what was copied to be sent.
+    /// Counts of copies for sending.
     #[must_use]
     pub fn rdma_tx_counters(&self) -> RdmaTxCounters {
         RdmaTxCounters { bytes_staged: self.staged, ..self.stream.tx_counters() }
     }
 }
 
-/// Bytes offered for writing at once.
+/// Limit of the bytes offered for writing at once.
 const SEND_LEN_MAX: u64 = 1 << 20;

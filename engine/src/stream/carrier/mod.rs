@@ -1,4 +1,4 @@
-//! The lower layers (LLP) that carry a stream: the TCP of this crate, which knows FPDUs, or any
+//! The lower layers (LLP) that carry a stream: the TCP of this crate, which knows FPDUs, and any
 //! ordered byte stream, which does not.
 
 mod bytes;

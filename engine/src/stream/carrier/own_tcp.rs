@@ -1,9 +1,9 @@
 //! A stream on the TCP of this crate (RFC 5044 Appendix A).
 //!
-//! TCP says which bytes may go and which have to go again; the stream says what they are. Segments
-//! hold whole FPDUs, unless alignment is turned off: TCP is then used as any byte stream would be.
-//! Received bytes pass up at once, wherever they belong in the stream, and TCP acknowledges exactly
-//! what the stream took.
+//! TCP decides which bytes to send and which to retransmit; the stream supplies their content.
+//! Segments hold whole FPDUs, unless alignment is turned off: TCP is then used like any byte
+//! stream. Received bytes pass up at once, wherever they belong in the stream, and TCP acknowledges
+//! exactly the bytes that the stream accepted.
 
 mod run;
 
@@ -23,11 +23,11 @@ use crate::tcp::{self, KeepAliveTimes};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// Where finished segments go: something that puts IP and link headers around them.
+/// Output for finished segments: puts IP and link headers around them.
 pub(crate) trait SegmentSink {
-    /// Sends a segment, or a run of segments of `segment_size` bytes each (the last may be
-    /// shorter) under one header: in one frame where the device cuts those, in a frame each otherwise.
-    /// The device computes `digests`, each inside one segment.
+    /// Sends a segment, or a run of segments of `segment_size` bytes each (the last may be shorter)
+    /// under one header. A device that cuts segments gets the run in one frame, any other device
+    /// gets a frame for each segment. The device computes `digests`, each inside one segment.
     fn emit(
         &mut self,
         header: &tcp::Header,
@@ -37,29 +37,29 @@ pub(crate) trait SegmentSink {
     );
 }
 
-/// How the transmit side uses the lower layer and the device.
+/// Limits of the lower layer and the device for one turn of sending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TxLimits {
     /// Largest payload of a super-frame; 0 without segmentation offload.
     pub(crate) super_frame_len_max: usize,
-    /// Frames that the connection may still send in its turn.
+    /// Frames that the connection may still send in this turn.
     pub(crate) frames_max: usize,
-    /// Bytes after which its turn ends.
+    /// Bytes after which the turn ends.
     pub(crate) bytes_max: usize,
-    /// Fragments the device takes in one frame.
+    /// Limit of the fragments in one frame of the device.
     pub(crate) fragments_max: usize,
 }
 
-/// Segments of a connection, seen by what they hold.
+/// Counts of a connection's segments by their contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignmentCounters {
     /// Data segments sent for the first time.
     pub segments: u64,
-    /// Of those, segments that start with an FPDU and hold whole FPDUs only.
+    /// Data segments among `segments` that start with an FPDU and hold whole FPDUs only.
     pub segments_aligned: u64,
-    /// Frames handed to the device for them.
+    /// Frames handed to the device for these segments.
     pub frames: u64,
-    /// Of those, super-frames: of more than one segment.
+    /// Super-frames among `frames`: frames of more than one segment.
     pub super_frames: u64,
 }
 
@@ -69,28 +69,28 @@ pub struct AlignmentCounters {
 pub(crate) struct OwnTcp {
     pub(crate) stream: Stream,
     alignment: AlignmentCounters,
-    /// What the stream's room was when the window was last made to follow it.
+    /// The stream's receive room when the TCP window was last limited to it.
     offered: Option<usize>,
-    /// Whether TCP segments are cut at FPDUs. Off, TCP is used as any byte stream would be.
+    /// TCP segments are cut at FPDUs. `false`: TCP is used like any byte stream.
     aligned: bool,
-    /// What TCP probes an idle peer for.
+    /// Current keep-alive probes of TCP.
     probes: Probes,
     pub(crate) tcp: tcp::Tcb,
 }
 
 impl OwnTcp {
-    /// What most segments need, in bytes from the beginning.
+    /// Byte ranges of the struct that most segments need.
     pub(crate) const HOT: [Range<usize>; 2] = {
         let tcp = offset_of!(Self, tcp);
         [0..tcp + tcp::Tcb::HOT_HEAD, tcp + tcp::Tcb::HOT.start..tcp + tcp::Tcb::HOT.end]
     };
 
-    /// Of that, what data from the peer need.
+    /// The part of `HOT` that data from the peer needs.
     pub(crate) const HOT_FOR_DATA: [Range<usize>; 2] = {
         let (tcp, tail) = (offset_of!(Self, tcp), tcp::Tcb::HOT_FOR_DATA);
         [0..tcp, tcp + tail.start..tcp + tail.end]
     };
-    /// What deadlines are about, in bytes from the beginning.
+    /// Byte ranges of the struct that deadlines depend on.
     pub(crate) const DUE: [Range<usize>; 2] = {
         let (tcp, of_tcp) = (offset_of!(Self, tcp), tcp::Tcb::DUE);
         [Stream::DUE, tcp + of_tcp.start..tcp + of_tcp.end]
@@ -104,9 +104,10 @@ impl OwnTcp {
         new
     }
 
-    /// Offers as many bytes as the stream has room for. In streaming mode it keeps bytes until the
-    /// application reads them; FPDUs go to where they belong, and there the window is a policy, unless
-    /// messages wait for receives: it closes as they grow more.
+    /// Limits the TCP window to the room of the stream. In streaming mode the stream keeps bytes
+    /// until the application reads them. In full operation FPDUs go directly to their memory and
+    /// TCP's own policy sets the window, except while messages wait for receives: the window then
+    /// closes as their number grows.
     fn follow_room(&mut self) {
         let room = self.stream.receive_room();
         if room == self.offered {
@@ -116,7 +117,7 @@ impl OwnTcp {
         self.tcp.limit_receive_window(room);
     }
 
-    /// Whether segments are cut at FPDUs.
+    /// Returns true if segments are cut at FPDUs.
     pub(crate) const fn is_aligned(&self) -> bool {
         self.aligned
     }
@@ -127,8 +128,8 @@ impl OwnTcp {
 
     // ---- receive ----
 
-    /// Processes a segment, or several that the device merged into one. Returns false, having done nothing,
-    /// if TCP is closed: the segment is for no connection.
+    /// Processes a segment, or several that the device merged into one. Returns false, without any
+    /// effect, if TCP is closed: the segment belongs to no connection.
     #[must_use]
     pub(crate) fn handle_segment(
         &mut self,
@@ -177,7 +178,7 @@ impl OwnTcp {
         true
     }
 
-    /// Keeps the timer of the stage that the stream is in, and does what the stage asks of TCP.
+    /// Updates the timer of the current stage, and does what the stage requires of TCP.
     #[inline]
     fn watch(&mut self, now: Instant) {
         let is_settled = match self.probes {
@@ -212,11 +213,11 @@ impl OwnTcp {
         self.tcp.probe_idle_peer(now, times);
     }
 
-    /// Passes up what of `range`, which begins `skip` bytes into the payload, was never passed before.
-    /// Returns whether some of it was refused.
+    /// Passes up the bytes of `range` that were never passed before. `range` begins `skip` bytes
+    /// into the payload. Returns true if some bytes were refused.
     ///
-    /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated, each
-    /// byte once, and TCP commits to those that MPA keeps.
+    /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated. Each
+    /// byte goes up once, and TCP commits to the bytes that MPA keeps.
     fn pass_up(
         &mut self,
         now: Instant,
@@ -247,7 +248,8 @@ impl OwnTcp {
         false
     }
 
-    /// Gives up bytes far beyond a gap to others that need the room: TCP brings them again.
+    /// Gives up bytes far beyond a gap, to leave the memory to other streams. TCP then gets them
+    /// again by retransmission.
     pub(crate) fn give_up_far(&mut self, store: &mut PieceStore) {
         let Self { tcp, stream, .. } = self;
         stream.give_up_far(store, |range| tcp.forget(&range));
@@ -255,7 +257,7 @@ impl OwnTcp {
 
     // ---- transmit ----
 
-    /// Sends one frame, if there is something to send. Returns whether there was.
+    /// Sends one frame if there is something to send. Returns true if it sent one.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -314,9 +316,10 @@ impl OwnTcp {
             return self.send_as_stream(now, &budget, limits, scratch, sink);
         }
         if framed > start {
-            // Bytes of the startup, or the rest of an FPDU that did not fit one segment.
+            // Bytes of the startup, or the rest of an FPDU that did not fit in one segment.
             let whole = framed.index_from(start).min(emss);
-            // RFC 9293 §3.8.6.2.1: the peer's window cuts the segment short, and will grow.
+            // RFC 9293 §3.8.6.2.1: the peer's window would cut the segment short; the window will
+            // grow.
             if budget.bytes < whole && !budget.forced {
                 return false;
             }
@@ -327,8 +330,8 @@ impl OwnTcp {
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX);
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
         if budget.bytes < emss && !budget.forced {
-            // RFC 9293 §3.8.6.2.1: the peer's window ends inside the segment. What fits whole may
-            // go; the rest waits for the window to grow.
+            // RFC 9293 §3.8.6.2.1: the peer's window ends inside the segment. Whole FPDUs that fit
+            // are sent; the rest waits until the window grows.
             room.segment_len = budget.bytes;
             room.cut = Cut::Never;
         }
@@ -337,7 +340,7 @@ impl OwnTcp {
             return false;
         }
         if segment_len > budget.bytes || segment_len > emss {
-            // Not even the smallest FPDU fits: it spans segments.
+            // Not even the smallest FPDU fits in a segment: it spans segments.
             let len = emss.min(budget.bytes);
             self.alignment.segments += 1;
             return self.send_range(now, start, len, len, scratch, sink);
@@ -346,9 +349,9 @@ impl OwnTcp {
         let segments = total.div_ceil(segment_len) as u64;
         self.alignment.segments += segments;
         self.alignment.segments_aligned += segments;
-        // All of it was framed just now, in whole FPDUs, and nothing is framed behind it.
+        // Valid as whole FPDUs: all of it was framed just now, and nothing is framed behind it.
         let data = start..start + total as u64;
-        // A run that the device does not cut goes in a frame for each segment.
+        // If the device does not cut a run, each segment goes in its own frame.
         let frames = if limits.super_frame_len_max == 0 { segments } else { 1 };
         let segment_size = self.segment_size(total, segment_len, frames);
         let push = !self.stream.is_amid_message();
@@ -357,7 +360,7 @@ impl OwnTcp {
         true
     }
 
-    /// Sends new data as a byte stream would: segments are filled, FPDUs fall where they fall.
+    /// Sends new data as a byte stream would: full segments, without regard to FPDU boundaries.
     fn send_as_stream(
         &mut self,
         now: Instant,
@@ -369,15 +372,16 @@ impl OwnTcp {
         let start = self.tcp.snd_nxt();
         let at_fpdu = self.stream.framed_end() == start;
         let emss = self.tcp.emss();
-        // As many full segments as one frame carries.
+        // Length of as many full segments as one frame carries.
         let run_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.bytes);
         let len_max = (run_max - run_max % emss).max(emss.min(budget.bytes));
-        // Half for what this call frames, half for what the one before left over.
+        // Half of the fragments for what this call frames, half for what the previous call left
+        // over.
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX) / 2;
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
         let len = self.fill_unaligned(start, len_max, &mut room);
         let end = start + len as u64;
-        // RFC 9293 §3.8.6.2.1: a segment is not cut short by a window that will grow.
+        // RFC 9293 §3.8.6.2.1: a segment is not cut short for a window that will grow.
         let cut_short = end < self.stream.framed_end() && len_max < emss;
         if len == 0 || (cut_short && !budget.forced) {
             return false;
@@ -400,7 +404,7 @@ impl OwnTcp {
         sink: &mut impl SegmentSink,
     ) -> bool {
         let data = start..start + len as u64;
-        // Like its segments, the frames of the startup are not counted.
+        // Neither the segments nor the frames of the startup are counted.
         let frames = u64::from(self.stream.has_fpdus_at(start));
         let segment_size = self.segment_size(len, segment_len, frames);
         let header = self.tcp.record_sent(now, len, segment_len, self.pushes(data.end));
@@ -408,8 +412,8 @@ impl OwnTcp {
         true
     }
 
-    /// Counts the `frames` in which `len` new bytes go in segments of `segment_len`; returns the size of
-    /// each segment if there are several.
+    /// Counts `frames` frames that carry `len` new bytes in segments of `segment_len`. Returns the
+    /// size of each segment if there are several.
     #[inline]
     fn segment_size(&mut self, len: usize, segment_len: usize, frames: u64) -> Option<NonZeroU16> {
         self.alignment.frames += frames;
@@ -421,16 +425,16 @@ impl OwnTcp {
         segment_size
     }
 
-    /// Whether new bytes up to `end` carry PSH.
+    /// Returns true if new bytes up to `end` carry PSH.
     ///
-    /// RFC 9293 §3.9.1.2 (SHLD-28): it is for the last segment of what was handed over. One amid a
-    /// message would keep the receiver's kernel from merging what follows (GRO).
+    /// RFC 9293 §3.9.1.2 (SHLD-28): PSH belongs on the last segment of the data handed over. PSH
+    /// inside a message would keep the receiver's kernel from merging the next segments (GRO).
     #[inline]
     fn pushes(&self, end: StreamOffset) -> bool {
         end == self.stream.framed_end() && !self.stream.is_amid_message()
     }
 
-    /// Sends bytes of any FPDUs, whole or not.
+    /// Sends bytes of any FPDUs, whole or cut.
     fn emit_any(
         &mut self,
         header: &tcp::Header,
@@ -443,7 +447,7 @@ impl OwnTcp {
         self.emit_whole(header, data, segment_size, scratch, sink);
     }
 
-    /// Sends bytes of whole FPDUs, or of such as are kept.
+    /// Sends bytes of whole FPDUs, or of cut FPDUs that are kept.
     fn emit_whole(
         &mut self,
         header: &tcp::Header,
@@ -453,7 +457,7 @@ impl OwnTcp {
         sink: &mut impl SegmentSink,
     ) {
         if self.stream.is_gone(&data) {
-            // A failed stream owes the peer bytes that it does not have any more.
+            // The stream has failed and no longer has bytes that the peer needs.
             self.tcp.abort();
             return self.after_input();
         }
@@ -501,8 +505,7 @@ impl OwnTcp {
         }
         self.tcp.handle_timeout(now);
         self.stream.handle_timeout(now);
-        // A startup that timed out before TCP's own handshake was done: no peer waits
-        // for a close.
+        // The startup timed out before TCP's own handshake was done: no peer waits for a close.
         match self.tcp.state() {
             tcp::State::SynReceived if self.stream.is_over() => self.tcp.abort(),
             tcp::State::SynSent if self.stream.is_over() => self.tcp.close(StreamOffset::ZERO),
@@ -512,15 +515,17 @@ impl OwnTcp {
         self.watch(now);
     }
 
-    /// The network says that the peer cannot be reached; returns whether that ended the connection.
+    /// Handles a report of the network that the peer is unreachable. Returns true if that ended the
+    /// connection.
     pub(crate) fn refuse(&mut self) -> bool {
         let refused = self.tcp.refuse();
         self.after_input();
         refused
     }
 
-    /// The peer's link address is not known: nothing can be sent. A connection that the
-    /// application has closed, or that has waited as long as for an answer to its SYN, ends here.
+    /// Handles an unknown link address of the peer: nothing can be sent. Ends a connection that the
+    /// application has closed, or that has waited as long as it would wait for an answer to its
+    /// SYN.
     pub(crate) fn while_unreachable(&mut self, now: Instant) {
         if self.stream.wants_close() && self.tcp.state() == tcp::State::SynSent {
             self.tcp.close(StreamOffset::ZERO);
@@ -529,14 +534,14 @@ impl OwnTcp {
         self.after_input();
     }
 
-    /// What is to be kept of the connection, and until when, if both ends have closed and nothing but
-    /// TIME-WAIT is left of it.
+    /// Returns the TIME-WAIT record and its end, if both ends have closed and only TIME-WAIT is
+    /// left of the connection.
     pub(crate) fn time_wait(&mut self) -> Option<(tcp::TimeWait, Instant)> {
         self.follow_room();
         self.tcp.time_wait()
     }
 
-    /// Lets the stream know what became of the connection.
+    /// Reports TCP's events to the stream.
     fn after_input(&mut self) {
         while let Some(event) = self.tcp.poll_event() {
             match event {

@@ -1,5 +1,4 @@
-//! The bytes of a segment, where they are when they are passed up: in one place, or in runs of the
-//! device's memory.
+//! The bytes of a segment as they are passed up: in one slice, or in runs of the device's memory.
 
 use std::ops::Range;
 
@@ -11,11 +10,11 @@ use crate::types::StreamOffset;
 
 /// The payload of one segment, or of several that the device merged.
 pub(crate) trait Payload {
-    /// Bytes of it.
+    /// Length in bytes.
     fn len(&self) -> usize;
 
-    /// Gives those in `range`, which begin at `at` in the stream and were never given before, to the
-    /// stream. Returns up to where they were used or kept.
+    /// Gives the bytes in `range` to the stream. They begin at stream position `at` and were never
+    /// given before. Returns the position up to which they were used or kept.
     fn pass_up(
         &mut self,
         stream: &mut Stream,
@@ -46,13 +45,14 @@ impl Payload for &[u8] {
     }
 }
 
-/// A payload in runs of memory that may change. What cannot be used where it is, is copied first.
+/// A payload in runs of memory that may change. Bytes that cannot be used in place are copied
+/// first.
 #[derive(Debug)]
 pub(crate) struct InPlace<'a> {
     pub(crate) octets: Scattered<'a>,
-    /// Room for what is copied.
+    /// Buffer for the copied bytes.
     pub(crate) gathered: &'a mut Vec<u8>,
-    /// Bytes that were.
+    /// Number of copied bytes.
     pub(crate) bytes_gathered: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How a stream ends: in order, by an error of either end, or with its connection.
+//! End of a stream: in order, by an error of either end, or with its connection.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use crate::verbs::{QpRules, QpState, WcStatus};
 use crate::wire::terminate::Terminate;
 
 impl Stream {
-    /// The application closes the stream: what was posted is finished, nothing new is taken. A
-    /// startup that is not done is given up.
+    /// Closes the stream for the application: posted work is finished, new work is refused. A
+    /// startup in progress is given up.
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.give_up_retry();
@@ -28,9 +28,9 @@ impl Stream {
         }
     }
 
-    /// The program takes its queue pair back: when this returns, no memory that the queue pair names is
-    /// read or written any more, though the connection goes on until what was sent is delivered, and
-    /// closes in order. Work that had not completed fails.
+    /// Takes the queue pair from the stream, for the application. After the return, no memory that
+    /// the queue pair names is read or written. The connection continues until the sent bytes are
+    /// delivered, and closes in order. Work that had not completed fails.
     pub(crate) fn release_qp(&mut self) {
         match &mut self.phase {
             Phase::Full(full) => {
@@ -38,7 +38,7 @@ impl Stream {
                 full.tx.messages.stop();
                 full.tx.keep_requests(FLUSHED_BYTES_KEPT_MAX);
             }
-            // It has failed, and its work with it: what is still sent was kept then.
+            // The stream has failed, and its work with it: the bytes still to send were kept then.
             Phase::Ending(_) => return,
             _ => {
                 if let Some(qp) = self.phase.qp() {
@@ -52,7 +52,7 @@ impl Stream {
         self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
     }
 
-    /// The peer has closed its half, after everything it sent was delivered.
+    /// Notes that the peer has closed its half, after everything it sent was delivered.
     pub(crate) fn peer_closed(&mut self) {
         let (silenced, told) = (self.is_silenced(), self.told(|row| row.peer_closes));
         self.peer_closed = true;
@@ -62,14 +62,14 @@ impl Stream {
             Told::PeerClosed => self.events.push_back(StreamEvent::PeerClosed),
         }
         let Some(full) = self.phase.full_mut() else { return };
-        // RFC 5041 §6.2.1: this end may go on sending. Nothing more can be received, so
-        // receives are flushed, and Reads that await a Response never get one. Messages that came
-        // before and wait for receives are still delivered, until this end closes too.
+        // RFC 5041 §6.2.1: this end may go on sending. It can receive nothing more: receives are
+        // flushed, and Reads that await a Response never get one. Earlier messages that wait for
+        // receives are still delivered, until this end closes too.
         if full.qp.rules == QpRules::Iwarp && !full.rx.receive_queue.is_waiting() {
             full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);
         }
-        // A peer that ends in the middle of an FPDU did not close in order either, and one
-        // that never sent an FPDU keeps a responder from ever sending.
+        // A peer that stops in the middle of an FPDU did not close in order. A peer that never sent
+        // an FPDU keeps a responder from ever sending.
         let whole = full.mpa.bytes_held() == 0;
         if !whole || silenced || !full.tx.messages.peer_closed() {
             self.give_up();
@@ -78,7 +78,7 @@ impl Stream {
         }
     }
 
-    /// Receives may have been posted for messages that wait: delivers those.
+    /// Delivers waiting messages if receives may have been posted for them.
     #[inline]
     pub(crate) fn deliver_held(&mut self) {
         if let Phase::Full(full) = &self.phase
@@ -108,12 +108,12 @@ impl Stream {
         self.reset_if_speechless();
     }
 
-    /// What the table has for an event that is told; nothing when the lower layer is gone.
+    /// Table entry for an event; `Told::Nothing` if the lower layer is gone.
     fn told(&self, of: impl FnOnce(Row) -> Told) -> Told {
         self.stage().map_or(Told::Nothing, |stage| of(stage.row()))
     }
 
-    /// Both directions were closed in order.
+    /// Notes that both directions were closed in order.
     pub(crate) fn connection_closed(&mut self) {
         if matches!(self.phase, Phase::Full(_)) && self.closing {
             self.phase.end();
@@ -121,13 +121,13 @@ impl Stream {
         self.connection_lost();
     }
 
-    /// The lower layer is gone.
+    /// Notes that the lower layer is gone.
     pub(crate) fn connection_lost(&mut self) {
         self.give_up();
         self.gone = true;
     }
 
-    /// All work fails, and this end closes.
+    /// Fails all work and closes this end.
     pub(in crate::stream) fn give_up(&mut self) {
         if self.lost || self.wants_retry() {
             return;
@@ -136,7 +136,7 @@ impl Stream {
         match self.told(|row| row.lost) {
             Told::StartupFailed => self.startup_failed(StartupFailure::ConnectionLost),
             Told::Failed => {
-                // What waited for an answer does not keep this end from closing.
+                // Work that awaited an answer must not keep this end from closing.
                 if let Some(full) = self.phase.full_mut() {
                     full.tx.abandon_message();
                     full.tx.messages.stop();
@@ -153,7 +153,7 @@ impl Stream {
         }
     }
 
-    /// Full operation ends with what was received.
+    /// Ends full operation because of received bytes.
     #[cold]
     pub(in crate::stream) fn end_full(&mut self, ended: Ended) {
         match ended {
@@ -163,12 +163,12 @@ impl Stream {
         }
     }
 
-    /// This end found an error: tell the peer, flush everything, close.
+    /// Handles an error that this end found: sends a Terminate, flushes all work, closes.
     #[cold]
     pub(in crate::stream) fn fail(&mut self, error: StreamError) {
         let Some(full) = self.phase.full_mut() else { return };
-        // RFC 5040 §7.1: the Terminate is sent at the first chance; RFC 5041 §7.1: the rest of
-        // what arrives is dropped silently.
+        // RFC 5040 §7.1: the Terminate is sent at the first opportunity. RFC 5041 §7.1: whatever
+        // still arrives is dropped silently.
         full.tx.abandon_message();
         full.rx.access_refused |= error.is_access_refusal();
         let fault = full.rx.fault.take();
@@ -180,7 +180,7 @@ impl Stream {
         if let Some(terminate) = terminate {
             full.tx.messages.terminate(terminate);
         }
-        // What was sent and is missing at the peer has to go before the Terminate.
+        // Bytes that were sent and did not reach the peer must precede the Terminate.
         full.tx.keep_requests(FLUSHED_BYTES_KEPT_MAX);
         self.phase.end();
         self.closing = true;
@@ -188,7 +188,7 @@ impl Stream {
         self.events.push_back(StreamEvent::Failed(error));
     }
 
-    /// The peer's Terminate was delivered: nothing outstanding will succeed.
+    /// Handles the peer's Terminate after its delivery: nothing outstanding will succeed.
     fn peer_terminated(&mut self) {
         let Some(full) = self.phase.full_mut() else { return };
         let Some(terminate) = full.rx.peer_terminate.take() else { return };
@@ -209,7 +209,8 @@ impl Stream {
     pub(super) fn flush(&mut self, first_send: WcStatus, first_receive: WcStatus) {
         if let Some(full) = self.phase.full_mut() {
             full.qp.set_state(QpState::Error);
-            // Their memory is the program's again: what was not kept is never retransmitted.
+            // The memory of the requests belongs to the application again: bytes that were not kept
+            // are never retransmitted.
             full.tx.keep_requests(0);
             full.tx.messages.send_queue.fail(&full.qp, first_send);
             full.rx.receive_queue.fail(&full.qp, first_receive);
@@ -219,28 +220,30 @@ impl Stream {
         }
     }
 
-    /// A request of the peer, or an error, that came after our FIN: it can neither be answered nor
-    /// told any more, and a peer that awaits the answer must not wait for ever.
+    /// Resets the connection if a request of the peer, or an error, came after this end's FIN. This
+    /// end can no longer answer or send a Terminate, and a peer that awaits the answer must not
+    /// wait for ever.
     pub(in crate::stream) fn reset_if_speechless(&mut self) {
         if !self.sending_closed {
             return;
         }
         let Some(full) = self.phase.full_mut() else { return };
-        // A peer that asks whether its Writes were placed learns from our FIN that it is not told any more.
+        // A peer that asks by an empty Read if its Writes were placed learns from the FIN that no
+        // answer comes.
         full.tx.messages.forget_empty_answers();
         if full.tx.messages.owes() {
             self.reset();
         }
     }
 
-    /// All work fails, and the lower layer is to reset the connection: there is no other way to say
-    /// anything.
+    /// Fails all work and makes the lower layer reset the connection: nothing else can inform the
+    /// peer.
     pub(super) fn reset(&mut self) {
         self.give_up();
         self.reset = true;
     }
 
-    /// Gives back all memory: the connection is over for the application, though TCP keeps its
+    /// Releases all memory: the connection is over for the application, though TCP keeps its
     /// addresses for a while.
     pub(crate) fn retire(&mut self) {
         self.streaming_tx = Vec::new();

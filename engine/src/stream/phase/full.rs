@@ -21,7 +21,8 @@ use crate::types::StreamOffset;
 use crate::verbs::{HeldRnic, QpShared, RnicShared};
 
 /// Full operation of one stream.
-// As in the connection of a port: what a message touches lies together, in two places.
+// Layout: the fields that a message touches lie together, in two places, as in the connection of a
+// port.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Full {
@@ -30,29 +31,29 @@ pub(crate) struct Full {
     pub(in crate::stream) qp: Arc<QpShared>,
     /// RFC 5044 §7.1.2 (4): a responder sends nothing before the initiator's first valid FPDU.
     pub(in crate::stream) tx_unlocked: bool,
-    /// The initiator's first FPDU is a ready-to-receive message, which was asked for.
+    /// This end has asked for a ready-to-receive message as the initiator's first FPDU.
     pub(super) awaits_rtr: bool,
-    /// Which part this end played in the startup.
+    /// This end was the initiator of the startup.
     initiator: bool,
     policy: RxPolicy,
-    /// When to remind a silent responder of what was sent.
+    /// Time of the next empty Write to a silent responder.
     pub(super) nudge: Option<Nudge>,
-    /// FPDUs dropped for a bad CRC since delivery last came on.
+    /// FPDUs dropped for a bad CRC since delivery last advanced.
     bad_fpdus: BadFpdus,
     pub(in crate::stream) tx: TxState,
 }
 
-/// Where the two directions of full operation begin.
+/// Stream positions at which full operation begins in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origins {
     pub(super) rx: StreamOffset,
     pub(super) tx: StreamOffset,
 }
 
-/// Why full operation ends with what was received.
+/// Reason why received bytes end full operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stream) enum Ended {
-    /// What came belongs to no connection that was started like this one.
+    /// The initiator received bytes that no legal startup allows (RFC 5044 §8).
     Lost,
     /// The peer's Terminate was delivered.
     PeerTerminated,
@@ -61,7 +62,7 @@ pub(in crate::stream) enum Ended {
 }
 
 impl Full {
-    /// What most messages need, in bytes from the beginning: the first two parts are for data from the peer.
+    /// Byte ranges of the struct that most messages need. The first two are for data from the peer.
     const HOT: [Range<usize>; 3] = {
         let (rx, tx) = (offset_of!(Self, rx), offset_of!(Self, tx));
         let [first, second] = RxState::HOT;
@@ -86,8 +87,8 @@ impl Full {
         let config = RxConfig {
             markers: framing.markers_to_us,
             crc: framing.crc,
-            // Where the first FPDU may be a ready-to-receive Send, what number the next Send has is not
-            // known before: until then, FPDUs are placed in order.
+            // If the first FPDU may be a ready-to-receive Send, the number of the next Send is not
+            // known until it arrives: until then, FPDUs are placed in order.
             out_of_order: policy.out_of_order && !may_begin_with_send(rtr),
             ..RxConfig::default()
         };
@@ -110,7 +111,8 @@ impl Full {
         }
     }
 
-    /// What most messages need is needed soon; with what data from the peer need.
+    /// Prefetches the state that most messages need; with `data`, also the state that data from the
+    /// peer needs.
     #[inline]
     pub(in crate::stream) fn prefetch(&self, data: bool) {
         let [first, second, both] = &Self::HOT;
@@ -121,20 +123,21 @@ impl Full {
         prefetch_part(self, both);
     }
 
-    /// When something is due is needed soon.
+    /// Prefetches the deadline.
     #[inline]
     pub(in crate::stream) fn prefetch_deadline(&self) {
         prefetch(&self.nudge);
     }
 
-    /// What the queues point to is needed soon.
+    /// Prefetches the entries of the queues.
     #[inline]
     pub(in crate::stream) fn prefetch_queues(&self) {
         self.qp.prefetch();
         self.tx.prefetch();
     }
 
-    /// Takes bytes that were never given before; returns up to where they were used or kept.
+    /// Takes bytes that were never given before. Returns the position up to which they were used or
+    /// kept.
     #[inline]
     pub(in crate::stream) fn handle_bytes(
         &mut self,
@@ -151,8 +154,9 @@ impl Full {
         })
     }
 
-    /// Takes such bytes in memory that may change, as far as they are whole FPDUs which continue the
-    /// stream; the rest is to be given in one place.
+    /// Takes bytes, as [`handle_bytes`](Self::handle_bytes) does, from memory that may change, as
+    /// far as they are whole FPDUs that continue the stream. The caller copies the rest into one
+    /// slice for `handle_bytes`.
     #[inline]
     pub(in crate::stream) fn handle_scattered(
         &mut self,
@@ -181,7 +185,7 @@ impl Full {
     ) -> Result<StreamOffset, Ended> {
         let Self { qp, mpa, rx, tx, policy, .. } = self;
         // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU.
-        // Bytes before that belong to no legal startup; §8: that counts as a lost connection.
+        // Earlier bytes belong to no legal startup; §8: that counts as a lost connection.
         if self.initiator && tx.fpdus_framed() == 0 {
             return Err(Ended::Lost);
         }
@@ -189,7 +193,7 @@ impl Full {
             let mut placer = Placer::new(rx, &mut tx.messages, qp, rnic, lease);
             take(mpa, store, &mut placer)
         };
-        // An FPDU that DDP or RDMAP refuses is valid to MPA, and its Terminate may go out.
+        // An FPDU that DDP or RDMAP refuses is valid for MPA, so its Terminate may be sent.
         let refused_above = matches!(taken.error, Some(RxError::Sink(_)));
         self.tx_unlocked |= refused_above || mpa.counters().fpdus > 0;
         mpa.place_out_of_order(policy.out_of_order && !rx.awaits_first());
@@ -209,7 +213,7 @@ impl Full {
         }
     }
 
-    /// Delivers messages that wait for receives into those that are posted now.
+    /// Delivers messages that wait for receives into the receives that are posted now.
     #[cold]
     pub(in crate::stream) fn deliver_held(
         &mut self,
@@ -221,7 +225,7 @@ impl Full {
         placer.deliver_held().map_err(Ended::Failed)
     }
 
-    /// An FPDU is not valid: its segment is dropped from `start` on, or the stream ends.
+    /// Handles an invalid FPDU: drops its segment from `start` on, or ends the stream.
     #[cold]
     fn handle_fault(
         &mut self,
@@ -240,27 +244,28 @@ impl Full {
             );
             return Ok(start);
         }
-        // It may have been one that could have been dropped, after which MPA would go on.
+        // The fault may have been droppable, and MPA would go on after it.
         self.mpa.stop(store);
         Err(Ended::Failed(error.into()))
     }
 }
 
-/// Counts FPDUs that were dropped in the hope of a better copy (RFC 5044 §8), until delivery comes on.
+/// Counts FPDUs that were dropped in the hope of a better copy (RFC 5044 §8), until delivery
+/// advances.
 ///
-/// A peer that computes wrong is found at the FPDU that delivery waits for, however many other places
-/// it sends wrong ones to meanwhile.
+/// The FPDU that delivery waits for has a count of its own. So a peer that computes wrong CRCs is
+/// found there, however many wrong FPDUs it sends for other positions meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 struct BadFpdus {
-    /// Up to where the stream was delivered when counting began.
+    /// Position up to which the stream was delivered when counting began.
     delivered: StreamOffset,
     next: u32,
     ahead: u32,
 }
 
 impl BadFpdus {
-    /// Whether the FPDU at `start` may be dropped once more, with the stream delivered up to
-    /// `delivered`.
+    /// Returns true if the FPDU at `start` may be dropped once more while the stream is delivered
+    /// up to `delivered`.
     fn worth_dropping(&mut self, start: StreamOffset, delivered: StreamOffset) -> bool {
         if self.delivered != delivered {
             *self = Self { delivered, next: 0, ahead: 0 };

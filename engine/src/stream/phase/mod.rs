@@ -1,7 +1,7 @@
-//! Where a stream is, from streaming mode over the startup to full operation, and to the end.
+//! Phase of a stream, from streaming mode through the startup to full operation and the end.
 //!
 //! [`Phase`] owns what the stream has in that phase and nothing else: no queue pair before one is
-//! named, no pipelines before FPDUs flow. What both halves of the connection have come to is beside
+//! named, no pipelines before FPDUs flow. The state of the two half-connections is stored next to
 //! it, in the stream; [`stage`] reads both.
 
 mod closing;
@@ -23,31 +23,31 @@ use crate::stream::phase::nudge::Nudge;
 use crate::stream::phase::places::Asked;
 use crate::verbs::QpShared;
 
-/// Where a stream is.
+/// Phase of a stream.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// Bytes pass as they are.
+    /// Bytes pass unframed.
     Streaming,
-    /// Our Request is out.
+    /// This end's Request is sent.
     AwaitingReply {
         initiator: Box<Initiator>,
         qp: Arc<QpShared>,
         asked: Asked,
-        /// When to remind a silent responder of what was sent.
+        /// Time of the next empty Write to a silent responder.
         nudge: Option<Nudge>,
     },
     /// Waiting for the peer's Request.
     AwaitingRequest { responder: Box<Responder> },
-    /// The application is to answer the peer's Request.
+    /// The application must answer the peer's Request.
     AwaitingAnswer { responder: Box<Responder> },
     /// FPDUs in both directions.
     Full(Box<Full>),
-    /// Full operation is over: what still arrives is dropped, what the peer is owed still goes out.
+    /// Full operation is over: arriving bytes are dropped, bytes owed to the peer are still sent.
     Ending(Box<Full>),
-    /// The startup has failed in a way that another one may not. The application knows nothing of
-    /// it, and the queue pair is as it was.
+    /// The startup has failed, and another attempt may succeed. The application does not know of
+    /// the failure, and the queue pair is unchanged.
     Retrying { retry: Box<Retry>, qp: Arc<QpShared> },
-    /// Over, without anything left.
+    /// Over, with nothing left.
     Over,
 }
 
@@ -61,7 +61,7 @@ impl Phase {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable form of [`full`](Self::full).
     #[inline]
     pub(super) const fn full_mut(&mut self) -> Option<&mut Full> {
         match self {
@@ -82,12 +82,12 @@ impl Phase {
         }
     }
 
-    /// Whether nothing that arrives is looked at any more.
+    /// Returns true if arriving bytes are ignored.
     pub(super) const fn is_over(&self) -> bool {
         matches!(self, Self::Ending(_) | Self::Retrying { .. } | Self::Over)
     }
 
-    /// Ends the phase, whichever it is.
+    /// Ends any phase.
     pub(super) fn end(&mut self) {
         *self = match std::mem::replace(self, Self::Over) {
             Self::Full(full) | Self::Ending(full) => Self::Ending(full),
@@ -95,7 +95,7 @@ impl Phase {
         };
     }
 
-    /// The peer's Request was read.
+    /// Notes that the peer's Request was read.
     fn request_came(&mut self) {
         *self = match std::mem::replace(self, Self::Over) {
             Self::AwaitingRequest { responder } => Self::AwaitingAnswer { responder },

@@ -1,5 +1,6 @@
-//! A responder that is silent after its Reply is reminded of what was sent to it
-//! ([`StartupConfig::nudge`](crate::mpa::startup::StartupConfig::nudge)).
+//! Empty Writes that remind a silent responder of data sent after its Reply.
+//!
+//! An option of [`StartupConfig`](crate::mpa::startup::StartupConfig) turns them on.
 
 use crate::limits::{NUDGE_AFTER_NS, NUDGE_PAUSE_MAX_NS};
 use crate::mpa::startup::RtrKind;
@@ -7,7 +8,7 @@ use crate::stream::Stream;
 use crate::stream::phase::Phase;
 use crate::time::Instant;
 
-/// When to look again whether the peer is still silent.
+/// Time of the next check for a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nudge {
     at: Instant,
@@ -26,7 +27,7 @@ impl Nudge {
 }
 
 impl Stream {
-    /// When [`nudge_silent_peer`](Self::nudge_silent_peer) has something to do.
+    /// Time at which [`nudge_silent_peer`](Self::nudge_silent_peer) has something to do.
     pub(super) fn nudge_at(&self) -> Option<Instant> {
         match &self.phase {
             Phase::AwaitingReply { nudge, .. } => nudge.map(|nudge| nudge.at),
@@ -35,7 +36,7 @@ impl Stream {
         }
     }
 
-    /// Puts an RDMA Write without payload behind what was sent, if the peer has sent nothing.
+    /// Appends an RDMA Write without payload to the data sent, if the peer has sent nothing.
     pub(super) fn nudge_silent_peer(&mut self, now: Instant) {
         if self.nudge_at().is_none_or(|at| at > now) {
             return;

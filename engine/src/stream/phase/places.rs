@@ -1,11 +1,11 @@
-//! Places of IRD and ORD for confirmations ([`CompletionMeans::Placed`]), besides those that programs
-//! ask for.
+//! One unit of IRD and ORD for confirmations ([`CompletionMeans::Placed`]), in addition to
+//! the application's units.
 
 use crate::limits::READS_OUTSTANDING_MAX;
 use crate::mpa::startup::{Negotiated, Offer, Retry, Rtr, RtrKind};
 use crate::verbs::{CompletionMeans, QpRules, QpShared};
 
-/// The depths that the program has asked for.
+/// The depths that the application has asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     ird: u16,
@@ -17,26 +17,27 @@ impl Asked {
         Self { ird: offer.ird, ord: offer.ord }
     }
 
-    /// What is offered to the peer: one Read more of each end, for confirmations, if this end asks for them or
-    /// has InfiniBand's rules: then its peer is expected to.
+    /// The offer to the peer. It has one Read more in each direction, for confirmations, if this
+    /// end asks for confirmations or has InfiniBand's rules: the peer is then expected to ask for
+    /// them.
     pub(super) fn offer<'a>(self, qp: &QpShared, private_data: &'a [u8]) -> Offer<'a> {
         let is_more = Self::is_more(qp);
         Offer { private_data, ird: more(self.ird, is_more), ord: more(self.ord, is_more) }
     }
 
-    /// Whether one more is asked for and given.
+    /// Returns true if one unit more is requested and granted.
     fn is_more(qp: &QpShared) -> bool {
         qp.completion == CompletionMeans::Placed || qp.rules == QpRules::InfiniBand
     }
 
-    /// Takes the place of the confirmations out of what was agreed on, if there is one more than the
-    /// program has asked for. Returns whether there is.
+    /// Takes the unit for confirmations out of the negotiated ORD, if the ORD exceeds what the
+    /// application has asked for. Returns true if confirmations have a unit of their own.
     ///
-    /// A peer that has not said how many Reads it takes was asked for no more in another way either
-    /// (RFC 6581 §9.1): the program's have to do, and a ready-to-receive Read is one of them.
+    /// A peer that has not announced its IRD was not asked for more by other means either (RFC 6581
+    /// §9.1). Confirmations then share the application's ORD, and so does a ready-to-receive Read.
     pub(super) fn divide(self, qp: &QpShared, terms: &mut Negotiated) -> bool {
-        // Without confirmations what was agreed on is the program's. It may be more than it has asked
-        // for: a ready-to-receive Read needs a place (RFC 6581 §9.1).
+        // Without confirmations the negotiated ORD is the application's. It may exceed the
+        // requested one: a ready-to-receive Read needs a unit (RFC 6581 §9.1).
         if !Self::is_more(qp) || terms.ord <= self.ord {
             return false;
         }
@@ -46,20 +47,20 @@ impl Asked {
         is_apart
     }
 
-    /// What the program is told of what is agreed on: nothing of the place that it has not asked for.
+    /// Hides the extra unit of IRD, which the application did not ask for, from the terms it gets.
     pub(super) fn show(self, qp: &QpShared, terms: &mut Negotiated) {
         if Self::is_more(qp) && terms.ird == more(self.ird, true) {
             terms.ird = self.ird;
         }
     }
 
-    /// Another startup begins with what the program has asked for.
+    /// Restores the depths that the application has asked for, for another startup.
     pub(super) const fn restore(self, retry: &mut Retry) {
         (retry.ird, retry.ord) = (self.ird, self.ord);
     }
 }
 
-/// One more, if it is wanted. What is beyond the limit is for the startup to refuse.
+/// Adds one if `is_wanted`. The startup refuses depths beyond the limit.
 const fn more(depth: u16, is_wanted: bool) -> u16 {
     if is_wanted && depth < READS_OUTSTANDING_MAX { depth + 1 } else { depth }
 }

@@ -1,4 +1,4 @@
-//! Which stage of its life a stream is in, and the timer of that stage.
+//! Current stage of a stream's life, and the timer of that stage.
 
 use crate::stream::Stream;
 use crate::stream::life::{Expiry, LifeTimes, Probes, Restart, Stage};
@@ -6,19 +6,19 @@ use crate::stream::phase::{Full, Phase, StartupFailure};
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// What the timer of a stage looks at.
+/// Counts that restart the timer of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     fpdus: u64,
     acknowledged: StreamOffset,
 }
 
-/// The stage that a stream was last seen in.
+/// The last seen stage of a stream, and its timer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stream) struct Watch {
     stage: Stage,
     since: Instant,
-    /// When the stage's timer runs out.
+    /// Time at which the stage's timer expires.
     until: Option<Instant>,
     progress: Progress,
 }
@@ -34,7 +34,7 @@ impl Watch {
         Self { stage, since: now, until: duration.map(|duration| now + duration), progress }
     }
 
-    /// Starts the stage's timer anew if what happened since counts.
+    /// Restarts the stage's timer if the progress since the last call counts for it.
     fn note(&mut self, now: Instant, progress: Progress, times: &LifeTimes) {
         let row = self.stage.row();
         let (before, restart) = (self.progress, row.restart);
@@ -56,12 +56,12 @@ impl Watch {
 }
 
 impl Stream {
-    /// How long the timers of the stages run.
+    /// Durations of the stage timers.
     pub(crate) fn times(&self) -> &LifeTimes {
         &self.times
     }
 
-    /// Where the stream is in its life; `None` when the lower layer is gone.
+    /// Current stage of the stream; `None` if the lower layer is gone.
     pub(crate) fn stage(&self) -> Option<Stage> {
         if self.gone {
             return None;
@@ -91,8 +91,8 @@ impl Stream {
         }
     }
 
-    /// What the lower layer is to probe the peer for. Probes for a Response are left on until they
-    /// would be sent: most Responses come long before.
+    /// Keep-alive probes that the lower layer should send. Probes for a Response stay on until one
+    /// would be sent: most Responses arrive long before.
     pub(crate) fn probes(&self, now: Probes) -> Probes {
         match self.watch.stage {
             _ if self.gone => Probes::Off,
@@ -102,14 +102,14 @@ impl Stream {
         }
     }
 
-    /// Whether the peer is to answer a Read or an Atomic.
+    /// Returns true if the peer owes an answer to a Read or an Atomic.
     #[inline]
     pub(crate) fn awaits_response(&self) -> bool {
         matches!(&self.phase, Phase::Full(full) if !full.tx.messages.requester.is_idle())
     }
 
-    /// Whether the stream was last seen in full operation and nothing has ended that: there is no
-    /// timer to keep then, and nothing to ask of the lower layer.
+    /// Returns true if the stream was last seen in full operation and nothing has ended that: then
+    /// no timer runs, and the lower layer has nothing to do.
     #[inline]
     pub(crate) const fn is_undisturbed(&self) -> bool {
         matches!(self.watch.stage, Stage::Running)
@@ -117,12 +117,12 @@ impl Stream {
             && !(self.closing | self.peer_closed | self.reset)
     }
 
-    /// Something may have changed: keeps the timer of the stage that the stream is in now.
+    /// Updates the timer of the current stage. Call whenever something may have changed.
     pub(crate) fn watch(&mut self, now: Instant) {
         if self.is_undisturbed() {
             return;
         }
-        // RFC 5044 §7.1.2 (4): a peer that has closed never sends the FPDU that work waits for.
+        // RFC 5044 §7.1.2 (4): a peer that has closed never sends the FPDU that the work waits for.
         if self.peer_closed && self.is_silenced() {
             self.give_up();
         }
@@ -146,23 +146,23 @@ impl Stream {
         tracing::debug!(target: "urnic::stream", qp, from = ?self.watch.stage, ?to, "stage");
     }
 
-    /// Whether the stream was told to close, or has failed.
+    /// Returns true if the stream is closing or has failed.
     pub(crate) const fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// The peer has acknowledged everything before `end`, where that is not the same as what the
-    /// lower layer has promised to deliver.
+    /// Notes that the peer has acknowledged everything before `end`. For lower layers that promise
+    /// to deliver bytes before the peer has acknowledged them.
     pub(crate) const fn note_delivered(&mut self, end: StreamOffset) {
         self.acknowledged = end;
     }
 
-    /// When the stage's timer runs out.
+    /// Time at which the stage's timer expires.
     pub(in crate::stream) const fn stage_end(&self) -> Option<Instant> {
         if self.gone || self.reset { None } else { self.watch.until }
     }
 
-    /// The stage's timer has run out.
+    /// Handles the expiry of the stage's timer.
     pub(in crate::stream) fn end_stage(&mut self) {
         self.watch.until = None;
         let (qp, stage) = (self.qp().map(|qp| qp.number.0), self.watch.stage);
@@ -176,17 +176,18 @@ impl Stream {
         }
     }
 
-    /// Whether the lower layer is to end the connection at once with a RST.
+    /// Returns true if the lower layer must end the connection at once with a RST.
     pub(crate) const fn wants_reset(&self) -> bool {
         self.reset
     }
 
-    /// The lower layer has closed its sending half, as [`wants_close`](Self::wants_close) asked for.
+    /// Notes that the lower layer has closed its sending half, as
+    /// [`wants_close`](Self::wants_close) asked.
     pub(crate) const fn sending_closed(&mut self) {
         self.sending_closed = true;
     }
 
-    /// Whether there is work that waits for the initiator's first FPDU.
+    /// Returns true if work waits for the initiator's first FPDU.
     pub(in crate::stream) fn is_silenced(&self) -> bool {
         match &self.phase {
             Phase::Full(full) => !full.tx_unlocked && !full.tx.is_idle(&full.qp),
@@ -251,8 +252,8 @@ mod tests {
         }
     }
 
-    /// The Reply may be lost again and again: the time for the initiator's first FPDU begins when it
-    /// has arrived.
+    /// The Reply may be lost repeatedly: the time for the initiator's first FPDU begins when the
+    /// Reply has arrived.
     #[test]
     fn the_first_fpdu_is_awaited_from_when_the_reply_is_acknowledged() {
         for stage in [Stage::AwaitingRtr, Stage::Silenced] {

@@ -20,7 +20,7 @@ use crate::types::StreamOffset;
 use crate::verbs::{QpShared, QpState, WcStatus};
 use crate::wire::terminate::{Terminate, TerminateCode};
 
-/// Why a call does not fit a stream's phase.
+/// Reason why a call does not fit a stream's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PhaseError {
@@ -41,27 +41,27 @@ pub enum PhaseError {
     StreamingFull,
 }
 
-/// How far the startup of a stream that a peer opened is.
+/// Progress of the startup of a stream that a peer opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// MPA has not started, or was refused; whether bytes have come.
+    /// MPA has not started, or was refused.
     Streaming {
-        /// Whether bytes have come.
+        /// Bytes have arrived.
         heard: bool,
     },
     /// The peer's Request is awaited.
     AwaitingRequest,
-    /// The application is to answer it.
+    /// The application must answer the Request.
     AwaitingAnswer,
-    /// Nothing more of it is this end's to wait for as a responder.
+    /// This end no longer waits as a responder.
     Started,
     /// The stream is over.
     Over,
 }
 
 impl Setup {
-    /// How a connection whose startup is here stands at its listener; `None`: it has left it. Whether
-    /// the peer's Request has `asked`, and whether this end is `closing`.
+    /// Standing at its listener of a connection with this setup; `None` if the connection has left
+    /// the listener. `asked`: the peer's Request has arrived. `closing`: this end closes.
     #[must_use]
     pub const fn standing(self, asked: bool, closing: bool) -> Option<Standing> {
         match self {
@@ -71,8 +71,8 @@ impl Setup {
             // A delayed startup: the application knows of the connection.
             Self::Streaming { .. } if !asked => Some(Standing::Asked),
             Self::AwaitingRequest | Self::AwaitingAnswer => Some(Standing::Asked),
-            // RFC 5044 §7.1.2 (6): refused. Unless the application closes too, it goes on with the
-            // connection in streaming mode.
+            // RFC 5044 §7.1.2 (6): refused. Unless the application closes the connection too, it
+            // continues to use it in streaming mode.
             Self::Streaming { .. } if !closing => None,
             Self::Streaming { .. } | Self::Over => Some(Standing::Ended),
             Self::Started => None,
@@ -80,11 +80,11 @@ impl Setup {
     }
 }
 
-/// Why a startup failed.
+/// Reason for a failed startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupFailure {
-    /// The peer broke the startup protocol or cannot be worked with.
+    /// The peer broke the startup protocol, or its terms are not acceptable.
     #[error(transparent)]
     Protocol(#[from] MpaStartupError),
     /// The peer did not answer in time.
@@ -96,7 +96,7 @@ pub enum StartupFailure {
 }
 
 impl Stream {
-    /// Sends bytes as they are, before MPA is started.
+    /// Sends bytes unframed, before MPA is started.
     pub(crate) fn send_streaming(&mut self, octets: &[u8]) -> Result<(), PhaseError> {
         if !matches!(self.phase, Phase::Streaming) {
             return Err(PhaseError::NotStreaming);
@@ -108,7 +108,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads bytes that came before MPA was started; returns how many.
+    /// Reads bytes that arrived before MPA was started. Returns the number of bytes read.
     pub(crate) fn receive_streaming(&mut self, octets: &mut [u8]) -> usize {
         let len = octets.len().min(self.streaming_rx.len());
         for (octet, received) in octets.iter_mut().zip(self.streaming_rx.drain(..len)) {
@@ -117,7 +117,7 @@ impl Stream {
         len
     }
 
-    /// Starts MPA as initiator: the Request goes out now.
+    /// Starts MPA as initiator: the Request is sent now.
     pub(crate) fn initiate(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Stream {
             return Err(PhaseError::NotStreaming);
         }
         let claim = Claim::take(qp)?;
-        // What was said in streaming mode cannot be said again on another connection.
+        // Data of streaming mode cannot be repeated on another connection.
         let fresh = self.streaming_tx.is_empty() && self.startup_rx == StreamOffset::ZERO;
         let fallback = if fresh { config.fallback } else { Fallback::empty() };
         let config = StartupConfig { fallback, ..*config };
@@ -159,7 +159,7 @@ impl Stream {
         let responder = Box::new(Responder::new(config)?);
         self.phase = Phase::AwaitingRequest { responder };
         self.watch(now);
-        // What the peer sent too early for streaming mode belongs to the Request.
+        // Bytes that the peer sent early are in the streaming buffer, but belong to the Request.
         if !self.streaming_rx.is_empty() {
             let early: Vec<u8> = self.streaming_rx.drain(..).collect();
             self.read_startup(&early);
@@ -199,15 +199,15 @@ impl Stream {
         Ok(())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         [self.stage_end(), self.nudge_at()].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        // What happened since counts before the timer does.
+        // Progress since the last call counts before the timer does.
         self.watch(now);
-        // RFC 5044 §7.1.2 (8), (10): both sides time out on startup frames that do not come.
+        // RFC 5044 §7.1.2 (8), (10): both sides time out if a startup frame does not arrive.
         if self.stage_end().is_some_and(|end| end <= now) {
             self.end_stage();
             self.watch(now);
@@ -215,8 +215,8 @@ impl Stream {
         self.nudge_silent_peer(now);
     }
 
-    /// Bytes before full operation. Only those in order are taken: where full operation begins
-    /// is not known before.
+    /// Takes bytes before full operation, in order only: the position at which full operation
+    /// begins is not known before.
     pub(in crate::stream) fn handle_startup_bytes(
         &mut self,
         offset: StreamOffset,
@@ -239,14 +239,14 @@ impl Stream {
         if self.phase.is_over() {
             return offset + bytes.len() as u64;
         }
-        // In full operation the origin of FPDUs must not move any more.
+        // In full operation the origin of FPDUs must not move.
         if self.phase.full().is_none() {
             self.startup_rx = offset + taken as u64;
         }
         offset + taken as u64
     }
 
-    /// Reads the peer's startup frame; returns how many bytes were its.
+    /// Reads the peer's startup frame. Returns the number of bytes consumed.
     fn read_startup(&mut self, bytes: &[u8]) -> usize {
         match &mut self.phase {
             Phase::AwaitingReply { initiator, qp, asked, nudge } => {
@@ -297,7 +297,7 @@ impl Stream {
         }
     }
 
-    /// The Reply refuses to start MPA.
+    /// Handles a Reply that refuses to start MPA.
     fn reject_came(&mut self, rejection: Rejection) {
         tracing::debug!(
             target: "urnic::stream", ird = rejection.peer_depths.ird, ord = rejection.peer_depths.ord,
@@ -308,14 +308,14 @@ impl Stream {
             self.closing = true;
             return;
         }
-        // A queue pair serves one connection in its life, and this was it.
+        // A queue pair serves one connection in its life, and this connection was it.
         self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
         // RFC 5044 §7.1.2 (3): MPA is left, TCP stays open.
         self.phase = Phase::Streaming;
         self.events.push_back(StreamEvent::Rejected(rejection));
     }
 
-    /// Both ends have agreed on `terms`.
+    /// Reports the terms that both ends have agreed on.
     fn establish(&mut self, terms: Negotiated) {
         let Negotiated { framing, ird, ord, ref rtr, .. } = terms;
         let Framing { revision, crc, markers_to_peer, markers_to_us } = framing;
@@ -327,7 +327,8 @@ impl Stream {
         self.events.push_back(StreamEvent::Established(terms));
     }
 
-    /// Enters full operation on the negotiated terms, with a place `apart` for confirmations or without.
+    /// Enters full operation on the negotiated terms. `apart`: confirmations have a unit of ORD of
+    /// their own.
     fn begin_full(
         &mut self,
         qp: Arc<QpShared>,
@@ -347,18 +348,18 @@ impl Stream {
         shared.set_state(QpState::Rts);
     }
 
-    /// The lower layer has a connection: a peer is there that can refuse.
+    /// Notes that the lower layer has a connection: there is a peer that can refuse.
     pub(crate) const fn connected(&mut self) {
         self.connected = true;
     }
 
-    /// Whether the startup is to be tried once more, on another connection of the lower layer, with
-    /// another stream.
+    /// Returns true if the startup should be tried once more, on another connection of the lower
+    /// layer, with another stream.
     pub(crate) const fn wants_retry(&self) -> bool {
         matches!(self.phase, Phase::Retrying { .. })
     }
 
-    /// What to try, and for which queue pair. This stream then has no queue pair any more.
+    /// Takes the next attempt and its queue pair. Afterwards this stream has no queue pair.
     pub(crate) fn take_retry(&mut self) -> Option<(Box<Retry>, Arc<QpShared>)> {
         self.lost = true;
         match std::mem::replace(&mut self.phase, Phase::Over) {
@@ -373,7 +374,7 @@ impl Stream {
         }
     }
 
-    /// There will be no other startup after all: this one has failed.
+    /// Gives up the next attempt: the startup has failed.
     pub(crate) fn give_up_retry(&mut self) {
         if self.wants_retry() {
             self.lost = true;
@@ -383,7 +384,7 @@ impl Stream {
         }
     }
 
-    /// The phase after a setback that another attempt may be spared; `None` when none may.
+    /// The phase after a setback that another attempt may avoid; `None` if no attempt may.
     fn retry_after(&self, setback: &Setback<'_>) -> Option<Phase> {
         let Phase::AwaitingReply { initiator, qp, asked, .. } = &self.phase else { return None };
         let mut retry = Box::new(initiator.retry(setback)?);
@@ -395,7 +396,7 @@ impl Stream {
         Some(Phase::Retrying { retry, qp: Arc::clone(qp) })
     }
 
-    /// The startup has failed.
+    /// Handles a failed startup.
     pub(super) fn startup_failed(&mut self, failure: StartupFailure) {
         let setback = match failure {
             // An application that closes does not want another attempt.
@@ -416,7 +417,7 @@ impl Stream {
         self.phase.end();
     }
 
-    /// The peer's startup frame is not what it must be; returns how many bytes were its: all.
+    /// Handles an invalid startup frame of the peer. Returns the number of bytes consumed: all.
     fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {
         if let Some(framing) = error.terminates_in() {
             self.terminate_startup(startup_code(error), &framing);
@@ -425,8 +426,8 @@ impl Stream {
         len
     }
 
-    /// Sends a Terminate in the negotiated framing, as an initiator that cannot go on has to
-    /// (RFC 6581 §9.1, §9.2). The queue pair stays as it is: for its work the attempt has failed.
+    /// Sends a Terminate in the negotiated framing, as an initiator that cannot continue must (RFC
+    /// 6581 §9.1, §9.2). Leaves the queue pair alone: the failed attempt fails its work.
     fn terminate_startup(&mut self, code: TerminateCode, framing: &Framing) {
         let Some(qp) = self.phase.qp() else { return };
         let origin = StreamOffset(self.streaming_tx.len() as u64);
@@ -448,11 +449,11 @@ impl Stream {
     }
 }
 
-/// Bytes of a segment for a Terminate: more than it takes with a marker.
+/// Segment room for a Terminate: more than it needs with a marker.
 const TERMINATE_ROOM: usize = 512;
 
-/// A queue pair taken for a connection, and given back unless it is kept: a call that fails leaves
-/// it as it was.
+/// A claim on a queue pair, released on drop unless it is kept: a failed call leaves the queue pair
+/// unchanged.
 struct Claim<'q>(Option<&'q Arc<QpShared>>);
 
 impl<'q> Claim<'q> {

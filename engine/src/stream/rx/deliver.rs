@@ -41,13 +41,13 @@ impl Placer<'_, '_> {
         Ok(())
     }
 
-    /// A segment of a Write of `len` bytes is delivered.
+    /// Delivers a segment of a Write of `len` bytes.
     #[inline(always)]
     pub(super) fn deliver_write(&mut self, len: u32, last: bool) {
         let begins = !self.rx.writes.amid;
         self.rx.writes.deliver(len, last);
-        // An empty Write changes no memory: as a rule it is the ready-to-receive message, or reminds of
-        // what was sent.
+        // An empty Write changes no memory: usually it is the ready-to-receive message, or a
+        // reminder to a silent responder.
         if len > 0 || !begins {
             self.qp.note_write(last);
         }
@@ -71,9 +71,9 @@ impl Placer<'_, '_> {
                 }
                 let request = self.rx.requests.pop_front().flatten();
                 let Some(request) = request else { return Err(RdmapError::Stream.into()) };
-                // On InfiniBand a message without a receive holds up everything behind it: the answer says
-                // that what was sent before is delivered, and answers come in the order of requests
-                // (RFC 5040 §5.5 rules 12 and 20).
+                // On InfiniBand a message without a receive blocks everything behind it: an answer
+                // says that everything sent before its request is delivered, and answers come in
+                // the order of requests (RFC 5040 §5.5 rules 12 and 20).
                 let waits = self.qp.rules == QpRules::InfiniBand;
                 if waits && self.rx.receive_queue.wait_request(placed) {
                     self.rx.requests_waiting.push_back(request);
@@ -109,7 +109,7 @@ impl Placer<'_, '_> {
         header: &UntaggedHeader,
     ) -> Result<(), StreamError> {
         if let Some((_, len)) = placed.about_a_write(self.rx.immediates) {
-            // What the program is told was written is what was written.
+            // The length reported to the application must be the length that was written.
             let DeliveredWrites { len: written_len, amid } = self.rx.writes;
             if amid || written_len != len {
                 return Err(RdmapError::Stream.into());
@@ -122,7 +122,7 @@ impl Placer<'_, '_> {
         rx.receive_queue.deliver(qp, placed, at, attributes)
     }
 
-    /// What a message does and says that has waited and is delivered now.
+    /// Effects and attributes of a message that has waited and is delivered now.
     pub(super) fn attributes(
         &mut self,
         last: &PlacedSegment,
@@ -147,7 +147,7 @@ impl Placer<'_, '_> {
         }
     }
 
-    /// A request that has waited behind messages is delivered now.
+    /// Delivers the oldest request that has waited behind messages.
     pub(super) fn deliver_waiting_request(
         &mut self,
         placed: &PlacedSegment,
@@ -178,7 +178,7 @@ impl Placer<'_, '_> {
         self.qp.check_right(Access::REMOTE_ATOMIC).map_err(read_refusal)?;
         let guard = self.lease.open();
         let (pd, number) = (self.qp.pd, self.qp.number);
-        // RFC 7306 §8.2, and RFC 5040 §7.2 for what it leaves out.
+        // RFC 7306 §8.2, and RFC 5040 §7.2 for the checks that RFC 7306 leaves out.
         let grant = guard
             .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
             .map_err(read_refusal)?;
@@ -198,7 +198,8 @@ impl Placer<'_, '_> {
     }
 }
 
-/// What a message does and says besides its payload; `last` is its last segment.
+/// Invalidates a steering tag if the message asks for it, and returns the attributes of the
+/// completion. `last` is the last segment of the message.
 fn attributes(
     last: &PlacedSegment,
     immediates: bool,

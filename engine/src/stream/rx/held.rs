@@ -1,4 +1,4 @@
-//! Messages for which no receive was posted when they came: their segments, in memory of the engine.
+//! Messages that arrived before a receive was posted: their segments, in memory of the engine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,29 +17,29 @@ pub(super) struct HeldSegment {
 
 /// The segments that one stream holds.
 ///
-/// They are allocated one by one: the path of messages that come too early is not the one that has to
-/// be fast. What a peer can have held is bounded by TCP's window, which closes as this fills.
+/// They are allocated one by one: messages that arrive too early need no fast path. TCP's window
+/// bounds the memory that a peer can occupy: it closes as this fills.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct HeldMessages {
-    /// Payload that was not delivered yet, by message and offset.
+    /// Payload not yet delivered, by message number and offset.
     ahead: BTreeMap<(u32, u32), HeldSegment>,
-    /// Bytes of payload that were ever held, and those of them that found a receive.
+    /// Bytes of payload ever held (`held`), and how many of them have found a receive (`settled`).
     pub(super) held: u64,
     pub(super) settled: u64,
     /// Bytes of payload in `waiting`.
     waiting_len: usize,
-    /// Segments in stream order, up to where the stream is delivered: the messages that wait.
+    /// Segments of the waiting messages in stream order, up to the delivered position.
     waiting: VecDeque<HeldSegment>,
 }
 
 impl HeldMessages {
-    /// Whether messages that are next in stream order wait.
+    /// Returns true if messages that are next in stream order wait for receives.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Bytes that may come now.
+    /// Bytes for which there is room.
     pub(super) fn room(&self) -> usize {
         if self.waiting.len() >= HELD_SEGMENTS_MAX {
             return 0;
@@ -48,7 +48,7 @@ impl HeldMessages {
         if room < HELD_ROOM_MIN { 0 } else { room }
     }
 
-    /// Keeps the payload of a segment until it is delivered, or its message gets a receive.
+    /// Holds the payload of a segment until it is delivered or its message gets a receive.
     pub(super) fn hold<'p>(
         &mut self,
         segment: PlacedSegment,
@@ -67,14 +67,14 @@ impl HeldMessages {
         }
         self.held += len as u64;
         let payload = octets.into_boxed_slice();
-        // A second segment for the same bytes: delivery would find the message out of order.
+        // A second segment for the same bytes: delivery would find its message out of order.
         match self.ahead.insert((msn.0, mo.0), HeldSegment { segment, payload }) {
             None => Ok(()),
             Some(_) => Err(DdpError::UntaggedMsgOffset),
         }
     }
 
-    /// The segment is next in stream order, and its message has no receive: it waits.
+    /// Lets a segment wait that is next in stream order and whose message has no receive.
     pub(super) fn wait(
         &mut self,
         segment: PlacedSegment,
@@ -91,8 +91,8 @@ impl HeldMessages {
         Ok(())
     }
 
-    /// The segment of a request is next in stream order: it waits behind the messages that do. Not amid
-    /// one: then nothing is done.
+    /// Lets the segment of a request, next in stream order, wait behind the waiting messages. Does
+    /// nothing and returns false if no message waits or the last one is incomplete.
     pub(super) fn wait_request(&mut self, segment: PlacedSegment) -> bool {
         let waits = self.waiting.back().is_some_and(|last| last.segment.header.last());
         if waits {
@@ -101,13 +101,13 @@ impl HeldMessages {
         waits
     }
 
-    /// Takes the oldest segment that waits, if it is that of a request.
+    /// Takes the oldest waiting segment if it is a request.
     pub(super) fn next_request(&mut self) -> Option<PlacedSegment> {
         let next = self.waiting.front()?;
         next.segment.opcode.is_request().then(|| self.next())?.map(|held| held.segment)
     }
 
-    /// Takes the oldest segment that waits.
+    /// Takes the oldest waiting segment.
     pub(super) fn next(&mut self) -> Option<HeldSegment> {
         let next = self.waiting.pop_front()?;
         self.waiting_len -= next.payload.len();
@@ -117,13 +117,13 @@ impl HeldMessages {
         Some(next)
     }
 
-    /// Takes a segment of message `msn` that was not delivered.
+    /// Takes a segment of message `msn` that is not yet delivered.
     pub(super) fn next_ahead(&mut self, msn: Msn) -> Option<HeldSegment> {
         let key = *self.ahead.range((msn.0, 0)..=(msn.0, u32::MAX)).next()?.0;
         self.ahead.remove(&key)
     }
 
-    /// Gives everything up.
+    /// Drops all segments. The counts stay.
     pub(super) fn clear(&mut self) {
         *self = Self { held: self.held, settled: self.settled, ..Self::default() };
     }

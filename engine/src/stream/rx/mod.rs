@@ -6,10 +6,12 @@
 //! ```
 //!
 //! A message for which no receive is posted ends the stream or, if its queue pair says so, waits in
-//! [`held`] until one is; its delivery is deferred, and that of what comes behind it is not.
+//! [`held`] until one is posted. Its delivery is deferred. Later Writes are still delivered, and
+//! later Sends wait behind it. Under `QpRules::InfiniBand`, later Read and Atomic Requests wait
+//! too.
 //!
-//! Every check that can refuse a segment runs before its first byte is copied. What the two steps
-//! share is here.
+//! Every check that can refuse a segment runs before its first byte is copied. This file has what
+//! placement and delivery share.
 
 mod deliver;
 mod held;
@@ -44,7 +46,7 @@ use crate::wire::rdmap::{
 };
 use crate::wire::terminate::Terminate;
 
-/// What delivery has to know of a segment that was placed.
+/// Data that delivery needs about a placed segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedSegment {
     header: DdpHeader,
@@ -56,7 +58,7 @@ pub(crate) struct PlacedSegment {
 }
 
 impl PlacedSegment {
-    /// Bytes that go to memory: those of Immediate Data go into the completion.
+    /// Bytes that go to memory. Immediate Data goes into the completion instead.
     const fn payload_len(&self) -> usize {
         if matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
             return 0;
@@ -64,7 +66,7 @@ impl PlacedSegment {
         self.len as usize
     }
 
-    /// Where in its message the payload begins, of an untagged segment.
+    /// Offset of the payload in its message, for an untagged segment.
     const fn mo(&self) -> MsgOffset {
         match self.header {
             DdpHeader::Untagged(header) => header.mo,
@@ -80,7 +82,8 @@ impl PlacedSegment {
         }
     }
 
-    /// The 32 bits and the length of the Write that Immediate Data tells of, where that was `agreed` on.
+    /// The 32 bits and the length of the Write that Immediate Data reports, if the connection has
+    /// `agreed` on such reports.
     fn about_a_write(&self, agreed: bool) -> Option<(u64, u32)> {
         let is_immediate = matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited);
         let tells = is_immediate && agreed && self.invalidate_stag() == ABOUT_A_WRITE;
@@ -96,18 +99,18 @@ enum InboundRequest {
     Atomic(AtomicRequest),
 }
 
-/// How long the last RDMA Write is, which Immediate Data may tell of.
+/// Length of the last RDMA Write, which Immediate Data may report.
 #[derive(Clone, Copy, Debug, Default)]
 struct DeliveredWrites {
-    /// Bytes of the last one that were delivered.
+    /// Delivered bytes of the last Write.
     len: u32,
-    /// More of it is to come.
+    /// More segments of this Write follow.
     amid: bool,
 }
 
 impl DeliveredWrites {
-    /// A segment of a Write was delivered. A Write of 2³² bytes, which RFC 5041 §5.2 rules out, counts
-    /// as empty.
+    /// Counts a delivered segment of a Write. A Write of 2³² bytes, which RFC 5041 §5.2 excludes,
+    /// counts as empty.
     #[inline(always)]
     const fn deliver(&mut self, len: u32, last: bool) {
         let before = if self.amid { self.len } else { 0 };
@@ -124,12 +127,11 @@ pub(crate) struct RxState {
     writes: DeliveredWrites,
     pub(crate) peer_terminate: Option<Box<Terminate>>,
     version: ProtocolVersion,
-    /// Whether the initiator's first FPDU, which may be its ready-to-receive message, is still to be
-    /// delivered.
+    /// The initiator's first FPDU, which may be its ready-to-receive message, is not yet delivered.
     awaits_first: bool,
     /// Sends and Writes with immediate data were agreed on.
     immediates: bool,
-    /// The stream has failed because the peer asked for memory that it may not reach so.
+    /// The stream has failed because the peer accessed memory without permission.
     pub(crate) access_refused: bool,
     ird: u16,
     ord: u16,
@@ -138,34 +140,36 @@ pub(crate) struct RxState {
     request_order: UntaggedQueue,
     /// Requests placed ahead of delivery, by distance from the next one.
     requests: VecDeque<Option<InboundRequest>>,
-    /// Those that were delivered and wait behind messages; with the answers that are due, IRD at most.
+    /// Delivered requests that wait behind messages. Together with the pending answers, at most
+    /// IRD.
     requests_waiting: VecDeque<InboundRequest>,
     /// Order of Atomic Responses (queue number 3).
     atomic_order: UntaggedQueue,
     atomic_responses: VecDeque<Option<AtomicResponse>>,
-    /// The peer's Terminate, placed; then delivered.
+    /// The peer's Terminate, between placement and delivery.
     terminate: Option<Box<Terminate>>,
-    /// What to tell the peer about the first error.
+    /// Terminate to send to the peer about the first error.
     pub(crate) fault: Option<Box<Terminate>>,
     pub(crate) receive_queue: ReceiveQueue,
 }
 
-/// Whether the ready-to-receive message may be a Send (RFC 6581 §9.2): which of the kinds named in
-/// the Reply it is, the first FPDU tells.
+/// Returns true if the ready-to-receive message may be a Send (RFC 6581 §9.2). Only the first FPDU
+/// shows which of the kinds in the Reply it is.
 pub(crate) const fn may_begin_with_send(rtr: &Rtr) -> bool {
     matches!(rtr, Rtr::Expect(kinds) if kinds.contains(RtrKinds::SEND))
 }
 
 impl RxState {
-    /// What most segments need, in bytes from the beginning: all up to the counts of Writes, and the
-    /// counts of Writes as messages.
+    /// Byte ranges of the struct that most segments need: everything up to the counts of Writes as
+    /// FPDUs, and the count of Writes as messages.
     pub(crate) const HOT: [Range<usize>; 2] = {
         let counters = offset_of!(Self, counters);
         let fpdus = counters + offset_of!(RdmaRxCounters, fpdus_by_opcode);
         let messages = counters + offset_of!(RdmaRxCounters, messages_by_opcode);
         [0..fpdus + size_of::<u64>(), messages..messages + size_of::<u64>()]
     };
-    /// From where on what there is, is needed: how many messages wait for receives.
+    /// Offset of the last part that most segments need: the number of messages that wait for
+    /// receives.
     pub(crate) const HOT_FROM: usize = size_of::<Self>() - size_of::<usize>();
 
     pub(crate) fn new(
@@ -215,20 +219,21 @@ impl RxState {
         counters
     }
 
-    /// Whether the first FPDU is still to be delivered, and it matters what it is.
+    /// Returns true if the first FPDU is not yet delivered and its kind matters.
     pub(crate) const fn awaits_first(&self) -> bool {
         self.awaits_first
     }
 
-    /// RFC 5040 §7.1 (3): an inbound Read Request in error comes back with its RDMAP header.
+    /// RFC 5040 §7.1 (3): the Terminate about an inbound Read Request returns the Request's RDMAP
+    /// header.
     fn note_read(&mut self, request: &ReadRequest) {
         if let Some(fault) = self.fault.take() {
             self.fault = Some(Box::new(fault.with_read_request(request.to_bytes())));
         }
     }
 
-    /// Remembers what to tell the peer about a Read Request that was delivered and cannot be
-    /// answered to its end: `rest` is what is left of it. Returns the error.
+    /// Records the Terminate about a Read Request that was delivered and cannot be answered to its
+    /// end. `rest` is the unanswered rest of the Request. Returns the error.
     pub(crate) fn note_rest(
         &mut self,
         refusal: Refusal,
@@ -253,21 +258,21 @@ impl RxState {
         error
     }
 
-    /// An FPDU comes. MPA delivers one that is in order right after it was placed, so the one
-    /// before, if still undelivered, was ahead.
+    /// Counts the last placed FPDU as placed out of order if it is still undelivered. Call when an
+    /// FPDU arrives: MPA delivers an FPDU in order right after placing it.
     const fn count_ahead(&mut self) {
         self.counters.bytes_placed_out_of_order += self.last_placed;
         self.last_placed = 0;
     }
 
-    /// An FPDU is delivered.
+    /// Counts an FPDU whose delivery begins.
     #[inline(always)]
     const fn begin_delivery(&mut self, opcode: Opcode, last: bool) {
         self.last_placed = 0;
         self.counters.count(opcode, last);
     }
 
-    /// An FPDU was delivered: none is the first any more.
+    /// Notes that an FPDU was delivered: no later FPDU is the first.
     #[inline(always)]
     const fn note_first(&mut self) {
         if self.awaits_first {
@@ -276,28 +281,28 @@ impl RxState {
         }
     }
 
-    /// The payload of the FPDU was placed.
+    /// Counts the placed payload of an FPDU.
     const fn count_placed(&mut self, len: u64) {
         self.counters.bytes_placed += len;
         self.last_placed = len;
     }
 }
 
-/// The receive side together with what it acts on, while one segment is handled.
+/// The receive side and all that it acts on, while one segment is handled.
 #[derive(Debug)]
 pub(crate) struct Placer<'a, 't> {
     rx: &'a mut RxState,
     messages: &'a mut Messages,
     qp: &'a Arc<QpShared>,
     rnic: &'a RnicShared,
-    /// Open from the first placement on, so that a revocation returns only when no placement is
-    /// in flight (RFC 5040 §8.1.1).
+    /// Open from the first placement on, so that a revocation returns only when no placement is in
+    /// progress (RFC 5040 §8.1.1).
     lease: &'a mut TableLease<'t>,
-    /// Most FPDUs there can be between what was delivered and the segment that is handled.
+    /// Limit of the FPDUs between the delivered position and the segment being handled.
     fpdus_before_max: usize,
 }
 
-/// Bytes of the shortest FPDU of an untagged message, without markers.
+/// Length of the shortest FPDU of an untagged message, without markers.
 const UNTAGGED_FPDU_LEN_MIN: u64 = fpdu_len(UntaggedHeader::LEN) as u64;
 
 impl<'a, 't> Placer<'a, 't> {
@@ -311,7 +316,7 @@ impl<'a, 't> Placer<'a, 't> {
         Self { rx, messages, qp, rnic, lease, fpdus_before_max: 0 }
     }
 
-    /// Delivers messages that have waited into the receives that are posted now.
+    /// Delivers waiting messages into the receives that are posted now.
     #[cold]
     pub(crate) fn deliver_held(&mut self) -> Result<(), StreamError> {
         loop {
@@ -329,7 +334,7 @@ impl<'a, 't> Placer<'a, 't> {
         }
     }
 
-    /// An error may be about a segment that was held.
+    /// Records the Terminate for an error about a held segment.
     #[cold]
     fn note_blamed(&mut self, error: StreamError) {
         if let Some(segment) = self.rx.receive_queue.take_blamed() {
@@ -337,7 +342,7 @@ impl<'a, 't> Placer<'a, 't> {
         }
     }
 
-    /// The segment is refused before it was placed.
+    /// Records the Terminate for a segment that was refused before placement.
     #[cold]
     fn note_refused(&mut self, error: StreamError, ulpdu: &Ulpdu<'_>) {
         let mut scratch = [0; HEAD_LEN];
@@ -351,7 +356,7 @@ impl<'a, 't> Placer<'a, 't> {
         self.note(error, &front[..header_len], header_len + placed.len as usize);
     }
 
-    /// Remembers what to tell the peer; the first error counts (RFC 5040 §7.1).
+    /// Records the Terminate for the peer. The first error counts (RFC 5040 §7.1).
     fn note(&mut self, error: StreamError, segment: &[u8], segment_len: usize) {
         if self.rx.fault.is_none()
             && let Some(code) = error.terminate_code()

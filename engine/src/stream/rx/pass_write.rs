@@ -1,7 +1,7 @@
-//! The fast path of what most FPDUs of a transfer are: segments of RDMA Writes that are next in order.
+//! Fast path for most FPDUs of a transfer: segments of RDMA Writes that are next in order.
 //!
-//! Two bytes tell them. Each is placed and delivered in one step: no token is made for its delivery,
-//! which has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the program).
+//! Two bytes identify them. Each is placed and delivered in one step, without a delivery token: its
+//! delivery has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the application).
 
 use crate::mpa::rx::Ulpdu;
 use crate::stream::error::StreamError;
@@ -10,8 +10,8 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::{DdpHeader, TaggedHeader};
 use crate::wire::rdmap::{Control, Opcode};
 
-/// The header at the front of a segment, if it is one of an RDMA Write of this version. The general path judges
-/// anything else.
+/// The header at the front of a segment if it belongs to an RDMA Write of this version. The general
+/// path handles anything else.
 #[inline(always)]
 pub(super) fn write_header(
     front: [u8; TaggedHeader::LEN],

@@ -1,5 +1,5 @@
-//! Placement: the payload of one segment goes to its buffer, in whatever order segments come
-//! (RFC 5041 §5.3, §7.1).
+//! Placement: copies the payload of one segment to its buffer, in any order of arrival (RFC 5041
+//! §5.3, §7.1).
 
 use std::collections::VecDeque;
 
@@ -69,7 +69,8 @@ impl Placer<'_, '_> {
         let grant = guard
             .check(header.stag, header.to, len, access, self.qp.pd, self.qp.number)
             .map_err(|refusal| {
-                // A Response to where this end asked for it: its own memory is not there any more.
+                // The Response matches a Read of this end, but this end's own memory is no longer
+                // registered.
                 if opcode == Opcode::ReadResponse {
                     self.messages.blame_read(header.stag, header.to, WcStatus::LocProtErr);
                 }
@@ -123,7 +124,7 @@ impl Placer<'_, '_> {
             Opcode::Terminate => {
                 if self.rx.terminate.is_none() && self.rx.peer_terminate.is_none() {
                     let parsed = Terminate::parse(after_header);
-                    // A Terminate too short to say why still ends the stream.
+                    // A Terminate too short to contain its reason still ends the stream.
                     self.rx.terminate = Some(Box::new(parsed.map_or_else(
                         |_| Terminate::new(TerminateCode::LOCAL_CATASTROPHIC),
                         |(terminate, _)| terminate,
@@ -135,12 +136,12 @@ impl Placer<'_, '_> {
                 let Ok(octets) = <[u8; IMMEDIATE_DATA_LEN]>::try_from(after_header) else {
                     return Err(RdmapError::Stream.into());
                 };
-                // §6.3: and they are the whole message; a Send cannot be ended by them.
+                // §6.3: the eight bytes are the whole message; they cannot end a Send.
                 if len != IMMEDIATE_DATA_LEN || !header.last || header.mo.0 != 0 {
                     return Err(RdmapError::Stream.into());
                 }
-                // They go into the completion; the buffer's memory stays as it is.
-                // Without a receive there is nothing to hold before the delivery.
+                // They go into the completion; the buffer's memory is unchanged. Without a receive
+                // there is nothing to hold before the delivery.
                 let (at, none) = ((header.msn, header.mo), std::iter::empty());
                 let before_max = self.fpdus_before_max;
                 let queue = &mut self.rx.receive_queue;
@@ -174,7 +175,7 @@ impl Placer<'_, '_> {
         header: &UntaggedHeader,
         request: InboundRequest,
     ) -> Result<(), StreamError> {
-        // RFC 5040 §6.1: no more inbound Reads than IRD; §5.2.2: as many buffers on the queue.
+        // RFC 5040 §6.1: at most IRD inbound Reads; §5.2.2: as many buffers on the queue.
         let open = self.messages.responses_unframed() + self.rx.requests_waiting.len();
         let room = usize::from(self.rx.ird).saturating_sub(open);
         let index = self.rx.request_order.buffer_index(header.msn, room)?;
@@ -183,7 +184,7 @@ impl Placer<'_, '_> {
     }
 }
 
-/// Puts `value` at `index` of a list that is filled in any order and emptied from the front.
+/// Puts `value` at `index` of a list that is filled in any order and drained from the front.
 fn put<T>(list: &mut VecDeque<Option<T>>, index: usize, value: T) {
     while list.len() <= index {
         list.push_back(None);

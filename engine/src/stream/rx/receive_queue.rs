@@ -1,6 +1,5 @@
-//! The receive queue as the engine sees it: buffers taken from the application, in order, until
-//! a message has been delivered into them. Messages for which there is none wait, if the queue pair
-//! lets them.
+//! The receive queue of the engine: buffers taken from the application, in order, until a message
+//! has been delivered into them. Messages without a buffer wait, if the queue pair allows that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
 /// Buffers for Sends (queue number 0), oldest first, with the order of the messages that fill
 /// them.
 ///
-/// The oldest buffer is that of the oldest message that was not completed. While messages wait, that
-/// one is the first of them and has no buffer, so no message has.
+/// The oldest buffer is for the oldest message that was not completed. While messages wait, that
+/// message is the first of them: it has no buffer, so no message has one.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReceiveQueue {
@@ -31,36 +30,36 @@ pub(crate) struct ReceiveQueue {
     /// RFC 6581 §9.2: the first FPDU may be a ready-to-receive Send, which consumes message number 1
     /// but no posted buffer.
     absorb_first: bool,
-    /// The buffer that an error is about, counted from the oldest.
+    /// The buffer that an error concerns, counted from the oldest.
     fault: Option<usize>,
-    /// The segment that an error is about, where that is not the one which was just handled.
+    /// The segment that an error concerns, if it is not the segment that was just handled.
     blamed: Option<PlacedSegment>,
     held: HeldMessages,
 }
 
-/// Where the payload of a message goes.
+/// Destination for the payload of a message.
 enum Buffer {
-    /// To this posted buffer.
+    /// This posted buffer.
     Posted(usize),
-    /// It may have none.
+    /// The message may have no payload and needs no buffer.
     NoneNeeded,
-    /// None is posted, and the message may wait for one.
+    /// No buffer is posted, and the message may wait for one.
     Missing,
 }
 
-/// A message that has waited and is in its buffer now.
+/// A message that has waited and is now in its buffer.
 pub(super) struct Settled {
     pub(super) last: PlacedSegment,
     pub(super) len: u32,
 }
 
-/// What a delivered message does and says besides its payload.
+/// Attributes of a delivered message besides its payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageAttributes {
-    /// What its completion is called.
+    /// Opcode of the completion.
     pub(crate) opcode: WcOpcode,
     pub(crate) value: u64,
-    /// Bytes that the completion tells of, if those are not the message's.
+    /// Length that the completion reports, if it is not the message's.
     pub(crate) byte_len: Option<u32>,
     pub(crate) invalidated: Option<Stag>,
     pub(crate) solicited: bool,
@@ -84,34 +83,34 @@ impl ReceiveQueue {
         self.order = UntaggedQueue::starting_at(msn);
     }
 
-    /// The first FPDU was delivered: if it was no ready-to-receive Send, none follows.
+    /// Notes that the first FPDU was delivered: if it was no ready-to-receive Send, none follows.
     pub(crate) const fn first_delivered(&mut self) {
         self.absorb_first = false;
     }
 
-    /// Whether messages wait for receives.
+    /// Returns true if messages wait for receives.
     pub(crate) fn is_waiting(&self) -> bool {
         self.held.is_waiting()
     }
 
-    /// Bytes that may come now, while messages wait.
+    /// Bytes for which there is room while messages wait; `None` if none waits.
     pub(crate) fn room(&self) -> Option<usize> {
         self.is_waiting().then(|| self.held.room())
     }
 
-    /// Bytes of payload that were held, and those of them that found a receive.
+    /// Bytes of payload that were held, and how many of them have found a receive.
     pub(super) const fn bytes_held(&self) -> (u64, u64) {
         (self.held.held, self.held.settled)
     }
 
-    /// The segment that the last error is about, if that was one which had waited.
+    /// Takes the held segment that the last error concerns, if it concerns one.
     pub(super) const fn take_blamed(&mut self) -> Option<PlacedSegment> {
         self.blamed.take()
     }
 
-    /// Copies a segment's payload into the buffer of its message, wherever that stands in the
-    /// order. `false`: there is none, and the segment is to be [held](Self::hold). At most
-    /// `before_max` FPDUs are between what was delivered and the segment.
+    /// Copies a segment's payload into the buffer of its message, at any position in the order.
+    /// Returns false if there is no buffer: [hold](Self::hold) the segment then. At most
+    /// `before_max` FPDUs are between the delivered position and the segment.
     ///
     /// RFC 5041 §7.1: the buffer, then the offset, then the length are checked before placement.
     pub(crate) fn place<'p>(
@@ -131,7 +130,7 @@ impl ReceiveQueue {
         Ok(true)
     }
 
-    /// Keeps a segment whose message has no buffer.
+    /// Holds a segment whose message has no buffer.
     #[cold]
     pub(super) fn hold<'p>(
         &mut self,
@@ -154,7 +153,7 @@ impl ReceiveQueue {
     ) -> Result<(), StreamError> {
         let wr = &self.posted[index];
         if wr.inaccessible {
-            // It fails when it is delivered: the buffers before it are filled first.
+            // The error is reported at delivery: the buffers before this one are filled first.
             return Ok(());
         }
         if let Err(error) = UntaggedQueue::check_extent(mo, len, wr.len()) {
@@ -183,7 +182,7 @@ impl ReceiveQueue {
         before_max: usize,
     ) -> Result<Buffer, StreamError> {
         if self.held.is_waiting() {
-            // What is posted now is for the message that has waited longest.
+            // A receive posted now is for the message that has waited longest.
             return self.missing(msn);
         }
         let absorbed = usize::from(self.absorb_first);
@@ -206,12 +205,13 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns true if a message must not have buffers of a shared queue taken for all messages before it.
+    /// Returns true if no buffers of a shared queue may be taken for this message and all messages
+    /// before it.
     ///
-    /// Messages are numbered by the peer: one wrong number must not empty the queue of others
-    /// (RFC 5042 §6.4.3.1). Each message before this one ends in an FPDU that was not delivered, and at
-    /// most `before_max` of those are before this segment. A message that may wait does so until its
-    /// turn comes.
+    /// The peer numbers the messages: one wrong number must not empty a queue that other
+    /// connections share (RFC 5042 §6.4.3.1). Each message before this one ends in an FPDU that was
+    /// not delivered, and at most `before_max` of those FPDUs are before this segment. A message
+    /// that may wait is held until the messages before it are delivered.
     fn is_too_far(&self, qp: &QpShared, msn: Msn, before_max: usize) -> bool {
         if !qp.receives.are_shared() {
             return false;
@@ -221,26 +221,27 @@ impl ReceiveQueue {
         ahead > before_max || (qp.receives.may_be_late() && ahead > taken)
     }
 
-    /// There is no buffer for message `msn`, which is `error` where it may not wait.
+    /// Handles a missing buffer for message `msn`: the message is held if it may wait, otherwise
+    /// `error` is returned.
     fn refuse(&self, qp: &QpShared, msn: Msn, error: DdpError) -> Result<Buffer, StreamError> {
         if qp.receives.may_be_late() { self.missing(msn) } else { Err(error.into()) }
     }
 
-    /// A message without a buffer may wait, unless it is one that was delivered before. One that is too
-    /// far ahead is found at its delivery.
+    /// A message without a buffer may wait, unless a message with its number was delivered before.
+    /// Delivery detects a number that is too far ahead.
     fn missing(&self, msn: Msn) -> Result<Buffer, StreamError> {
         let is_ahead = msn.distance_from(self.order.msn()).cast_signed() >= 0;
         if is_ahead { Ok(Buffer::Missing) } else { Err(DdpError::UntaggedMsnRange.into()) }
     }
 
-    /// Copies what was held of the message of the last buffer, which was just taken.
+    /// Copies the held segments of the message of the last buffer, which was just taken.
     fn fill_from_ahead(
         &mut self,
         qp: &QpShared,
         lease: &mut TableLease<'_>,
     ) -> Result<(), StreamError> {
         let index = self.posted.len() - 1;
-        // At most as many as are in a queue, which is far below 2³².
+        // The index is at most the depth of a queue, far below 2³².
         #[expect(clippy::cast_possible_truncation, reason = "QP_DEPTH_MAX")]
         let msn = Msn(self.order.msn().0.wrapping_add(index as u32));
         while let Some(segment) = self.held.next_ahead(msn) {
@@ -249,7 +250,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Copies a segment that was held into its buffer; returns where in the message it ends.
+    /// Copies a held segment into its buffer. Returns the end of the segment in the message.
     fn settle(
         &mut self,
         qp: &QpShared,
@@ -269,19 +270,19 @@ impl ReceiveQueue {
         Ok(u64::from(mo.0) + len as u64)
     }
 
-    /// The segment of a Read or Atomic Request waits behind the messages that do, if it can.
+    /// Lets the segment of a Read or Atomic Request wait behind the waiting messages, if possible.
     pub(super) fn wait_request(&mut self, segment: &PlacedSegment) -> bool {
         self.held.wait_request(*segment)
     }
 
-    /// The segment of the request that has waited longest, if no message is before it.
+    /// Takes the segment of the request that has waited longest, if no message is before it.
     pub(super) fn next_request(&mut self) -> Option<PlacedSegment> {
         self.held.next_request()
     }
 
-    /// Copies the message that has waited longest into the next receive. Returns it when it is whole;
-    /// it is to be [completed](Self::complete) then. `None`: no message waits any more that is whole,
-    /// or there is no receive for it.
+    /// Copies the message that has waited longest into the next receive. Returns the message when
+    /// it is whole; [complete](Self::complete) it then. `None` if no whole message waits, or there
+    /// is no receive for it.
     pub(super) fn settle_next(
         &mut self,
         qp: &Arc<QpShared>,
@@ -302,14 +303,14 @@ impl ReceiveQueue {
                 return Ok(Some(Settled { last: held.segment, len }));
             }
         }
-        // The rest of the message is still to come, and goes to its buffer directly.
+        // The rest of the message has not arrived. It will be placed directly into the buffer.
         qp.receives.ask_no_more(qp);
         self.fill_from_ahead(qp, lease)?;
         Ok(None)
     }
 
-    /// Delivers a segment in stream order; raises the completion when it ends its message. `attributes`
-    /// does then what else the message asks for, which can fail.
+    /// Delivers a segment in stream order, and raises the completion if the segment ends its
+    /// message. Then `attributes` performs the other effects of the message; these can fail.
     pub(crate) fn deliver(
         &mut self,
         qp: &QpShared,
@@ -317,7 +318,7 @@ impl ReceiveQueue {
         (msn, mo): (Msn, MsgOffset),
         attributes: impl FnOnce() -> Result<MessageAttributes, StreamError>,
     ) -> Result<(), StreamError> {
-        // RFC 5040 §5.3, RFC 5041 §5.4: a message out of its order is none, and does nothing.
+        // RFC 5040 §5.3, RFC 5041 §5.4: a message out of order has no effect.
         let (len, last) = (segment.payload_len(), segment.header.last());
         let message = self.order.deliver(msn, mo, len, last)?;
         if self.posted.is_empty() && !self.absorb_first {
@@ -345,7 +346,8 @@ impl ReceiveQueue {
             return Err(StreamError::LocalProtection);
         }
         let wr = self.posted.pop_front().expect("a placed message has its buffer");
-        // Before its completion can be polled: a program posts as many as it has polled.
+        // Before the completion can be polled: an application posts as many requests as it has
+        // polled.
         qp.receives.completed();
         let kept = qp.push_receive(Wc {
             wr_id: wr.id,
@@ -360,8 +362,8 @@ impl ReceiveQueue {
         if kept { Ok(()) } else { Err(StreamError::CompletionQueueOverflow) }
     }
 
-    /// Raises an error completion for every buffer: `status` for the one that the error is about, if
-    /// there is one; the rest is flushed. Messages that wait are given up.
+    /// Raises an error completion for every buffer: `status` for the buffer that the error
+    /// concerns, if any; the rest is flushed. Drops the messages that wait.
     pub(crate) fn fail(&mut self, qp: &QpShared, status: WcStatus) {
         self.held.clear();
         qp.receives.ask_no_more(qp);
@@ -378,11 +380,11 @@ impl ReceiveQueue {
     }
 }
 
-/// Permission to write the `len` bytes of the scatter list of `wr` from byte `skip` on. The extent
-/// was checked.
+/// Grants to write `len` bytes of the scatter list of `wr`, from byte `skip` on. The extent was
+/// checked.
 ///
-/// RFC 5040 §8.1.1 (6): memory whose steering tag was revoked is not changed by any packet, even if
-/// the buffer was posted before.
+/// RFC 5040 §8.1.1 (6): no packet changes memory whose steering tag was revoked, even if the buffer
+/// was posted before.
 fn writable<'g>(
     qp: &QpShared,
     table: &'g TableGuard<'_>,
@@ -400,7 +402,7 @@ fn writable<'g>(
             continue;
         };
         let take = usize::try_from(room).map_or(left, |room| left.min(room));
-        // It does not wrap: the range was inside the registration when the element was made.
+        // No wrap: the range was inside the registration when the element was made.
         let to = TaggedOffset(sge.to.0.wrapping_add(skip));
         grants.push(table.check(sge.stag, to, take, Access::LOCAL_WRITE, qp.pd, qp.number)?);
         left -= take;
@@ -409,7 +411,7 @@ fn writable<'g>(
     Ok(grants)
 }
 
-/// Copies `payload` to the granted bytes, which are as many.
+/// Copies `payload` to the granted bytes, which have the same total length.
 fn scatter<'p>(grants: &[Grant<'_>], payload: impl Iterator<Item = SharedSlice<'p>>) {
     let mut grants = grants.iter();
     let mut grant = grants.next();

@@ -1,37 +1,39 @@
-//! What of the send queue the peer has confirmed, and what is to be asked for
+//! The confirmed part of the send queue, and the confirmations still to request
 //! ([`CompletionMeans::Placed`](crate::verbs::CompletionMeans::Placed)).
 
 use crate::limits::{UNCONFIRMED_BYTES, UNCONFIRMED_REQUESTS};
 use crate::types::StreamOffset;
 
-/// Requests by the numbers that they have in the send queue.
+/// Positions in the send queue, by request number.
 #[derive(Debug, Default)]
 pub(super) struct Confirmations {
-    /// No Response comes any more.
+    /// No further Response will arrive.
     pub(super) are_over: bool,
-    /// Those before this number are placed at the peer.
+    /// Requests before this number are placed at the peer.
     confirmed: u64,
-    /// Those before this number are, when all that is asked for is answered.
+    /// Requests before this number are placed at the peer once all outstanding Reads and Atomics
+    /// are answered.
     asked: u64,
-    /// Those before this number are, when what the engine itself has asked for last is answered.
+    /// Requests before this number are placed once the engine's last confirmation request is
+    /// answered.
     asked_last: u64,
-    /// One more than the number of the last one that is framed and to be confirmed.
+    /// One more than the number of the last framed request that needs confirmation.
     framed: u64,
-    /// Where the first and the last of those end that are framed and not asked for.
+    /// Stream ends of the first and the last framed request whose confirmation was not requested.
     first_end: StreamOffset,
     last_end: StreamOffset,
-    /// How often the engine has asked.
+    /// Number of confirmations that the engine has requested.
     pub(super) count: u64,
 }
 
 impl Confirmations {
-    /// Whether the request with this number is not confirmed.
+    /// Returns true if the request with this number lacks its confirmation.
     #[inline]
     pub(super) const fn lack(&self, number: u64) -> bool {
         !self.are_over && number >= self.confirmed
     }
 
-    /// A request that is to be confirmed is framed up to its `end`.
+    /// Notes that a request that needs confirmation is framed up to its `end`.
     pub(super) const fn framed(&mut self, number: u64, end: StreamOffset) {
         if !self.are_awaited() {
             self.first_end = end;
@@ -39,13 +41,14 @@ impl Confirmations {
         (self.framed, self.last_end) = (number + 1, end);
     }
 
-    /// Whether something is framed that was not asked for.
+    /// Returns true if a framed request needs a confirmation that was not requested yet.
     #[inline]
     pub(super) const fn are_awaited(&self) -> bool {
         !self.are_over && self.framed > self.asked
     }
 
-    /// Whether that is so much that completions would come late if all that waits were sent first.
+    /// Returns true if so much awaits confirmation that completions would be late if all waiting
+    /// messages were sent first.
     #[inline]
     pub(super) const fn are_due(&self) -> bool {
         self.are_awaited()
@@ -53,26 +56,26 @@ impl Confirmations {
                 || self.last_end.0 - self.first_end.0 >= UNCONFIRMED_BYTES)
     }
 
-    /// The engine asks for those before `number`.
+    /// Notes that the engine requests a confirmation for the requests before `number`.
     pub(super) const fn asked(&mut self, number: u64) {
         self.count += 1;
         self.asked_last = number;
         self.asked_behind(number);
     }
 
-    /// A Response will confirm those before `number`.
+    /// Notes that a Response will confirm the requests before `number`.
     pub(super) const fn asked_behind(&mut self, number: u64) {
         if number > self.asked {
             self.asked = number;
         }
     }
 
-    /// What the engine has asked for is answered.
+    /// Notes the answer to the engine's last confirmation request.
     pub(super) const fn confirmed(&mut self) {
         self.confirmed_before(self.asked_last);
     }
 
-    /// A Response confirms those before `number`.
+    /// Notes that a Response confirms the requests before `number`.
     pub(super) const fn confirmed_before(&mut self, number: u64) {
         if number > self.confirmed {
             self.confirmed = number;

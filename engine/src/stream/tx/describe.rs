@@ -1,5 +1,5 @@
-//! Cuts messages at the MULPDU and describes FPDUs: no byte of payload is touched, but those of Read
-//! Responses, which are kept as memory is now.
+//! Cuts messages at the MULPDU and describes FPDUs. Copies no payload, except the payload of Read
+//! Responses, which is kept as memory is at this moment.
 
 use crate::ddp;
 use crate::limits::{MARKER_LEN, MULPDU_MIN, ULPDU_LEN_MAX};
@@ -16,37 +16,37 @@ use crate::verbs::{QpShared, RnicShared};
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::rdmap::ReadRequest;
 
-/// Fragments that one FPDU can need at most, beyond two per marker: head, scatter elements, tail.
+/// Limit of the fragments of one FPDU, besides two per marker: head, scatter elements, tail.
 const FRAGMENTS_PER_FPDU: usize = 2 + crate::limits::SGE_MAX;
 
-/// Why nothing was framed, and never will be.
+/// Reason why nothing was framed, and never will be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FrameError {
-    /// An error of this end.
+    /// A local error.
     Local(StreamError),
-    /// What is left of this Read Request may not be read any more: it is answered up to there.
+    /// The rest of this Read Request may no longer be read. It is answered up to that point.
     Source { refusal: Refusal, request: ReadRequest, msn: Msn },
 }
 
-/// What a frame may still take.
+/// Space left in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Bytes of the segment.
     pub(crate) segment_len: usize,
     /// Fragments of the frame.
     pub(crate) fragments: usize,
-    /// Whether a message that does not fit may be cut at the beginning of the segment.
+    /// Permission to cut a message that does not fit, at the beginning of the segment.
     pub(crate) cut: Cut,
 }
 
-/// Whether a message may be cut to fit.
+/// Permission to cut a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// Yes.
     Always,
-    /// Only if what fits is worth an FPDU of its own.
+    /// Only if the part that fits is worth an FPDU of its own.
     IfWorthwhile,
-    /// No: the segment is short because the peer's window is, and will grow.
+    /// No: the segment is short only because of the peer's window, which will grow.
     Never,
 }
 
@@ -55,13 +55,13 @@ const FPDU_LEN_MIN: usize = fpdu_len(TaggedHeader::LEN);
 
 impl TxState {
     /// Frames whole FPDUs for one segment that starts at [`framed_end`](Self::framed_end), and
-    /// takes from `room` what they need.
+    /// subtracts their needs from `room`.
     ///
-    /// Normally they fit the segment. Only when not even the smallest FPDU does (EMSS below 128)
-    /// is one framed all the same, and then spans segments (RFC 5044 §4.5).
+    /// Normally they fit in the segment. If not even the smallest FPDU does (EMSS below 128), one
+    /// is framed nevertheless and spans segments (RFC 5044 §4.5).
     ///
     /// # Errors
-    /// When the next message cannot go out; nothing was framed then.
+    /// If the next message cannot be sent. Nothing was framed then.
     #[inline]
     pub(crate) fn frame_segment(
         &mut self,
@@ -75,8 +75,9 @@ impl TxState {
         self.frame_any(qp, rnic, room)
     }
 
-    /// The fast path on in a message: one more FPDU like the last, when that is what
-    /// [`frame_any`](Self::frame_any) would find to fill the segment.
+    /// Fast path inside a message: frames one more FPDU like the last, if
+    /// [`frame_any`](Self::frame_any) would fill the segment with exactly that FPDU. Returns true
+    /// if it did.
     #[inline(always)]
     fn frame_like_last(&mut self, room: &mut Room) -> bool {
         let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
@@ -84,7 +85,8 @@ impl TxState {
         };
         let len = run.lengths.payload_len(run.count);
         let (ulpdu_len, wire_len) = (message.ulpdu_len(len), run.wire_len() as usize);
-        // Without a pad, and with less than a word to spare, it has all the payload that fits.
+        // Without a pad, and with less than four bytes to spare, the FPDU has the largest possible
+        // payload.
         let fills = room.segment_len & !3 == wire_len && pad_len(ulpdu_len) == 0;
         let fits = fills
             && (MULPDU_MIN..=ULPDU_LEN_MAX).contains(&ulpdu_len)
@@ -113,8 +115,8 @@ impl TxState {
         rnic: &RnicShared,
         room: &mut Room,
     ) -> Result<(), FrameError> {
-        // Open while memory is read for a peer, so that a revocation returns only when no byte is
-        // read any more.
+        // Open while memory is read for a peer, so that a revocation returns only after the last
+        // read.
         let mut lease = TableLease::new(&rnic.table);
         let mut left = room.segment_len;
         let mut first = true;
@@ -122,7 +124,7 @@ impl TxState {
             if self.current.is_none() {
                 match self.begin_message(qp, &mut lease) {
                     Ok(()) => {}
-                    // What was framed before goes first; the error shows again.
+                    // FPDUs framed before the error go first; the next call finds the error again.
                     Err(_) if !first => return Ok(()),
                     Err(error) => return Err(FrameError::Local(error)),
                 }
@@ -157,8 +159,8 @@ impl TxState {
         Ok(())
     }
 
-    /// Takes the message whose turn it is, if there is one. Not inlined: most segments go on in the
-    /// message before.
+    /// Takes the next message, if there is one. Not inlined: most segments continue the current
+    /// message.
     #[inline(never)]
     fn begin_message(
         &mut self,
@@ -169,7 +171,7 @@ impl TxState {
         Ok(())
     }
 
-    /// Frames the next FPDU of a Read Response, and keeps it as memory is now.
+    /// Frames the next FPDU of a Read Response, and keeps a copy of the memory at this moment.
     #[inline(never)]
     fn snapshot(
         &mut self,
@@ -190,7 +192,7 @@ impl TxState {
 
     /// The next `len` bytes that the Read Request being answered asks for.
     ///
-    /// RFC 5042 §6.3.3: access ends when it is revoked, even in the middle of a Response; RFC 5040
+    /// RFC 5042 §6.3.3: access ends when it is revoked, even in the middle of a Response. RFC 5040
     /// §4.8: the Terminate then says how far the Response has come.
     fn readable<'g>(
         &self,
@@ -216,8 +218,8 @@ impl TxState {
         })
     }
 
-    /// Payload bytes of the FPDU that comes next, when `left` bytes of the segment are free;
-    /// `None` when it is better to end the segment here.
+    /// Payload bytes of the next FPDU if `left` bytes of the segment are free; `None` if the
+    /// segment should end here.
     fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
         let remaining = message.len - message.framed_len;
         let fits = self.grid.mulpdu_for_room(self.framed_end, left).unwrap_or(0);
@@ -254,8 +256,8 @@ impl TxState {
         }
     }
 
-    /// Goes on in the message with FPDUs like the last, if each of those was a whole segment: at
-    /// most `segments` more of `segment_len` bytes. Takes from `room` what they need.
+    /// Continues the message with FPDUs like the last, if each of them fills a whole segment: at
+    /// most `segments` more of `segment_len` bytes. Subtracts their needs from `room`.
     pub(crate) fn frame_alike(
         &mut self,
         qp: &QpShared,
@@ -265,7 +267,7 @@ impl TxState {
         room: &mut Room,
     ) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return };
-        // One with a marker less than the first has four bytes more.
+        // An FPDU with one marker less than the first has four more bytes of payload.
         let longest = message.ulpdu_len(run.lengths.first_len()) + MARKER_LEN;
         let fits = run.source == message.source
             && run.wire_len() as usize == segment_len
@@ -279,14 +281,14 @@ impl TxState {
         if is_answer {
             most = most.min(self.kept.room() / segment_len);
         }
-        // The last FPDU of the message has a header of its own (L), even if it is as long.
+        // The last FPDU of the message has its own header (L), even at equal length.
         let left = (message.len - message.framed_len).saturating_sub(1);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let first = run.count;
         let (count, len) = run.lengths.as_many(first, left, most);
         let mut lease = TableLease::new(&rnic.table);
         let memory = if is_answer && count > 0 {
-            // A refusal shows again when the next FPDU is framed.
+            // The next FPDU's framing finds the refusal again.
             let Ok(memory) = self.readable(qp, &mut lease, len) else { return };
             Some(memory)
         } else {
@@ -317,7 +319,7 @@ const fn is_read_response(message: &Message) -> bool {
     matches!(message.source, Source::Response(_)) && message.inline.is_empty()
 }
 
-/// Fragments that an FPDU of this message can need.
+/// Upper bound of the fragments of an FPDU of this message.
 fn fragments_of(message: &Message, wire_len: usize, markers: usize) -> usize {
     if is_read_response(message) {
         kept::fragments(wire_len)

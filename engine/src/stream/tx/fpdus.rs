@@ -1,5 +1,5 @@
-//! FPDUs that are framed but not acknowledged, as descriptors. They grow on demand: a connection
-//! that has never been busy is small.
+//! Descriptors of FPDUs that are framed and not yet acknowledged. The queue grows on demand: a
+//! connection that was never busy is small.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,22 +10,22 @@ use crate::mpa::tx;
 use crate::stream::tx::message::{Front, Head, Source};
 use crate::types::StreamOffset;
 
-/// FPDUs of one message that follow each other and have equal lengths on the stream. Enough to write any of
-/// them again at any time.
+/// Consecutive FPDUs of one message with equal lengths on the stream. The descriptor suffices to
+/// write any of them again at any time.
 #[derive(Clone, Debug)]
 pub(crate) struct FpduRun {
     /// First byte on the stream, a leading marker included.
     pub(crate) start: StreamOffset,
-    /// Bytes and payload of each.
+    /// Stream bytes and payload bytes of each FPDU.
     pub(crate) lengths: EqualFpdus,
-    /// How many: at least one.
+    /// Number of FPDUs, at least one.
     pub(crate) count: u32,
     pub(crate) head: Head,
-    /// Where the gathered payload is.
+    /// Location of the gathered payload.
     pub(crate) source: Source,
-    /// The first one's first byte in the source.
+    /// Offset in the source of the first FPDU's payload.
     pub(crate) offset: u32,
-    /// The last one ends the message.
+    /// The last FPDU of the run ends the message.
     pub(crate) last: bool,
 }
 
@@ -35,22 +35,23 @@ impl FpduRun {
         self.start + u64::from(self.wire_len()) * u64::from(self.count)
     }
 
-    /// Bytes of each on the stream.
+    /// Stream bytes of each FPDU.
     #[inline]
     pub(crate) const fn wire_len(&self) -> u32 {
         self.lengths.wire_len()
     }
 
-    /// The first payload byte in the source of the one with this number, or of what comes behind all.
+    /// Offset in the source of the payload of FPDU `number`; for the run's `count`, the end of its
+    /// payload.
     #[inline]
     pub(crate) const fn offset_of(&self, number: u32) -> u32 {
         self.offset + self.lengths.payload_before(number)
     }
 
-    /// Those that have bytes in `range`, by their numbers.
+    /// Numbers of the FPDUs that have bytes in `range`.
     #[inline]
     pub(crate) fn numbers_in(&self, range: &Range<StreamOffset>) -> Range<u32> {
-        // The last one, as when it was just framed: no division.
+        // Common case without division: only the last FPDU, which was just framed.
         let end = self.end();
         if range.end == end && range.start.0 + u64::from(self.wire_len()) == end.0 {
             return self.count - 1..self.count;
@@ -62,7 +63,7 @@ impl FpduRun {
         narrow(first)..narrow(end)
     }
 
-    /// Whether `range` has all bytes of those with these numbers.
+    /// Returns true if `range` contains all bytes of the FPDUs with these numbers.
     pub(super) fn is_whole(&self, numbers: &Range<u32>, range: &Range<StreamOffset>) -> bool {
         numbers
             .clone()
@@ -70,13 +71,13 @@ impl FpduRun {
             .all(|fpdu| range.start <= fpdu.start() && fpdu.end() <= range.end)
     }
 
-    /// One of them.
+    /// The FPDU with this number.
     #[inline]
     pub(crate) const fn fpdu(&self, number: u32) -> QueuedFpdu<'_> {
         QueuedFpdu { run: self, number }
     }
 
-    /// Takes in `fpdu` if it goes on alike.
+    /// Adds `next` to the run if it continues the run alike. Returns true if it does.
     fn extend(&mut self, next: &NextFpdu) -> bool {
         let alike = !self.last
             && self.source == next.source
@@ -98,11 +99,11 @@ pub(crate) struct NextFpdu {
     pub(crate) start: StreamOffset,
     pub(crate) wire_len: u32,
     pub(crate) source: Source,
-    /// Its first payload byte in the source.
+    /// Offset of its payload in the source.
     pub(crate) offset: u32,
     /// Payload bytes.
     pub(crate) len: u32,
-    /// It ends its message.
+    /// The FPDU ends its message.
     pub(crate) last: bool,
 }
 
@@ -134,13 +135,13 @@ impl<'a> QueuedFpdu<'a> {
         self.run.lengths.payload_len(self.number)
     }
 
-    /// Its first payload byte in the source.
+    /// Offset of its payload in the source.
     #[inline]
     pub(crate) const fn offset(self) -> u32 {
         self.run.offset_of(self.number)
     }
 
-    /// What stands before its payload.
+    /// The bytes before its payload.
     #[inline]
     pub(crate) fn front(self) -> Front {
         let last = self.run.last && self.number + 1 == self.run.count;
@@ -160,17 +161,17 @@ pub(crate) struct FpduQueue {
     runs: VecDeque<FpduRun>,
 }
 
-/// How many runs are looked at from the back before searching: new segments are at the back.
+/// Number of runs examined from the back before a binary search: new segments are at the back.
 const BACK_SCAN: usize = 64;
 
 impl FpduQueue {
-    /// The oldest run, or the place for the next, is needed soon.
+    /// Prefetches the oldest run, or the slot of the next one.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_front(&self.runs);
     }
 
-    /// Appends an FPDU; `head` is asked for when it is not like the one before.
+    /// Appends an FPDU. Calls `head` only if the FPDU does not continue the last run.
     #[inline]
     pub(crate) fn push(&mut self, grid: MarkerGrid, fpdu: &NextFpdu, head: impl FnOnce() -> Head) {
         debug_assert!(self.runs.back().is_none_or(|last| last.end() == fpdu.start));
@@ -187,13 +188,13 @@ impl FpduQueue {
         self.runs.back()
     }
 
-    /// The run that the next FPDU may become a part of.
+    /// The run that the next FPDU may join.
     #[inline]
     pub(crate) fn back_mut(&mut self) -> Option<&mut FpduRun> {
         self.runs.back_mut()
     }
 
-    /// Drops what is acknowledged; tells `dropped` the source and number of FPDUs.
+    /// Drops acknowledged FPDUs. Calls `dropped` with their source and number, run by run.
     pub(crate) fn release(&mut self, snd_una: StreamOffset, mut dropped: impl FnMut(Source, u32)) {
         while let Some(run) = self.runs.front_mut() {
             if run.start >= snd_una {
@@ -213,12 +214,12 @@ impl FpduQueue {
             self.runs.pop_front();
         }
         if self.runs.is_empty() {
-            // The next stands at the beginning of the memory, not behind this one.
+            // Resets the deque, so that the next run is at the beginning of the memory.
             self.runs.clear();
         }
     }
 
-    /// The FPDU that stands across `at`, if one does.
+    /// The FPDU that starts before `at` and ends after it, if any.
     pub(crate) fn across(&self, at: StreamOffset) -> Option<QueuedFpdu<'_>> {
         let run = self.runs_from(at).next().filter(|run| run.start < at)?;
         let number = at.bytes_since(run.start) / u64::from(run.wire_len());
@@ -226,17 +227,17 @@ impl FpduQueue {
         (fpdu.start() < at).then_some(fpdu)
     }
 
-    /// All of them, in stream order.
+    /// All FPDUs, in stream order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = QueuedFpdu<'_>> {
         self.runs.iter().flat_map(|run| (0..run.count).map(|number| run.fpdu(number)))
     }
 
-    /// The last one.
+    /// The last FPDU.
     pub(crate) fn last(&self) -> Option<QueuedFpdu<'_>> {
         self.runs.back().map(|run| run.fpdu(run.count - 1))
     }
 
-    /// The runs from the first that ends after `at`.
+    /// The runs in stream order, from the first that ends after `at`.
     #[inline]
     pub(crate) fn runs_from(&self, at: StreamOffset) -> impl Iterator<Item = &FpduRun> {
         self.runs.range(self.index_after(at)..)
@@ -245,7 +246,7 @@ impl FpduQueue {
     #[inline]
     fn index_after(&self, at: StreamOffset) -> usize {
         let len = self.runs.len();
-        // What is about to be sent for the first time is at the back.
+        // Bytes that are about to be sent for the first time are at the back.
         let mut index = len;
         while index > 0 && len - index < BACK_SCAN {
             if self.runs[index - 1].end() <= at {

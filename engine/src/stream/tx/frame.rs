@@ -1,6 +1,6 @@
-//! The payload of one frame while it is put together: runs of registered memory are referred to, or
-//! copied where that is sooner done. CRCs are computed here, or left to a device that copies frames and
-//! computes them on the way.
+//! Assembly of one frame's payload. Runs of registered memory are referenced in place, or copied if
+//! copying is faster. CRCs are computed here, or left to a device that copies frames and computes
+//! CRCs while copying.
 
 use arrayvec::ArrayVec;
 use urnic_netdev::{Digest, Fragment};
@@ -12,29 +12,29 @@ use crate::wire::crc32c::Crc32c;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 
-/// The fragments of one frame, on the stack. Filled in place: it is too large to be returned.
+/// Fragments of one frame, on the stack. Filled in place, since it is too large to be returned.
 pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
 
-/// The CRCs of one frame that the device computes, on the stack. A digest takes a fragment of payload at
-/// least, and one before it.
+/// CRCs of one frame that the device computes, on the stack. Each digest needs at least one
+/// fragment of payload and one before it.
 pub(crate) type Digests = ArrayVec<Digest, { FRAGMENTS_MAX / 2 + 1 }>;
 
-/// Where the bytes of a frame are written that are not in registered memory, and payload that is copied;
-/// one for all frames of a port, or of all byte streams that a thread writes.
+/// Memory for the bytes of a frame that are not in registered memory, and for copied payload. One
+/// `Scratch` serves all frames of a port, or all byte streams that a thread writes.
 #[derive(Debug)]
 pub struct Scratch {
     octets: Box<[u8]>,
-    /// Bytes of a run from which on it is referred to.
+    /// Runs of at least this length are referenced in place; shorter runs are copied.
     gather_len_min: usize,
-    /// Whether payload that markers cut into runs is copied, however long they are.
+    /// Payload that markers cut into runs is copied, however long the runs are, if it has a CRC.
     stages_marked: bool,
-    /// Whether CRCs of payload that is referred to are left to the device.
+    /// CRCs of payload that is referenced in place are left to the device.
     leaves_digests: bool,
 }
 
 impl Scratch {
-    /// For frames that `path` says the kind of, on a device that gathers runs of `device_gather_len_min`
-    /// bytes and more sooner than it takes a copy
+    /// Scratch for frames that follow `path`, on a device that gathers runs of at least
+    /// `device_gather_len_min` bytes faster than it accepts a copy
     /// ([`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min)).
     #[must_use]
     pub fn new(path: SendPath, device_gather_len_min: usize) -> Self {
@@ -42,58 +42,59 @@ impl Scratch {
         Self { stages_marked, ..Self::referring_from(path.gather_len_min(device_gather_len_min)) }
     }
 
-    /// For frames that refer to runs of memory of `gather_len_min` bytes at least.
+    /// Scratch for frames that reference runs of memory of at least `gather_len_min` bytes.
     fn referring_from(gather_len_min: usize) -> Self {
         let octets = vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice();
         Self { octets, gather_len_min, stages_marked: false, leaves_digests: false }
     }
 
-    /// Says whether the device computes digests
-    /// ([`Capabilities::tx_digest`](urnic_netdev::Capabilities::tx_digest)) of frames whose checksums it
-    /// completes, too.
+    /// Sets whether the device computes digests
+    /// ([`Capabilities::tx_digest`](urnic_netdev::Capabilities::tx_digest)) of frames whose
+    /// checksums it completes, too.
     pub(crate) const fn leave_digests(&mut self, leaves: bool) {
         self.leaves_digests = leaves;
     }
 }
 
 impl Default for Scratch {
-    /// For frames that refer to all payload.
+    /// Scratch for frames that reference all payload in place.
     fn default() -> Self {
         Self::new(SendPath::Gather, 0)
     }
 }
 
-/// Puts a frame together: inline bytes go into the scratch, and so do the runs of registered memory of
-/// FPDUs that are not worth referring to.
+/// Assembles a frame. Inline bytes go into the scratch, and so do runs of registered memory that
+/// are not worth a reference.
 #[derive(Debug)]
 pub(crate) struct FrameBuilder<'a, 'f> {
-    /// Scratch not handed out. Its first `open_len` bytes are written and continue to grow.
+    /// The part of the scratch that no fragment uses. Its first `open_len` bytes are written and
+    /// still grow.
     scratch: &'a mut [u8],
     open_len: usize,
     fragments: &'f mut Fragments<'a>,
-    /// Where digests are noted that are left to the device, if they are.
+    /// Digests left to the device, if it computes any.
     digests: Option<&'f mut Digests>,
-    /// Bytes of the fragments.
+    /// Total length of the fragments.
     len: usize,
     full: bool,
-    /// Bytes of a run from which on it is referred to.
+    /// Runs of at least this length are referenced in place; shorter runs are copied.
     gather_len_min: usize,
-    /// Whether payload that markers cut into runs is copied, however long they are.
+    /// Payload that markers cut into runs is copied, however long the runs are, if it has a CRC.
     stages_marked: bool,
-    /// Bytes of registered memory that were copied.
+    /// Bytes copied from registered memory.
     staged: usize,
 }
 
-/// A place in the bytes that are being written.
+/// A position in the bytes being written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(usize);
 
-/// What a complete frame holds.
+/// Size of a complete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
-    /// Of those, bytes of registered memory that were copied.
+    /// Bytes among `len` that were copied from registered memory.
     pub(crate) staged: usize,
 }
 
@@ -113,7 +114,8 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// The same for a device that may compute digests: those that it is to compute are noted in `digests`.
+    /// Builder for a device that may compute digests: records the digests for the device in
+    /// `digests`.
     #[inline]
     pub(crate) fn with_digests(
         scratch: &'a mut Scratch,
@@ -124,7 +126,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         Self { digests: leaves_digests.then_some(digests), ..Self::new(scratch, fragments) }
     }
 
-    /// Bytes that were not to be copied from registered memory: headers, markers, pads, CRCs.
+    /// Appends bytes that do not come from registered memory: headers, markers, pads, CRCs.
     #[inline]
     pub(crate) fn push_inline(&mut self, octets: &[u8]) {
         let end = self.open_len + octets.len();
@@ -137,7 +139,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// The same, of a length known beforehand: that is no call.
+    /// Appends an array. The length known at compile time avoids a call.
     #[inline]
     pub(crate) fn push_array<const N: usize>(&mut self, octets: &[u8; N]) {
         let free = self.scratch.get_mut(self.open_len..).and_then(<[u8]>::first_chunk_mut);
@@ -150,14 +152,15 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Whether an FPDU whose payload is in runs of `run_len` bytes is copied into the frame.
+    /// Returns true if an FPDU whose payload is in runs of `run_len` bytes is copied into the
+    /// frame.
     #[inline]
     pub(crate) const fn stages(&self, run_len: usize) -> bool {
         run_len < self.gather_len_min
     }
 
-    /// Whether an FPDU of `len` bytes of payload is copied into the frame that are in runs of `run_len`
-    /// because markers, if any, cut it; with a CRC or not.
+    /// Returns true if an FPDU with `len` bytes of payload is copied into the frame. Markers, if
+    /// any, cut the payload into runs of `run_len` bytes. `crc`: the stream has CRCs.
     #[inline]
     pub(crate) const fn stages_run(&self, len: usize, run_len: usize, crc: bool) -> bool {
         self.stages(run_len) || (run_len < len && crc && self.stages_marked)
@@ -177,7 +180,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Has `write` fill the next `len` bytes, of which `staged` are copies of registered memory.
+    /// Lets `write` fill the next `len` bytes. It copies `staged` of them from registered memory.
     #[inline]
     pub(crate) fn write_copied(
         &mut self,
@@ -196,20 +199,20 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Whether a CRC is left to the device.
+    /// Returns true if the device computes the next CRC.
     #[inline]
     pub(crate) fn leaves_digests(&self) -> bool {
         self.digests.as_ref().is_some_and(|digests| !digests.is_full())
     }
 
-    /// Bytes of the frame so far.
+    /// Length of the frame so far.
     #[inline]
     pub(crate) fn position(&self) -> u32 {
         u32::try_from(self.len + self.open_len).unwrap_or(u32::MAX)
     }
 
-    /// A CRC that is [left to the device](Self::leaves_digests): over what was added since `from`, beginning
-    /// with `crc`.
+    /// Appends a CRC that is [left to the device](Self::leaves_digests). It covers the bytes added
+    /// since `from`, and starts with the state of `crc`.
     #[inline]
     pub(crate) fn push_digest(&mut self, from: u32, crc: Crc32c, is_scattered: bool) {
         let at = self.position();
@@ -219,8 +222,8 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         self.full |= !noted;
     }
 
-    /// Copies a run of registered memory and adds it to a CRC: the bytes that were copied, whatever becomes
-    /// of the memory.
+    /// Copies a run of registered memory and adds it to a CRC. The CRC covers the copied bytes,
+    /// even if the memory changes.
     #[inline]
     pub(crate) fn stage_and_digest(&mut self, run: SharedSlice<'_>, crc: &mut Crc32c) {
         let end = self.open_len + run.len();
@@ -234,14 +237,14 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Where the next byte is written, for [`digest_from`](Self::digest_from).
+    /// Position of the next byte, for [`digest_from`](Self::digest_from).
     #[inline]
     pub(crate) const fn mark(&self) -> Mark {
         Mark(self.open_len)
     }
 
-    /// The CRC of what was written since the mark; no memory was referred to since then. It is that of
-    /// the copy, whatever becomes of the memory.
+    /// CRC of the bytes written since the mark. No memory may have been referenced since then. The
+    /// CRC covers the copy, even if the memory changes.
     #[inline]
     pub(crate) fn digest_from(&self, mark: Mark) -> Crc32c {
         let mut crc = Crc32c::new();
@@ -249,7 +252,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         crc
     }
 
-    /// Memory that is to be referred to.
+    /// Appends memory by reference.
     #[inline]
     pub(crate) fn push_memory(&mut self, run: Fragment<'a>) {
         if !self.full {
@@ -258,7 +261,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// The frame is complete, or as much of it as there was room for.
+    /// Completes the frame, with as much of it as there was room for.
     pub(crate) fn finish(mut self) -> Finished {
         self.close_inline();
         Finished { len: self.len, staged: self.staged }
@@ -288,7 +291,8 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
 /// Bytes of the length and header of a tagged FPDU.
 const HEAD_LEN: usize = LENGTH_LEN + TaggedHeader::LEN;
 
-/// Copies equal lengths. For the usual ones, a head and a marker or CRC, that is no call.
+/// Copies equal lengths. The usual lengths, of a head and of a marker or CRC, are compiled without
+/// a call.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8]) {
     if let Ok(head) = <&[u8; HEAD_LEN]>::try_from(from) {
@@ -362,7 +366,7 @@ mod tests {
             assert_eq!(frame.stages_run(509, 508, true), stages || told, "{path:?}");
             assert_eq!(frame.stages_run(509, 508, false), told, "{path:?}");
             assert_eq!(frame.stages_run(508, 508, true), told, "{path:?}");
-            // Told to stage, all is copied anyway.
+            // `SendPath::Stage` copies all payload anyway.
             assert_eq!(frame.stages(508), told, "{path:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Writes described FPDUs: into a frame, or where they are kept; with their CRCs.
+//! Writes described FPDUs into a frame, or into the memory for kept bytes, with their CRCs.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ use crate::wire::crc32c::{self, Crc32c};
 use crate::wire::mpa::CRC_LEN;
 
 impl TxState {
-    /// Sees to it that an FPDU of which `range` holds a part only is sent with the same bytes ever
-    /// after. To be called before the range is gathered, unless it is known to hold whole FPDUs.
+    /// Copies an FPDU that `range` contains only in part, so that all its transmissions have the
+    /// same bytes. Call before gathering the range, unless it is known to hold whole FPDUs.
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         self.keep_across(range.start);
         self.keep_across(range.end);
@@ -35,11 +35,12 @@ impl TxState {
         }
     }
 
-    /// Keeps what was framed of requests that are about to be flushed and is not acknowledged, at most
-    /// `bytes_max` of it, because their memory is the application's again.
+    /// Keeps the framed, unacknowledged bytes of requests that are about to be flushed, because
+    /// their memory belongs to the application again. Keeps at most `bytes_max` bytes.
     ///
-    /// If there is more, the middle is given up. The newest bytes may not have been sent at all, and the
-    /// Terminate goes behind them (RFC 5040 §7.1); of what was sent, the oldest is the next to be missed.
+    /// If there are more, the middle is given up. The newest bytes may not have been sent at all,
+    /// and the Terminate follows them (RFC 5040 §7.1). Among the sent bytes, the peer needs the
+    /// oldest next.
     pub(crate) fn keep_requests(&mut self, bytes_max: usize) {
         let len_of = |fpdu: QueuedFpdu<'_>| fpdu.end().index_from(fpdu.start());
         let open = self.fpdus.iter().filter(|fpdu| is_open(&self.kept, *fpdu));
@@ -72,7 +73,7 @@ impl TxState {
         range: Range<StreamOffset>,
         frame: &mut FrameBuilder<'a, '_>,
     ) {
-        // Nearly always what is sent is what was framed last, and nothing of it is kept.
+        // Common case: the bytes to send were framed last, and nothing of them is kept.
         if self.kept.is_empty()
             && let Some(run) = self.fpdus.back().filter(|run| run.start <= range.start)
         {
@@ -114,8 +115,8 @@ impl TxState {
         self.gather_each(run, numbers, payload, frame);
     }
 
-    /// Adds those of a run's FPDUs with these numbers to `frame`; `payload` is theirs, if it is in one
-    /// place.
+    /// Adds the FPDUs with these numbers to `frame`. `payload` is their payload if it is in one run
+    /// of memory.
     fn gather_each<'a>(
         &'a self,
         run: &'a FpduRun,
@@ -132,13 +133,14 @@ impl TxState {
         let leaves_digest = self.crc && len > 0 && !stages;
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
-            // Found once for all: most messages are in one place.
+            // The payload was looked up once for all: most messages are in one run of memory.
             let at = (fpdu.offset() - first) as usize;
             let payload = payload.map(|all| all.part(at, fpdu.len() as usize));
             let payload = Payload { messages, fpdu, contiguous: payload };
             let framed = fpdu.framed(&front, self.grid);
             if leaves_digest && frame.leaves_digests() {
-                // One that is begun anew behind each marker, or run of a list, takes longer.
+                // The device must know: a digest that resumes after each marker or scatter element
+                // takes longer.
                 let is_scattered = run_len < len || payload.contiguous.is_none();
                 framed.emit(&mut Digested { fpdu: frame.position(), frame, payload, is_scattered });
             } else if stages {
@@ -152,7 +154,7 @@ impl TxState {
 
 /// Returns true if the FPDU is gathered from the memory of a request, and none of it is kept.
 fn is_open(kept: &Kept, fpdu: QueuedFpdu<'_>) -> bool {
-    // The last byte is kept if any that may be retransmitted is.
+    // If any byte that may be retransmitted is kept, the last byte is.
     matches!(fpdu.source(), Source::Work(_))
         && fpdu.len() > 0
         && !kept.holds(StreamOffset(fpdu.end().0 - 1))
@@ -173,17 +175,17 @@ pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc:
     kept.appended(len);
 }
 
-/// Where an FPDU's payload is.
+/// Location of an FPDU's payload.
 #[derive(Clone, Copy)]
 pub(super) struct Payload<'a> {
     pub(super) messages: &'a Messages,
     pub(super) fpdu: QueuedFpdu<'a>,
-    /// All of it, when that is known and in one place.
+    /// The whole payload, if it is known to be in one run of memory.
     pub(super) contiguous: Option<SharedSlice<'a>>,
 }
 
 impl<'a> Payload<'a> {
-    /// Calls `each` with the runs of memory that hold a part of it.
+    /// Calls `each` with the runs of memory that hold `len` bytes of the payload from `offset` on.
     #[inline]
     fn part(&self, offset: usize, len: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         if let Some(all) = self.contiguous {
@@ -195,7 +197,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Writes an FPDU's runs into a frame and computes its CRC on the way.
+/// Writes an FPDU's runs into a frame and computes its CRC at the same time.
 struct Runs<'a, 'r, 'f> {
     frame: &'r mut FrameBuilder<'a, 'f>,
     payload: Payload<'a>,
@@ -223,7 +225,7 @@ impl RunSink for Runs<'_, '_, '_> {
 
     #[inline]
     fn payload(&mut self, offset: usize, len: usize) {
-        // Most messages are in one place.
+        // Common case: most messages are in one run of memory.
         if let Some(all) = self.payload.contiguous {
             return self.add(all.part(offset, len));
         }
@@ -240,7 +242,7 @@ impl RunSink for Runs<'_, '_, '_> {
 /// Writes an FPDU's runs into a frame whose CRC the device computes.
 struct Digested<'a, 'r, 'f> {
     frame: &'r mut FrameBuilder<'a, 'f>,
-    /// Where it begins.
+    /// Position of the FPDU in the frame.
     fpdu: u32,
     payload: Payload<'a>,
     is_scattered: bool,
@@ -263,11 +265,11 @@ impl RunSink for Digested<'_, '_, '_> {
     }
 }
 
-/// Copies an FPDU's runs into a frame; its bytes are in one place then, markers included, and their
-/// CRC is computed in one go.
+/// Copies an FPDU's runs into a frame. Its bytes are then contiguous, markers included, and their
+/// CRC is computed at once.
 struct Stager<'a, 'r, 'f> {
     frame: &'r mut FrameBuilder<'a, 'f>,
-    /// Where it begins.
+    /// Position of the FPDU in the scratch.
     fpdu: Mark,
     payload: Payload<'a>,
     crc: bool,
@@ -291,16 +293,17 @@ impl RunSink for Stager<'_, '_, '_> {
     }
 }
 
-/// Writes an FPDU's bytes where there is room for exactly them, and computes its CRC on the way.
+/// Writes an FPDU's bytes into a buffer of exactly their length, and computes its CRC at the same
+/// time.
 struct Writer<'k, 'a> {
-    /// What is left of the room.
+    /// The rest of the buffer.
     room: &'k mut [u8],
     payload: Payload<'a>,
     crc: Option<Crc32c>,
 }
 
 impl<'k> Writer<'k, '_> {
-    /// The next `len` bytes of the room.
+    /// The next `len` bytes of the buffer.
     #[inline]
     fn take(&mut self, len: usize) -> &'k mut [u8] {
         let taken = std::mem::take(&mut self.room).split_at_mut(len);
@@ -337,7 +340,7 @@ impl RunSink for Writer<'_, '_> {
     }
 }
 
-/// Keeps an FPDU's bytes where they go over the ends of blocks, and computes its CRC on the way.
+/// Keeps an FPDU's bytes across the ends of blocks, and computes its CRC at the same time.
 struct Keeper<'k, 'a> {
     kept: &'k mut Kept,
     payload: Payload<'a>,
@@ -365,7 +368,7 @@ impl RunSink for Keeper<'_, '_> {
     }
 }
 
-/// RFC 5044 §4.1: with CRCs off the field is there all the same, content arbitrary.
+/// RFC 5044 §4.1: with CRCs off the field is present nevertheless, with arbitrary content.
 #[inline]
 pub(super) fn crc_field(crc: Option<Crc32c>) -> [u8; CRC_LEN] {
     crc32c::to_wire(crc.map_or(0, Crc32c::finish))

@@ -1,16 +1,16 @@
-//! Bytes of the stream that have to stay as they were first sent, kept until TCP has acknowledged
+//! Bytes of the stream that must stay as they were first sent, kept until TCP has acknowledged
 //! them.
 //!
-//! Most FPDUs are descriptors, and what they carry is gathered from the program's memory as often as
-//! it is sent. Three kinds cannot be:
-//! - RDMA Read Responses: programs change memory that peers read (RFC 5040 §5.5 rule 8), and may
-//!   take it back at any time (RFC 5042 §6.3.3).
-//! - FPDUs of which a part went out alone, or was acknowledged: the rest has to go with the bytes
-//!   that the CRC was computed over.
-//! - Requests that were flushed: their memory is the program's again.
+//! Most FPDUs are descriptors: their payload is gathered from the application's memory for each
+//! transmission. This is impossible for three kinds:
+//! - RDMA Read Responses: applications change memory that peers read (RFC 5040 §5.5 rule 8), and
+//!   may withdraw it at any time (RFC 5042 §6.3.3).
+//! - FPDUs that were sent or acknowledged only in part: the rest must have the bytes that the CRC
+//!   was computed over.
+//! - Requests that were flushed: their memory belongs to the application again.
 //!
-//! They are kept as they go on the wire, CRC included, so that sending them again, in whole or in
-//! part, is one run of memory.
+//! They are kept in wire format, CRC included. So a retransmission, in whole or in part, is one run
+//! of memory.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -23,17 +23,17 @@ use crate::stream::tx::frame::FrameBuilder;
 use crate::types::StreamOffset;
 use crate::wire::crc32c::Crc32c;
 
-/// Runs of memory that `wire_len` kept bytes may be in.
+/// Upper bound of the memory runs that hold `wire_len` kept bytes.
 pub(crate) const fn fragments(wire_len: usize) -> usize {
     wire_len.div_ceil(KEPT_BLOCK_LEN) + 1
 }
 
-/// Bytes that follow each other on the stream and in a block.
+/// Bytes that are consecutive on the stream and in a block.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: StreamOffset,
     len: usize,
-    /// The block's number; 0 is the first the stream ever had.
+    /// The block's number; the stream's first block has number 0.
     block: u64,
     /// First byte in the block.
     at: usize,
@@ -45,21 +45,21 @@ impl Piece {
     }
 }
 
-/// A block and how many of its bytes belong to pieces.
+/// A block and the number of its bytes that belong to pieces.
 #[derive(Debug)]
 struct Filled {
     octets: Block,
     live: usize,
 }
 
-/// What a stream keeps.
+/// The kept bytes of a stream.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Kept {
     /// In stream order, without overlap.
     pieces: VecDeque<Piece>,
-    /// In the order of filling; `None` where all bytes were acknowledged before those of an older
-    /// block.
+    /// Blocks in the order of filling; `None` if all bytes of a block were acknowledged before
+    /// those of an older block.
     blocks: VecDeque<Option<Filled>>,
     pool: Arc<BlockPool>,
     /// Number of the front block.
@@ -67,7 +67,8 @@ pub(crate) struct Kept {
     blocks_held: usize,
     /// Bytes used in the last block.
     used: usize,
-    /// Where the next byte stands on the stream, and what number its piece has at least.
+    /// Stream position of the next byte (`next`), and the index at which a new piece for it is
+    /// inserted (`cursor`).
     next: StreamOffset,
     cursor: usize,
 }
@@ -76,7 +77,7 @@ pub(crate) struct Kept {
 const BLOCKS_PER_FPDU: usize = FRAME_PAYLOAD_MAX.div_ceil(KEPT_BLOCK_LEN) + 1;
 
 impl Kept {
-    /// Up to where is told whether something is kept.
+    /// End of the fields that show if something is kept.
     pub(super) const HOT_TO: usize = offset_of!(Self, pool);
 
     pub(crate) fn new(pool: Arc<BlockPool>) -> Self {
@@ -92,15 +93,15 @@ impl Kept {
         }
     }
 
-    /// Bytes that may be kept now because the peer asked for them: this stream's share of the pool,
-    /// and never less than an FPDU as long as nothing is kept, so that it always goes on.
+    /// Bytes that may be kept now at the peer's request: this stream's share of the pool. At least
+    /// one FPDU while nothing is kept, so that the stream always progresses.
     pub(crate) fn room(&self) -> usize {
         let share = self.pool.share(self.blocks_held);
         let blocks = if self.blocks_held == 0 { share.max(BLOCKS_PER_FPDU) } else { share };
         KEPT_BLOCK_LEN - self.used + blocks.saturating_mul(KEPT_BLOCK_LEN)
     }
 
-    /// The bytes appended from now on stand at `start` of the stream.
+    /// Sets the stream position of the bytes appended next to `start`.
     pub(crate) fn begin(&mut self, start: StreamOffset) {
         self.next = start;
         self.cursor = match self.pieces.back() {
@@ -120,18 +121,18 @@ impl Kept {
         }
     }
 
-    /// Room for `len` bytes in one place, which are to be written there and then told to
-    /// [`appended`](Self::appended); `None` where they would go over the end of a block.
+    /// Contiguous room for `len` bytes: write them there and call [`appended`](Self::appended).
+    /// `None` if they would cross the end of a block.
     pub(crate) fn room_for(&mut self, len: usize) -> Option<&mut [u8]> {
         self.open_block().get_mut(..len)
     }
 
-    /// The `len` bytes that there was [room](Self::room_for) for are written.
+    /// Records that `len` bytes were written to the [room](Self::room_for).
     pub(crate) fn appended(&mut self, len: usize) {
         self.advance(len);
     }
 
-    /// Keeps bytes that may change meanwhile, and adds what is kept to a digest.
+    /// Keeps bytes that may change meanwhile, and adds the kept bytes to a digest.
     pub(crate) fn append_shared(&mut self, from: SharedSlice<'_>, crc: Option<&mut Crc32c>) {
         let (mut at, mut crc) = (0, crc);
         while at < from.len() {
@@ -147,7 +148,7 @@ impl Kept {
         }
     }
 
-    /// The free bytes of the last block: at least one.
+    /// The free bytes of the last block, at least one.
     fn open_block(&mut self) -> &mut [u8] {
         if self.used == KEPT_BLOCK_LEN {
             self.blocks.push_back(Some(Filled { octets: self.pool.take(), live: 0 }));
@@ -158,7 +159,7 @@ impl Kept {
         &mut last.expect("the last block is being filled").octets[self.used..]
     }
 
-    /// `len` bytes more were written to the last block.
+    /// Records that `len` more bytes were written to the last block.
     fn advance(&mut self, len: usize) {
         let block = self.base + self.blocks.len() as u64 - 1;
         let (start, at) = (self.next, self.used);
@@ -187,18 +188,18 @@ impl Kept {
         self.pieces.partition_point(|piece| piece.end() <= at)
     }
 
-    /// Whether nothing is kept.
+    /// Returns true if nothing is kept.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Whether the byte at `at` is kept.
+    /// Returns true if the byte at `at` is kept.
     pub(crate) fn holds(&self, at: StreamOffset) -> bool {
         self.pieces.get(self.index_after(at)).is_some_and(|piece| piece.start <= at)
     }
 
-    /// Forgets what TCP has acknowledged.
+    /// Drops the bytes that TCP has acknowledged.
     pub(crate) fn release(&mut self, snd_una: StreamOffset) {
         while let Some(front) = self.pieces.front_mut()
             && front.start < snd_una
@@ -219,7 +220,7 @@ impl Kept {
         }
     }
 
-    /// `len` bytes of a block are not needed any more.
+    /// Releases `len` bytes of a block.
     fn let_go(&mut self, block: u64, len: usize) {
         let index = usize::try_from(block - self.base).expect("a queue fits the address space");
         let is_last = index + 1 == self.blocks.len();
@@ -237,8 +238,8 @@ impl Kept {
         }
     }
 
-    /// Goes through `range`: `kept` bytes are added to `frame`, and `each` is told of the gaps
-    /// before, between and behind them.
+    /// Walks through `range`: adds kept bytes to `frame`, and calls `each` with the gaps before,
+    /// between and behind them.
     #[inline]
     pub(crate) fn gather<'a, 'f>(
         &'a self,

@@ -1,4 +1,5 @@
-//! Writes a tagged FPDU whose bytes markers separate to where there is room for exactly it, in one pass.
+//! Writes a tagged FPDU with markers among its bytes into a buffer of exactly its length, in one
+//! pass.
 
 use crate::mem::SharedSlice;
 use crate::mpa::marker::SPACING;
@@ -6,8 +7,8 @@ use crate::stream::tx::tagged_head::TaggedHead;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{Marker, pad_len};
 
-/// Writes `head`, `payload`, the pad and the markers of an FPDU, whose first marker stands at `marker_at`: all
-/// that its CRC covers, for which `room` is.
+/// Writes all that the CRC of an FPDU covers into `room`: `head`, `payload`, the pad and the
+/// markers. `room` has exactly that length. The first marker is at `marker_at`.
 #[inline]
 pub(super) fn write(
     marker_at: usize,
@@ -23,7 +24,7 @@ pub(super) fn write(
         wire.put(&head.halves[0]);
         wire.put(&head.halves[1]);
     } else {
-        // The head is far shorter than the distance of two markers: at most one stands in it.
+        // The head is far shorter than the distance between markers, so it contains at most one.
         let (front, back) = head.halves.as_flattened().split_at(before);
         wire.put(front);
         wire.put_marker_if_due();
@@ -37,7 +38,7 @@ pub(super) fn write(
         payload.part(done, len).copy_out(0, &mut wire.room[run]);
         (done, wire.at) = (done + len, wire.at + len);
     }
-    // The pad ends 4-aligned, so a marker can be due before the CRC but not inside the pad.
+    // The pad ends 4-aligned, so a marker can fall before the CRC but not inside the pad.
     let pad = pad_len(TaggedHeader::LEN + payload.len());
     if pad > 0 {
         wire.put(&[0; 3][..pad]);
@@ -46,13 +47,13 @@ pub(super) fn write(
     debug_assert_eq!(wire.at, wire.room.len(), "as much as there is room for");
 }
 
-/// An FPDU's bytes as far as they are written.
+/// The bytes of an FPDU written so far.
 struct Wire<'r> {
     room: &'r mut [u8],
     at: usize,
-    /// Where the next marker stands.
+    /// Position of the next marker.
     marker_at: usize,
-    /// Where the ULPDU_Length field stands.
+    /// Position of the ULPDU_Length field.
     header_at: usize,
 }
 
@@ -72,7 +73,7 @@ impl Wire<'_> {
     #[inline]
     fn put_marker_if_due(&mut self) {
         if self.at == self.marker_at {
-            // RFC 5044 §4.3: bytes from the ULPDU_Length field; 0 of one that stands before it.
+            // RFC 5044 §4.3: bytes from the ULPDU_Length field; 0 for a marker before that field.
             let fpduptr = u16::try_from(self.at - self.header_at);
             let marker = Marker { fpduptr: fpduptr.expect("an FPDU is at most 65288 octets") };
             self.put(&marker.to_bytes());
@@ -90,7 +91,7 @@ mod tests {
     use crate::wire::ProtocolVersion;
     use crate::wire::mpa::CRC_LEN;
 
-    /// Bytes as MPA gives them, run by run.
+    /// Reference: collects the bytes that MPA emits, run by run.
     struct Octets<'p> {
         payload: &'p [u8],
         octets: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A message on its way out: what its segments have in common, and where their bytes are.
+//! An outgoing message: the common part of its segments, and the location of their bytes.
 
 use arrayvec::ArrayVec;
 
@@ -9,13 +9,14 @@ use crate::verbs::{RemoteBuffer, SendOp};
 use crate::wire::ProtocolVersion;
 use crate::wire::rdmap::{Control, Opcode};
 
-/// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at length 0.
+/// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at
+/// length 0.
 pub(super) const RTR_STAG: Stag = Stag(1);
 
 /// Bytes after the DDP header that are not gathered from registered memory.
 pub(crate) type Inline = ArrayVec<u8, 52>;
 
-/// A message on its way out.
+/// An outgoing message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) target: Target,
@@ -30,45 +31,45 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// `len` bytes of memory, in as many segments as they take.
+    /// A message of `len` bytes of memory, in as many segments as needed.
     pub(super) fn gathered(target: Target, opcode: Opcode, source: Source, len: u32) -> Self {
         Self { target, opcode, inline: Inline::new(), source, len, framed_len: 0 }
     }
 
-    /// One segment with these bytes behind its DDP header.
+    /// A message of one segment with these bytes after its DDP header.
     pub(super) fn inline(target: Target, opcode: Opcode, source: Source, octets: &[u8]) -> Self {
         let inline = octets.iter().copied().collect();
         Self { target, opcode, inline, source, len: 0, framed_len: 0 }
     }
 
-    /// Bytes of a ULPDU of this message with `payload_len` gathered bytes.
+    /// Length of a ULPDU of this message with `payload_len` gathered bytes.
     pub(crate) const fn ulpdu_len(&self, payload_len: u32) -> usize {
         self.target.header_len() + self.inline.len() + payload_len as usize
     }
 
-    /// What its segments have in common.
+    /// The common part of its segments.
     pub(crate) fn head(&self, version: ProtocolVersion) -> Head {
         let control = Control { version, opcode: self.opcode }.to_byte();
         Head { target: self.target, control, version, inline: self.inline.clone() }
     }
 }
 
-/// Bytes of the longest DDP header with an RDMAP header behind it (a Terminate that returns a
-/// Read Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
+/// Length of the longest DDP header followed by an RDMAP header (a Terminate that returns a Read
+/// Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
 pub(crate) const ULPDU_FRONT_LEN_MAX: usize = 70;
 
-/// Where an FPDU's payload is.
+/// Location of an FPDU's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// It has none beyond the inline bytes.
+    /// No payload besides the inline bytes.
     Inline,
-    /// In the memory of a request of the send queue.
+    /// In the memory of a request in the send queue.
     Work(u64),
-    /// Kept as it was when framed: what an inbound RDMA Read asked for, or the answer to an Atomic.
+    /// Kept as it was when framed: the data for an inbound RDMA Read, or the answer to an Atomic.
     Response(u64),
 }
 
-/// What the segments of one message have in common: enough to write the header of any.
+/// The common part of the segments of one message: sufficient to write the header of any of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) target: Target,
@@ -93,7 +94,7 @@ impl Front {
 }
 
 impl Head {
-    /// What stands before the payload bytes from `offset` on.
+    /// The bytes before the payload that starts at `offset`.
     #[inline]
     pub(crate) fn front(&self, offset: u32, last: bool) -> Front {
         let mut octets = [0; ULPDU_FRONT_LEN_MAX];
@@ -108,7 +109,7 @@ impl Head {
     }
 }
 
-/// The next message of an untagged queue.
+/// Target for the next message of an untagged queue.
 pub(super) const fn untagged(qn: QueueNumber, msn: Msn) -> Target {
     Target::Untagged { qn, msn, invalidate_stag: Stag(0) }
 }

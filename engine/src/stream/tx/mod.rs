@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! turn (whose turn it is) ─→ request, responses (a message) ─→ describe: cut at the MULPDU,
-//!     FPDUs ─→ queue of descriptors (fpdus) ─→ gather ─→ frame: inline octets + runs of memory
+//!     FPDUs ─→ queue of descriptors (fpdus) ─→ gather ─→ frame: inline bytes + runs of memory
 //! ```
 //!
-//! A message is cut when it is about to be sent, so each FPDU has the size that fits now. Writing a
-//! segment again (a retransmission) reads the same descriptors. What may not be gathered from the
-//! program's memory, or not again, is [`kept`].
+//! A message is cut just before it is sent, so each FPDU has the size that fits at that moment. A
+//! retransmission reads the same descriptors. Bytes that must not be gathered from the
+//! application's memory, or not a second time, are [`kept`].
 
 mod confirmations;
 mod describe;
@@ -54,10 +54,10 @@ use crate::wire::ProtocolVersion;
 pub(crate) struct TxState {
     pub(crate) messages: Messages,
     fpdus: FpduQueue,
-    /// End of what is framed.
+    /// End of the framed bytes.
     framed_end: StreamOffset,
     fpdus_framed: u64,
-    /// What TCP has acknowledged.
+    /// Position up to which TCP has acknowledged.
     snd_una: StreamOffset,
     crc: bool,
     version: ProtocolVersion,
@@ -70,11 +70,11 @@ pub(crate) struct TxState {
 }
 
 impl TxState {
-    /// Up to where most messages need what there is.
+    /// End of the fields that most messages need.
     pub(crate) const HOT_TO: usize = offset_of!(Self, kept) + Kept::HOT_TO;
 
-    /// Nothing framed: FPDUs begin at `origin`, and at most `ord` Reads are outstanding. What is kept
-    /// is kept in blocks of `pool`.
+    /// Transmit side with nothing framed: FPDUs begin at `origin`, and at most `ord` Reads are
+    /// outstanding. Kept bytes are in blocks of `pool`.
     pub(crate) fn new(
         pool: Arc<BlockPool>,
         ord: u16,
@@ -97,12 +97,12 @@ impl TxState {
         }
     }
 
-    /// End of what is framed; what TCP has sent ends here or earlier.
+    /// End of the framed bytes; TCP has sent no byte beyond it.
     pub(crate) const fn framed_end(&self) -> StreamOffset {
         self.framed_end
     }
 
-    /// Where the FPDUs begin that are not acknowledged, and where the last of them ends.
+    /// Starts of the unacknowledged FPDUs, and the end of the last one.
     #[cfg(test)]
     pub(crate) fn boundaries(&self) -> Vec<StreamOffset> {
         self.fpdus.iter().map(fpdus::QueuedFpdu::start).chain([self.framed_end]).collect()
@@ -120,40 +120,40 @@ impl TxState {
         RdmaTxCounters { confirmations: self.messages.confirmations(), ..self.counters }
     }
 
-    /// What the queues point to is needed soon.
+    /// Prefetches the entries of the queues.
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.messages.send_queue.prefetch();
         self.fpdus.prefetch();
     }
 
-    /// Whether there may be something to frame.
+    /// Returns true if there may be something to frame.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         self.current.is_some() || self.messages.has_work(qp)
     }
 
-    /// Whether all that may be framed are answers to Reads of no bytes.
+    /// Returns true if all that may be framed are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
         self.current.is_none() && self.messages.owes_empty_answers_only(qp)
     }
 
-    /// Whether a message is framed in part.
+    /// Returns true if a message is framed in part.
     pub(crate) const fn is_amid_message(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Leaves a message unfinished: an error ends the stream.
+    /// Leaves the current message unfinished, since an error ends the stream.
     pub(crate) fn abandon_message(&mut self) {
         self.current = None;
     }
 
-    /// Whether nothing is left to frame or to be answered.
+    /// Returns true if nothing is left to frame or to be answered.
     pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
         self.current.is_none() && self.messages.is_idle(qp)
     }
 
-    /// TCP has acknowledged everything before `snd_una`. Returns `false` when a completion was
-    /// lost.
+    /// Handles TCP's acknowledgment of everything before `snd_una`. Returns false if a completion
+    /// was lost.
     #[must_use]
     pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
         self.snd_una = snd_una;
@@ -164,13 +164,14 @@ impl TxState {
         self.messages.send_queue.complete(qp, snd_una)
     }
 
-    /// Completes requests whose Response was delivered, or that send no message. Returns `false` when a completion was lost.
+    /// Completes requests whose Response was delivered, and requests that send no message. Returns
+    /// false if a completion was lost.
     #[must_use]
     pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
         !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
     }
 
-    /// Whether there are bytes in `range` that cannot be sent any more.
+    /// Returns true if bytes in `range` can no longer be sent.
     pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
         !self.gone.is_empty() && self.gone.start < range.end && range.start < self.gone.end
     }

@@ -9,8 +9,8 @@ use crate::verbs::SendOp;
 use crate::wire::rdmap::{ABOUT_A_WRITE, AtomicOpcode, AtomicRequest, Opcode, ReadRequest};
 
 impl Messages {
-    /// The message of a work request with `len` bytes of local memory, whose sink, if it has one, is
-    /// at (`sink`, `sink_to`); `None` when it sends none, or two of its own.
+    /// The message of a work request with `len` bytes of local memory. Its sink, if it has one, is
+    /// at (`sink`, `sink_to`). `None` if the request sends no message, or two messages.
     pub(super) fn describe(
         &mut self,
         op: &SendOp,
@@ -92,7 +92,7 @@ impl Messages {
         })
     }
 
-    /// The Immediate Data behind the Write of `len` bytes of a work request.
+    /// The Immediate Data that follows the Write of `len` bytes of a work request.
     pub(super) fn about_a_write(
         &mut self,
         number: u64,
@@ -107,9 +107,9 @@ impl Messages {
         Message::inline(target, opcode, Source::Work(number), &value.to_be_bytes())
     }
 
-    /// A Read Request whose Response says that everything before it was delivered (RFC 5040 §5.5 rule 12:
-    /// a Request is processed after its delivery, even one of size 0). §5.2.1: with that size, tags are
-    /// not looked at.
+    /// A Read Request whose Response says that everything before it was delivered (RFC 5040 §5.5
+    /// rule 12: a Request is processed after its delivery, even one of size 0). §5.2.1: at size 0
+    /// the tags are not checked.
     pub(super) fn confirmation(&mut self) -> Message {
         let (stag, to) = (RTR_STAG, TaggedOffset(0));
         let request =
@@ -120,7 +120,7 @@ impl Messages {
         Message::inline(target, Opcode::ReadRequest, Source::Inline, &request.to_bytes())
     }
 
-    /// An Atomic Request goes out: its Response is awaited.
+    /// Registers an Atomic Request whose Response is awaited.
     fn await_atomic(&mut self, request: &AtomicRequest, number: u64) -> Target {
         self.requester.sent(Awaited::Atomic { request_id: request.request_id }, number);
         self.send_queue.asked_behind(number);

@@ -7,40 +7,40 @@ use crate::stream::tx::message::{Message, Source, untagged};
 use crate::types::{Msn, QueueNumber};
 use crate::wire::rdmap::{AtomicResponse, Opcode, ReadRequest};
 
-/// An answer to an inbound Read or Atomic, waiting to be sent or to be acknowledged.
+/// An answer to an inbound Read or Atomic, until it is acknowledged.
 #[derive(Debug)]
 struct Response {
     kind: ResponseKind,
-    /// FPDUs framed from it that are not acknowledged.
+    /// Framed and unacknowledged FPDUs of the answer.
     unacknowledged: u32,
     framed: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum ResponseKind {
-    /// An RDMA Read Response: the Request, and its number on its queue. What it asks for is looked up
-    /// and copied when it is framed, segment by segment.
+    /// An RDMA Read Response: the Request, and its message number. The requested memory is looked
+    /// up and copied at framing, segment by segment.
     Read { request: ReadRequest, msn: Msn },
     /// An Atomic Response.
     Atomic(AtomicResponse),
 }
 
 impl ResponseKind {
-    /// Whether all it says is that it was asked for.
+    /// Returns true if the answer has no payload.
     const fn is_empty(&self) -> bool {
         matches!(self, Self::Read { request: ReadRequest { size: 0, .. }, .. })
     }
 }
 
-/// Responses by number: 0 is the first the stream ever had.
+/// Responses by number; the stream's first has number 0.
 #[derive(Debug)]
 pub(crate) struct Responses {
     entries: VecDeque<Response>,
     /// Number of the front entry.
     base: u64,
-    /// Number of the next one to be framed.
+    /// Number of the next one to frame.
     next: u64,
-    /// Those that are not framed to their end.
+    /// Responses not yet framed to their end.
     unframed: usize,
     atomic_msn: Msn,
 }
@@ -61,8 +61,7 @@ impl Responses {
         self.unframed += 1;
     }
 
-    /// Forgets the last ones that were not begun and have no bytes: all they would say is that they were
-    /// asked for.
+    /// Drops the last answers that were not begun and have no payload.
     pub(super) fn forget_empty(&mut self) {
         while self.has_next() && self.entries.back().is_some_and(|last| last.kind.is_empty()) {
             self.entries.pop_back();
@@ -70,23 +69,23 @@ impl Responses {
         }
     }
 
-    /// Those not framed to their end, for the bound on inbound Reads.
+    /// Responses not yet framed to their end, for the limit of inbound Reads.
     pub(super) const fn unframed(&self) -> usize {
         self.unframed
     }
 
-    /// Whether one waits to become a message.
+    /// Returns true if an answer waits to become a message.
     pub(super) fn has_next(&self) -> bool {
         self.index(self.next) < self.entries.len()
     }
 
-    /// Whether some wait to become messages, and none of them has bytes.
+    /// Returns true if answers wait to become messages and none of them has payload.
     pub(super) fn are_empty_ones(&self) -> bool {
         let mut waiting = self.entries.iter().skip(self.index(self.next)).peekable();
         waiting.peek().is_some() && waiting.all(|response| response.kind.is_empty())
     }
 
-    /// The message of the next one.
+    /// The message of the next answer.
     pub(super) fn next(&mut self) -> Option<Message> {
         let number = self.next;
         let response = self.entries.get(self.index(number))?;
@@ -107,7 +106,7 @@ impl Responses {
         })
     }
 
-    /// `count` FPDUs of a Response were framed; `last` if they end it.
+    /// Records that `count` FPDUs of a Response were framed; `last` if they end it.
     pub(super) fn framed(&mut self, number: u64, count: u32, last: bool) {
         let index = self.index(number);
         let response = &mut self.entries[index];
@@ -118,7 +117,7 @@ impl Responses {
         }
     }
 
-    /// `count` FPDUs of a Response were acknowledged.
+    /// Records that `count` FPDUs of a Response were acknowledged.
     pub(super) fn acknowledged(&mut self, number: u64, count: u32) {
         let index = self.index(number);
         self.entries[index].unacknowledged -= count;

@@ -1,32 +1,32 @@
-//! Whether payload is gathered from where it is, or copied into the frame.
+//! Choice between gathering payload in place and copying it into the frame.
 
-/// How payload gets into frames.
+/// Method by which payload gets into frames.
 ///
-/// A frame that refers to many short runs of memory costs the kernel more than one run of the same
-/// length does: a super-frame at MTU 1500 is 88 runs, with markers 300. Copying them into the
-/// frame, with the CRC in the same pass, can be sooner done. What is copied is counted:
+/// A frame that references many short runs of memory costs the kernel more than one run of the same
+/// length: a super-frame at MTU 1500 has 88 runs, with markers 300. Copying them into the frame,
+/// with the CRC in the same pass, can be faster. Copied bytes are counted:
 /// [`RdmaTxCounters::bytes_staged`](crate::counters::RdmaTxCounters::bytes_staged).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendPath {
-    /// As the device says: runs of memory shorter than
-    /// [`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min) are copied. So is
-    /// payload that markers cut, if it has a CRC: a digest that is begun anew behind each marker takes
-    /// longer than the copy of what it then runs over in one go.
+    /// Decides by the device: runs of memory shorter than
+    /// [`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min) are copied.
+    /// Payload that markers cut is copied too if it has a CRC: a digest that resumes after each
+    /// marker takes longer than a copy and one digest over it.
     #[default]
     Auto,
-    /// All payload is gathered from where it is. Nothing is copied but by the device.
+    /// All payload is gathered in place. Only the device may copy.
     Gather,
     /// All payload is copied into the frame.
     Stage,
 }
 
 impl SendPath {
-    /// Whether payload that markers cut is copied, whatever the device says.
+    /// Returns true if payload that markers cut is copied, whatever the device reports.
     pub(super) const fn stages_marked(self) -> bool {
         matches!(self, Self::Auto)
     }
 
-    /// Bytes of a run from which on it is gathered, on a device that says `device`.
+    /// Shortest run that is gathered in place. `device` is the value that the device reports.
     pub(super) const fn gather_len_min(self, device: usize) -> usize {
         match self {
             Self::Auto => device,

@@ -1,5 +1,5 @@
-//! The send queue as the engine sees it: requests taken from the application, in order, until
-//! they complete.
+//! The send queue of the engine: requests taken from the application, in order, until they
+//! complete.
 
 use std::collections::VecDeque;
 
@@ -11,27 +11,29 @@ use crate::types::StreamOffset;
 use crate::verbs::posted::make_room;
 use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Not framed to its end yet.
+    /// Not yet framed to its end.
     Pending,
-    /// All its bytes are before this point of the stream; done when TCP has acknowledged them.
+    /// All its bytes are before this stream position; done when TCP has acknowledged them.
     Framed(StreamOffset),
-    /// Its Requests so far are framed before this point; done when all Responses are delivered.
+    /// Its Requests so far are framed before this stream position; done when all Responses are
+    /// delivered.
     AwaitsResponse(StreamOffset),
-    /// Done before this point of the stream; completes when everything before it has.
+    /// Done, with all its bytes before this stream position; completes when everything before it
+    /// has. The value is the result of an Atomic.
     Done(StreamOffset, u64),
 }
 
-/// What is known of a request that was taken.
+/// State of a request that was taken.
 #[derive(Debug)]
 struct Entry {
     progress: Progress,
     len: u32,
-    /// Messages that are still to be framed to their end or, of Requests, to be answered.
+    /// Messages not yet framed to their end or, for Requests, not yet answered.
     messages_left: usize,
-    /// It completes when the peer has confirmed it.
+    /// The request completes only after the peer has confirmed it.
     confirm: bool,
 }
 
@@ -46,44 +48,44 @@ impl Entry {
     }
 }
 
-/// Messages that a request is sent as.
+/// Number of messages as which a request is sent.
 fn messages_of(wr: &SendWr) -> usize {
     match wr.op {
-        // A Request for each element. A Read of no bytes is a Request all the same.
+        // One Request for each scatter element. A Read of no bytes is one Request, too.
         SendOp::RdmaRead { .. } => wr.sges.len().max(1),
-        // The Write, and Immediate Data.
+        // The Write and its Immediate Data.
         SendOp::RdmaWriteImmediate { .. } => 2,
         _ => 1,
     }
 }
 
-/// Requests that are copied from where the application has posted them at a time; a thread that posts waits
-/// no longer than that takes.
+/// Requests copied from the posted queue at a time; limits the time for which a posting thread
+/// waits.
 const TAKEN_AT_ONCE: usize = 16;
 
-/// Requests by number: 0 is the first the stream ever had.
+/// Requests by number; the stream's first has number 0.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// In the memory in which they were posted, if there was none when they were taken: a request is a third
-    /// of a KiB, and of many connections each has one at a time.
+    /// Uses the memory in which the requests were posted, if it was empty when they were taken: a
+    /// request has a third of a KiB, and many connections have one at a time.
     requests: VecDeque<SendWr>,
-    /// One for each of them.
+    /// One entry for each of `requests`.
     entries: VecDeque<Entry>,
     /// Number of the front entry.
     base: u64,
     /// Number of the next entry to be started.
     next: u64,
-    /// Messages of that entry that were begun.
+    /// Number of messages of that entry that were begun.
     begun: usize,
     failed: bool,
-    /// The request that an error is about, and how that is called.
+    /// The request that an error concerns, with the status of its completion.
     fault: Option<(u64, WcStatus)>,
-    /// What the peer has confirmed; `None` where that is not asked for, so that it costs nothing there.
+    /// Confirmations by the peer; `None` if none are requested, so that they cost nothing then.
     confirmations: Option<Box<Confirmations>>,
 }
 
 impl SendQueue {
-    /// The oldest request, or the place for the next, is needed soon.
+    /// Prefetches the oldest request, or the slot of the next one.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some(oldest) = self.requests.front() {
@@ -104,7 +106,7 @@ impl SendQueue {
                 return None;
             }
             if before == 0 {
-                // From the beginning of its memory, not on through all of it.
+                // Restarts at the beginning of the memory, instead of walking on through all of it.
                 self.entries.clear();
             }
             let taken = self.requests.range(before..);
@@ -115,12 +117,13 @@ impl SendQueue {
         Some((self.next, &self.requests[index]))
     }
 
-    /// Messages of the request that `peek` shows that were begun already.
+    /// Number of messages of the request that `peek` shows that were begun.
     pub(crate) const fn begun(&self) -> usize {
         self.begun
     }
 
-    /// A message of the request that `peek` showed begins. With the last of them the next request is next.
+    /// Begins a message of the request that `peek` showed. After its last message the next request
+    /// follows.
     pub(crate) fn advance(&mut self) {
         self.begun += 1;
         if self.begun >= messages_of(self.request(self.next)) {
@@ -129,7 +132,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether every request before this one has completed.
+    /// Returns true if every request before this one has completed.
     pub(crate) const fn is_oldest(&self, number: u64) -> bool {
         self.base == number
     }
@@ -139,7 +142,7 @@ impl SendQueue {
         self.entry(number).len
     }
 
-    /// A whole message of the request is framed; its last byte is before `end`.
+    /// Records that a whole message of the request is framed. Its last byte is before `end`.
     pub(crate) fn framed(&mut self, number: u64, end: StreamOffset) {
         let index = self.index(number);
         let Some(entry) = self.entries.get_mut(index) else { return };
@@ -158,13 +161,13 @@ impl SendQueue {
         }
     }
 
-    /// From now on the peer is to confirm Writes and Sends that raise completions.
+    /// Makes the peer confirm Writes and Sends that raise completions, from now on.
     pub(crate) fn confirm(&mut self) {
         self.confirmations = Some(Box::default());
     }
 
-    /// Nothing is confirmed any more: what has waited for that is done. Returns whether there may be
-    /// something.
+    /// Ends confirmations: requests that have waited for one are done. Returns true if there may be
+    /// any.
     pub(crate) fn confirm_no_more(&mut self) -> bool {
         let Some(confirmations) = &mut self.confirmations else { return false };
         !std::mem::replace(&mut confirmations.are_over, true)
@@ -174,33 +177,33 @@ impl SendQueue {
         self.confirmations.as_ref().is_some_and(|confirmations| !confirmations.are_over)
     }
 
-    /// Whether a request is framed whose confirmation was not asked for.
+    /// Returns true if a framed request needs a confirmation that was not requested yet.
     #[inline]
     pub(crate) fn awaits_confirmation(&self) -> bool {
         self.confirmations.as_ref().is_some_and(|confirmations| confirmations.are_awaited())
     }
 
-    /// Whether so much awaits a confirmation that it is asked for before more is sent.
+    /// Returns true if so much awaits confirmation that one is requested before more is sent.
     #[inline]
     pub(crate) fn is_confirmation_due(&self) -> bool {
         self.begun == 0
             && self.confirmations.as_ref().is_some_and(|confirmations| confirmations.are_due())
     }
 
-    /// How often confirmations were asked for.
+    /// Number of confirmations that were requested.
     pub(crate) fn confirmations(&self) -> u64 {
         self.confirmations.as_ref().map_or(0, |confirmations| confirmations.count)
     }
 
-    /// A confirmation is asked for, of all that was started.
+    /// Records that a confirmation of all started requests is requested.
     pub(crate) fn asked(&mut self) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.asked(self.next);
         }
     }
 
-    /// Notes that a Read or an Atomic goes out: its Response confirms what is before it. No request is before
-    /// a ready-to-receive Read.
+    /// Records that a Read or an Atomic is sent: its Response confirms the requests before it. No
+    /// request is before a ready-to-receive Read.
     pub(crate) fn asked_behind(&mut self, number: u64) {
         if !is_own(number)
             && let Some(confirmations) = &mut self.confirmations
@@ -209,14 +212,14 @@ impl SendQueue {
         }
     }
 
-    /// The confirmation that was asked for is there.
+    /// Records the arrival of the requested confirmation.
     pub(crate) fn confirmed(&mut self) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.confirmed();
         }
     }
 
-    /// A response to a request was delivered, with `value` for an atomic.
+    /// Records the delivery of a Response to a request; `value` is the result of an Atomic.
     pub(crate) fn answered(&mut self, number: u64, value: u64) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.confirmed_before(number);
@@ -231,8 +234,8 @@ impl SendQueue {
         }
     }
 
-    /// Raises completions for what is done, in order; `snd_una` is what TCP has acknowledged.
-    /// Returns `false` when a completion was lost.
+    /// Raises completions for finished requests, in order. TCP has acknowledged everything before
+    /// `snd_una`. Returns false if a completion was lost.
     ///
     /// RFC 5040 §5.5 rule 15: local completions come in the order of submission.
     #[must_use]
@@ -245,12 +248,13 @@ impl SendQueue {
                 {
                     0
                 }
-                // A delivered Response proves that the Request arrived, acknowledged or not; but
-                // the descriptor of the Request refers to this entry until it is.
+                // A delivered Response proves that the Request arrived, acknowledged or not. But
+                // the descriptor of the Request refers to this entry until it is acknowledged.
                 Progress::Done(end, value) if end <= snd_una => value,
                 _ => break,
             };
-            // Before its completion can be polled: a program posts as many as it has polled.
+            // Before the completion can be polled: an application posts as many requests as it has
+            // polled.
             qp.send_completed();
             let len = entry.len;
             if let Some(wr) = self.requests.front().filter(|wr| wr.signaled) {
@@ -267,14 +271,13 @@ impl SendQueue {
         self.confirmations.as_ref().is_some_and(|confirmations| confirmations.lack(number))
     }
 
-    /// The error that is about to end the stream is about this request.
+    /// Records that the error that is about to end the stream concerns this request.
     pub(crate) fn blame(&mut self, number: u64, status: WcStatus) {
         self.fault.get_or_insert((number, status));
     }
 
-    /// Raises an error completion for every request: the one that is to blame gets its status, the
-    /// oldest `first`; all others are flushed. Their memory is the
-    /// program's again.
+    /// Raises an error completion for every request. The blamed request gets its own status, the
+    /// oldest gets `first`; all others are flushed. Their memory belongs to the application again.
     pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
         self.failed = true;
         self.confirm_no_more();
@@ -288,12 +291,12 @@ impl SendQueue {
         qp.flush_posted_sends(status);
     }
 
-    /// Whether a request may be started.
+    /// Returns true if a request may be started.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         !self.failed && (self.index(self.next) < self.entries.len() || !qp.sq.is_empty())
     }
 
-    /// Whether every request has completed.
+    /// Returns true if every request has completed.
     pub(crate) fn is_empty(&self, qp: &QpShared) -> bool {
         self.failed || (self.entries.is_empty() && qp.sq.is_empty())
     }

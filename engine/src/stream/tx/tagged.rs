@@ -1,6 +1,7 @@
-//! Writes the FPDUs that nearly all of a long message are cut into: tagged, with their payload in one run
-//! of memory that is referred to, or is copied whole or as [`marked`](super::marked) does. The same bytes
-//! as [`Fpdu::emit`](crate::mpa::tx::Fpdu) writes, without asking for each FPDU what is known of all.
+//! Fast path that writes the FPDUs of a long message: tagged, with their payload in one run of
+//! memory that is referenced in place, copied whole, or copied between markers by
+//! [`marked`](super::marked). Writes the same bytes as [`Fpdu::emit`](crate::mpa::tx::Fpdu), and
+//! evaluates once what all FPDUs of the run share.
 
 use std::ops::Range;
 
@@ -21,19 +22,19 @@ use crate::wire::mpa::{CRC_LEN, pad_len};
 const PAD_LEN_MAX: usize = 3;
 const PAYLOAD_LEN_MAX: usize = ULPDU_LEN_MAX - TaggedHeader::LEN;
 
-/// What the FPDUs of a run have in common.
+/// The common parameters of a run's FPDUs.
 pub(super) struct TaggedRun<'a> {
     run: &'a FpduRun,
     stag: Stag,
     to: TaggedOffset,
-    /// The number of the FPDU that ends the message.
+    /// Number of the FPDU that ends the message.
     last: Option<u32>,
     pub(super) crc: bool,
 }
 
 impl TaggedRun<'_> {
-    /// Length and header of the FPDU with this number, whose payload begins `offset` bytes into the
-    /// message and has `len`.
+    /// Length and header of FPDU `number`, whose payload begins `offset` bytes into the message and
+    /// has `len` bytes.
     #[inline]
     pub(super) fn head(&self, number: u32, offset: u32, len: u32) -> TaggedHead {
         // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
@@ -48,8 +49,8 @@ impl TaggedRun<'_> {
 }
 
 impl FpduRun {
-    /// Adds those of the FPDUs with these numbers to `frame`; `payload` is theirs, all of it. Returns
-    /// whether they are of the kind that this is for.
+    /// Adds the FPDUs with these numbers to `frame`. `payload` is their whole payload. Returns
+    /// false, without any effect, if the FPDUs do not qualify for the fast path.
     #[inline]
     pub(super) fn gather_tagged<'a>(
         &self,
@@ -98,7 +99,7 @@ impl TaggedRun<'_> {
             for half in &head.halves {
                 frame.push_array(half);
             }
-            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
+            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad included.
             let mut sum = Crc32c::new();
             if crc {
                 sum.update(head.halves.as_flattened());
@@ -132,7 +133,7 @@ impl TaggedRun<'_> {
         }
     }
 
-    /// The FPDUs of a stream with markers, which are copied into the frame.
+    /// The FPDUs of a stream with markers, copied into the frame.
     fn gather_marked<'a>(
         &self,
         numbers: Range<u32>,
@@ -151,7 +152,7 @@ impl TaggedRun<'_> {
             frame.write_copied(covered_len, len as usize, |room| {
                 marked::write(lengths.first_marker_at(), &head, octets, room);
             });
-            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, markers too.
+            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, markers included.
             if self.crc && frame.leaves_digests() {
                 frame.push_digest(from, Crc32c::new(), false);
             } else {

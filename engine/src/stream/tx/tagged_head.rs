@@ -1,16 +1,16 @@
-//! What stands in front of a tagged FPDU's payload: its length and the DDP header.
+//! The bytes before a tagged FPDU's payload: its length and the DDP header.
 
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::FPDU_HEADER_LEN;
 
-/// A head as two words: written and read in the same portions, for a processor that reads what it has
-/// just written in others waits for it.
+/// A head as two words. It is read in the same portions as it was written, to avoid
+/// store-forwarding stalls.
 pub(super) struct TaggedHead {
     pub(super) halves: [[u8; Self::LEN / 2]; 2],
 }
 
 impl TaggedHead {
-    /// Bytes of a head.
+    /// Length of a head.
     pub(super) const LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
 
     #[inline]

@@ -1,4 +1,5 @@
-//! Whose turn it is: Terminate, ready-to-receive message, answers to the peer, posted requests.
+//! Selection of the next message: Terminate, ready-to-receive message, answers to the peer, posted
+//! requests.
 
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
 use crate::mpa::startup::RtrKind;
@@ -12,22 +13,22 @@ use crate::verbs::{CompletionMeans, QpShared, RemoteBuffer, SendOp, SendWr, Sge,
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::terminate::Terminate;
 
-/// Everything that can become a message.
+/// All sources of messages.
 #[derive(Debug)]
 pub(crate) struct Messages {
     pub(crate) send_queue: SendQueue,
     pub(crate) requester: Requester,
     responses: Responses,
-    /// What numbers the next messages of the send queue have.
+    /// Numbers of the next messages of the send queue.
     pub(super) numbers: Numbers,
     rtr: Option<RtrKind>,
     terminate: Option<Box<Terminate>>,
     terminated: bool,
-    /// A request was answered since the last look.
+    /// A request was answered since the last [`take_answered`](Self::take_answered).
     answered: bool,
-    /// Whose turn it is when both an answer and a request wait.
+    /// If both an answer and a request wait, the answer goes first.
     response_turn: bool,
-    /// The message before was a Write with immediate data: that data is next.
+    /// The last message was a Write with immediate data: that data is next.
     immediate_follows: bool,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Numbers {
     pub(super) send: Msn,
     /// On queue 1: Read and Atomic Requests (RFC 7306 §5.2.1).
     pub(super) request: Msn,
-    /// The identifier of the next Atomic Request.
+    /// Identifier of the next Atomic Request.
     pub(super) atomic_id: u32,
 }
 
@@ -64,7 +65,7 @@ impl Messages {
         }
     }
 
-    /// How often a confirmation was asked for.
+    /// Number of confirmations that were requested.
     pub(crate) fn confirmations(&self) -> u64 {
         self.send_queue.confirmations()
     }
@@ -76,20 +77,21 @@ impl Messages {
         self.responses.start_at(msn);
     }
 
-    /// The ready-to-receive message goes out before anything else (RFC 6581 §9.2).
+    /// Sends the ready-to-receive message before anything else (RFC 6581 §9.2).
     pub(crate) fn set_rtr(&mut self, kind: RtrKind) {
         self.rtr = Some(kind);
     }
 
-    /// The next message is this Terminate, and none follows it (RFC 5040 §5.4).
+    /// Makes this Terminate the next message, and the last one (RFC 5040 §5.4).
     pub(crate) fn terminate(&mut self, terminate: Box<Terminate>) {
         if !self.terminated && self.terminate.is_none() {
             self.terminate = Some(terminate);
         }
     }
 
-    /// Work of `qp` is confirmed by the peer if that is wanted and Reads are allowed; with a place `apart`
-    /// from those of the program's Reads, or in one of theirs.
+    /// Makes the peer confirm the work of `qp` if the queue pair wants that and Reads are allowed.
+    /// `apart`: confirmations have a unit of ORD besides those of the application's Reads;
+    /// otherwise they share one.
     pub(crate) fn confirm(&mut self, qp: &QpShared, apart: bool) {
         self.requester.set_place_apart(apart);
         if qp.completion == CompletionMeans::Placed && self.requester.can_confirm() {
@@ -97,8 +99,8 @@ impl Messages {
         }
     }
 
-    /// The peer has closed its half: no Response comes any more, and nothing is confirmed. Returns
-    /// whether the program awaits no Response.
+    /// Notes that the peer has closed its half: no Response and no confirmation will arrive.
+    /// Returns true if the application awaits no Response.
     pub(crate) fn peer_closed(&mut self) -> bool {
         let awaits_none = self.requester.peer_closed();
         if awaits_none {
@@ -107,13 +109,13 @@ impl Messages {
         awaits_none
     }
 
-    /// Nothing more is sent.
+    /// Stops sending for good.
     pub(crate) fn stop(&mut self) {
         self.terminated = true;
         self.terminate = None;
     }
 
-    /// Answers not yet framed to their end, for the bound on inbound Reads.
+    /// Answers not yet framed to their end, for the limit of inbound Reads.
     pub(crate) const fn responses_unframed(&self) -> usize {
         self.responses.unframed()
     }
@@ -122,12 +124,12 @@ impl Messages {
         self.responses.push(kind);
     }
 
-    /// Nothing can be sent any more: answers to Reads of no bytes are not missed.
+    /// Drops answers to Reads of no bytes when nothing can be sent: the peer does not miss them.
     pub(crate) fn forget_empty_answers(&mut self) {
         self.responses.forget_empty();
     }
 
-    /// Whether something may wait to become a message.
+    /// Returns true if something may wait to become a message.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         !self.terminated
             && (self.terminate.is_some()
@@ -137,7 +139,7 @@ impl Messages {
                 || self.may_confirm())
     }
 
-    /// Whether all that may become a message are answers to Reads of no bytes.
+    /// Returns true if all that may become a message are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
         self.responses.are_empty_ones()
             && !self.terminated
@@ -147,12 +149,12 @@ impl Messages {
             && !self.may_confirm()
     }
 
-    /// Whether the peer is owed something that is not framed: an answer or a Terminate.
+    /// Returns true if the peer is owed an answer or a Terminate that is not framed.
     pub(crate) const fn owes(&self) -> bool {
         !self.terminated && (self.responses.unframed() > 0 || self.terminate.is_some())
     }
 
-    /// Whether nothing waits to become a message.
+    /// Returns true if nothing waits to become a message.
     pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
         self.terminated
             || (self.terminate.is_none()
@@ -162,13 +164,13 @@ impl Messages {
                 && self.send_queue.is_empty(qp))
     }
 
-    /// The next message to frame, if any may go now. The lease is closed where the table changes.
+    /// The next message to frame, if any may be sent now. Closes the lease while the table changes.
     ///
     /// RFC 5040 §5.5 rule 13: messages go to DDP in the order they were posted. Answers to the
-    /// peer's Reads are not ordered with them; the two take turns.
+    /// peer's Reads are not ordered with them: answers and requests alternate.
     ///
     /// # Errors
-    /// When a request cannot be built; it is blamed.
+    /// If the message of a request cannot be built. The request is blamed.
     pub(crate) fn next(
         &mut self,
         qp: &QpShared,
@@ -182,11 +184,11 @@ impl Messages {
             return Ok(Some(terminate_message(&terminate)));
         }
         if self.immediate_follows {
-            // Nothing comes between a Write and the Immediate Data that tells of it.
+            // Nothing may come between a Write and the Immediate Data that reports it.
             return self.next_work(qp, lease);
         }
         if let Some(kind) = self.rtr.take() {
-            // RFC 5040 §6.1. The peer's Reply said how many places there are.
+            // RFC 5040 §6.1. The peer's Reply said how many Reads it accepts.
             if kind == RtrKind::ReadZero && !self.requester.has_place() {
                 return Err(StreamError::OrdZero);
             }
@@ -209,7 +211,7 @@ impl Messages {
         }
     }
 
-    /// Whether something awaits a confirmation that was not asked for yet, and may be asked for now.
+    /// Returns true if a confirmation is needed, was not requested yet and may be requested now.
     fn may_confirm(&self) -> bool {
         self.send_queue.awaits_confirmation() && self.requester.may_confirm()
     }
@@ -224,7 +226,7 @@ impl Messages {
             let room = self.requester.has_room();
             let begun = self.send_queue.begun();
             let Some((number, wr)) = self.send_queue.peek(qp) else { return Ok(None) };
-            // RFC 5040 §5.5, Appendix B: a fence waits for earlier Reads.
+            // RFC 5040 §5.5, Appendix B: a fenced request waits for earlier Reads.
             if wr.fence && !idle && begun == 0 {
                 return Ok(None);
             }
@@ -235,15 +237,16 @@ impl Messages {
             let is_read = matches!(op, SendOp::RdmaRead { .. });
             let is_local = matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. });
             let sink = sink_of(wr, begun);
-            // RFC 5040 §7.1 (1): an error of this end while a message is built. Without this check of
-            // a Read a valid Response would be refused, and the peer be told that it was wrong.
+            // RFC 5040 §7.1 (1): a local error while a message is built. Without this check of a
+            // Read, placement would refuse a valid Response, and the Terminate would blame the
+            // peer.
             let failure = if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
                 Some((WcStatus::LocProtErr, StreamError::LocalProtection))
             } else if op.needs_agreement() && !qp.has_immediates() {
-                // Posted before it was known what the peer takes.
+                // Posted before the peer's capabilities were known.
                 Some((WcStatus::LocQpOpErr, StreamError::NoImmediates))
             } else if op.awaits_response() && !room {
-                // RFC 5040 §6.1: posted before it was known that none may be open.
+                // RFC 5040 §6.1: posted before it was known that the ORD is 0.
                 Some((WcStatus::LocQpOpErr, StreamError::OrdZero))
             } else if is_local {
                 change_table(&op, qp, lease).err()
@@ -251,7 +254,7 @@ impl Messages {
                 None
             };
             if let Some((status, error)) = failure {
-                // It ends the stream, so what was posted before it completes first (§5.5 rule 15).
+                // The error ends the stream, so earlier requests complete first (§5.5 rule 15).
                 if !self.send_queue.is_oldest(number) {
                     return Ok(None);
                 }
@@ -260,7 +263,7 @@ impl Messages {
             }
             self.send_queue.advance();
             if is_local {
-                // Done as soon as everything before it is.
+                // Done as soon as every request before it is done.
                 self.send_queue.framed(number, StreamOffset::ZERO);
                 self.answered = true;
                 continue;
@@ -284,7 +287,8 @@ impl Messages {
         }
     }
 
-    /// `count` FPDUs of `source` were framed; with `end`, the last ends its message there.
+    /// Records that `count` FPDUs of `source` were framed; with `end`, the last ends its message
+    /// there.
     pub(crate) fn framed(&mut self, source: Source, count: u32, end: Option<StreamOffset>) {
         match source {
             Source::Inline => {}
@@ -297,21 +301,21 @@ impl Messages {
         }
     }
 
-    /// `count` FPDUs of `source` were acknowledged.
+    /// Records that `count` FPDUs of `source` were acknowledged.
     pub(crate) fn acknowledged(&mut self, source: Source, count: u32) {
         if let Source::Response(number) = source {
             self.responses.acknowledged(number, count);
         }
     }
 
-    /// The peer's answer to the oldest request is not what the protocol allows.
+    /// Blames the oldest request: the peer's answer to it violates the protocol.
     pub(crate) fn blame_oldest_request(&mut self) {
         if let Some(work) = self.requester.oldest() {
             self.blame(work, WcStatus::BadRespErr);
         }
     }
 
-    /// The memory of the Read that asked for an answer at this place is not there any more.
+    /// Blames the Read with this sink: its memory is no longer registered.
     pub(crate) fn blame_read(&mut self, stag: Stag, to: TaggedOffset, status: WcStatus) {
         if let Some(work) = self.requester.read_into(stag, to) {
             self.blame(work, status);
@@ -324,7 +328,7 @@ impl Messages {
         }
     }
 
-    /// The response to the request with this number was delivered, with `value` for an atomic.
+    /// Records the delivery of the Response to a request; `value` is the result of an Atomic.
     pub(crate) fn answered(&mut self, work: u64, value: u64) {
         if work == CONFIRMATION {
             self.send_queue.confirmed();
@@ -335,12 +339,12 @@ impl Messages {
         }
     }
 
-    /// Whether [`take_answered`](Self::take_answered) will say so.
+    /// Returns true if [`take_answered`](Self::take_answered) would return true.
     pub(crate) const fn has_answered(&self) -> bool {
         self.answered
     }
 
-    /// Whether a request was answered, or done without any message, since the last call.
+    /// Returns true if a request was answered, or done without a message, since the last call.
     pub(crate) const fn take_answered(&mut self) -> bool {
         std::mem::replace(&mut self.answered, false)
     }
@@ -355,7 +359,7 @@ impl Messages {
         mut each: impl FnMut(SharedSlice<'a>),
     ) {
         match source {
-            // What Responses carry is not gathered: it is kept from the moment they are framed.
+            // Responses are not gathered: their payload is kept from framing on.
             Source::Inline | Source::Response(_) => {}
             Source::Work(number) => self.send_queue.payload(number, offset, len, &mut each),
         }
@@ -367,7 +371,7 @@ impl Messages {
         self.responses.read_request(number)
     }
 
-    /// The `len` bytes of a payload from `offset` on, if they are one run of memory.
+    /// The `len` bytes of a payload from `offset` on, if they are in one run of memory.
     pub(crate) fn contiguous(
         &self,
         source: Source,
@@ -391,7 +395,7 @@ fn terminate_message(terminate: &Terminate) -> Message {
     Message::inline(target, Opcode::Terminate, Source::Inline, &terminate.to_bytes())
 }
 
-/// Whether the memory may still be written in the name of this end.
+/// Returns true if this end may still write the memory.
 fn may_be_written(qp: &QpShared, lease: &mut TableLease<'_>, sges: &[Sge]) -> bool {
     let table = lease.open();
     sges.iter().filter(|sge| sge.len > 0).all(|sge| {
@@ -400,8 +404,8 @@ fn may_be_written(qp: &QpShared, lease: &mut TableLease<'_>, sges: &[Sge]) -> bo
     })
 }
 
-/// What a request does that sends nothing: it changes what steering tags open. A request that fails is tried
-/// again until everything before it has completed.
+/// Performs a request that sends no message: it changes the steering tag table. A failed request is
+/// retried until everything before it has completed.
 #[cold]
 fn change_table(
     op: &SendOp,
@@ -412,8 +416,8 @@ fn change_table(
     match op {
         SendOp::LocalInvalidate { stag } => {
             match lease.table().invalidate_local(*stag, qp.pd, qp.number) {
-                // A tag that is not (or no longer) the domain's own opens nothing, which is what was
-                // asked for.
+                // A tag that is not, or no longer, in the domain gives no access: that is what the
+                // request asks for.
                 Ok(()) | Err(Refusal::InvalidStag | Refusal::NotAssociated) => Ok(()),
                 Err(refusal) => Err((WcStatus::LocQpOpErr, StreamError::LocalInvalidate(refusal))),
             }
@@ -426,17 +430,17 @@ fn change_table(
     }
 }
 
-/// Where the Response to one Read Request goes.
+/// Sink of the Response to one Read Request.
 #[derive(Clone, Copy)]
 struct Sink {
     stag: Stag,
     to: TaggedOffset,
     len: u32,
-    /// Bytes that the Requests before it ask for.
+    /// Bytes that the preceding Requests ask for.
     before: u64,
 }
 
-/// The sink of the Request with this number of a request. A Read of no bytes needs none.
+/// Sink of message `number` of a request. A Read of no bytes needs none.
 fn sink_of(wr: &SendWr, number: usize) -> Sink {
     let before = wr.sges.iter().take(number).map(|sge| u64::from(sge.len)).sum();
     let none = Sink { stag: RTR_STAG, to: TaggedOffset(0), len: 0, before };

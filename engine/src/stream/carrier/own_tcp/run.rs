@@ -1,4 +1,5 @@
-//! What is sent in one go: segments of equal length behind the first, or bytes wherever they end.
+//! Data sent at once: segments of equal length after the first, or bytes without regard to FPDU
+//! boundaries.
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, RUN_LEN_MAX};
 use crate::stream::carrier::own_tcp::{OwnTcp, TxLimits};
@@ -6,12 +7,12 @@ use crate::stream::{Cut, Room};
 use crate::types::StreamOffset;
 
 impl OwnTcp {
-    /// Adds segments of exactly `segment_len` bytes to the run that starts at `start`, the last
-    /// possibly shorter. Returns the bytes of the whole run: not more than `budget`, unless the first
-    /// segment is.
+    /// Adds segments of exactly `segment_len` bytes to the run that starts at `start`; the last may
+    /// be shorter. Returns the bytes of the whole run: at most `budget`, unless the first segment
+    /// alone exceeds it.
     ///
-    /// A device that cuts super-frames gets the run as one. For another one the port cuts it: TCP's
-    /// turn and the look at the message are made once all the same.
+    /// A device that cuts super-frames gets the run as one. For any other device the port cuts the
+    /// run. Even then, TCP and the message are examined only once for the whole run.
     pub(super) fn extend_run(
         &mut self,
         start: StreamOffset,
@@ -29,8 +30,8 @@ impl OwnTcp {
         if segment_len * 2 > len_max {
             return segment_len;
         }
-        // A segment of the run holds whole FPDUs, or it is none of the run: what the device cuts at
-        // `segment_len` must not be longer.
+        // From here on, a segment joins the run only with whole FPDUs: the device cuts at
+        // `segment_len`, so no segment may be longer.
         if room.cut == Cut::Always {
             room.cut = Cut::IfWorthwhile;
         }
@@ -44,18 +45,19 @@ impl OwnTcp {
             if added != segment_len {
                 break;
             }
-            // Stop while a segment like the last still has its fragments.
+            // Stops while the fragments for one more segment like the last are left.
             if room.fragments < before - room.fragments {
                 break;
             }
-            // The first segment may have held the end of a message, this one goes on in the next.
+            // The first segment may have held the end of a message. The next message continues in
+            // further segments.
             total = self.extend_alike(start, segment_len, len_max, room);
         }
         total
     }
 
-    /// Adds segments that the port gives a frame each. The run ends behind a segment after which a message
-    /// has to begin: that one carries PSH.
+    /// Adds segments that the port sends in a frame each. The run ends with the segment after which
+    /// a new message must begin: that segment carries PSH.
     fn extend_frames(
         &mut self,
         start: StreamOffset,
@@ -65,15 +67,16 @@ impl OwnTcp {
         room: &mut Room,
     ) -> usize {
         let mut total = segment_len;
-        // The limit of the device is a frame's; all frames of the run share the list of fragments.
+        // The limit of the device holds for one frame; all frames of the run share the fragment
+        // list.
         let mut fragments = FRAGMENTS_MAX - (limits.fragments_max - room.fragments);
         while total + segment_len <= len_max && self.stream.is_amid_message() {
-            // Each holds one FPDU like the last, whose fragments fitted.
+            // Each segment holds one FPDU like the last, whose fragments fitted.
             room.fragments = fragments;
             total = self.extend_alike(start, segment_len, len_max, room);
             fragments = room.fragments;
-            // The first FPDU of a segment is framed whatever it needs. And no segment is to be shorter for
-            // being in a run.
+            // `frame_segment` frames the first FPDU of a segment whatever number of fragments it
+            // needs. So half of the list must be free. Also, a run must not make a segment shorter.
             let has_room = total + segment_len <= len_max && fragments >= FRAGMENTS_MAX / 2;
             if !has_room || segment_len < self.tcp.emss() {
                 break;
@@ -91,8 +94,8 @@ impl OwnTcp {
         total
     }
 
-    /// Adds as many segments like the last as its message has: a single FPDU with a whole segment to
-    /// itself has others like it behind. Returns the bytes of the whole run.
+    /// Adds segments like the last, as many as its message and `len_max` allow: a single FPDU that
+    /// fills a segment is followed by equal ones. Returns the bytes of the whole run.
     fn extend_alike(
         &mut self,
         start: StreamOffset,
@@ -109,7 +112,8 @@ impl OwnTcp {
         self.stream.framed_end().index_from(start)
     }
 
-    /// Frames until `len_max` bytes are there or nothing is left; returns how many to send.
+    /// Frames until `len_max` bytes are ready or nothing is left. Returns the number of bytes to
+    /// send.
     pub(super) fn fill_unaligned(
         &mut self,
         start: StreamOffset,
@@ -121,7 +125,7 @@ impl OwnTcp {
             if framed >= len_max || room.fragments == 0 {
                 return framed.min(len_max);
             }
-            // As a byte stream would be used: FPDUs of full size, cut wherever a segment ends.
+            // FPDUs of full size, cut wherever a segment ends, as on a byte stream.
             room.segment_len = self.tcp.emss();
             if self.stream.frame_segment(room).index_from(start) == framed {
                 return framed;
