@@ -1,25 +1,25 @@
-//! Direct Data Placement (RFC 5041): which bytes of which message go where.
+//! Direct Data Placement (RFC 5041): placement of each message's bytes.
 //!
 //! Rules, not a stage of the data path: values in, values out. [`rx`] checks a segment's header;
-//! [`untagged`] keeps the order of the messages of one untagged queue; [`tx`] says how long a segment
-//! may be and what its header is. Nothing here touches memory: `stream::rx` places what these rules
+//! [`untagged`] keeps the order of the messages of one untagged queue; [`tx`] computes the length
+//! and the header of a segment. Nothing here accesses memory: `stream::rx` places what these rules
 //! allow, and `stream::tx` cuts messages by them.
 
 pub mod rx;
 pub mod tx;
 pub mod untagged;
 
-/// Why DDP refuses a segment (RFC 5041 §7.2, RFC 6580 §3.2).
+/// Reason why DDP refuses a segment (RFC 5041 §7.2, RFC 6580 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DdpError {
-    /// Shorter than a DDP header. RFC 5041 §7.2 assigns no code; the peer is told of a length error of
-    /// MPA, as siw tells it.
+    /// Shorter than a DDP header. RFC 5041 §7.2 assigns no code; like siw, this engine reports a
+    /// length error of MPA.
     #[error("DDP segment shorter than its header")]
     Short,
     /// Tagged: the STag is not valid for this stream.
     #[error("invalid STag")]
     TaggedInvalidStag,
-    /// Tagged: the placement leaves the tagged buffer.
+    /// Tagged: the placement exceeds the tagged buffer.
     #[error("tagged offset outside the buffer")]
     TaggedBaseOrBounds,
     /// Tagged: the STag belongs to another stream or protection domain.
@@ -37,7 +37,7 @@ pub enum DdpError {
     /// Untagged: the next message, but no buffer is posted for it.
     #[error("no buffer for the message")]
     UntaggedNoBuffer,
-    /// Untagged: not a message that can be expected now.
+    /// Untagged: a message that no buffer is for.
     #[error("message sequence number out of range")]
     UntaggedMsnRange,
     /// Untagged: the message offset is not inside the buffer, or does not continue the message.

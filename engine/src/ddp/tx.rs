@@ -4,21 +4,21 @@ use crate::types::{MsgOffset, Msn, QueueNumber, Stag, TaggedOffset};
 use crate::wire::ProtocolVersion;
 use crate::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
 
-/// Where a message goes, constant over its segments.
+/// Destination of a message, constant over its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A tagged buffer.
     Tagged {
         /// The peer's STag.
         stag: Stag,
-        /// Where the message's first byte goes.
+        /// Tagged offset of the message's first byte.
         to: TaggedOffset,
     },
     /// The next buffer of an untagged queue.
     Untagged {
         /// The queue.
         qn: QueueNumber,
-        /// The message's number on it.
+        /// Number of the message on that queue.
         msn: Msn,
         /// The RDMAP Invalidate STag field, 0 when unused.
         invalidate_stag: Stag,
@@ -26,7 +26,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Bytes of a segment header for this target.
+    /// Length of a segment header for this target.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         match self {
@@ -67,7 +67,8 @@ impl Target {
     }
 }
 
-/// Payload bytes of the next segment, of `remaining`, when its ULPDU may have `mulpdu` bytes.
+/// Payload bytes of the next segment, if `remaining` bytes of the message are left and the ULPDU
+/// may have `mulpdu` bytes.
 ///
 /// RFC 5041 §5.2: a segment, header included, is not larger than the MULPDU; RFC 5044 §4.5 asks for
 /// segments as large as possible.

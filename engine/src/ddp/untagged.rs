@@ -3,22 +3,22 @@
 use crate::ddp::DdpError;
 use crate::types::{MsgOffset, Msn};
 
-/// Receive side of one untagged queue: which message comes next, and how much of it was delivered.
+/// Receive side of one untagged queue: the next message, and its delivered part.
 ///
-/// Placement may run ahead of delivery by as many messages as buffers are posted; delivery is
+/// Placement may be ahead of delivery by as many messages as buffers are posted; delivery is
 /// strictly in order.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedQueue {
     /// The message being delivered, or the next one.
     msn: Msn,
-    /// Bytes of it that were delivered.
+    /// Delivered bytes of that message.
     delivered_len: u64,
 }
 
-/// A whole message, at its delivery.
+/// A whole message at its delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Bytes in the message (RFC 5041 §5.4: the last segment's offset plus its payload).
+    /// Length of the message (RFC 5041 §5.4: the last segment's offset plus its payload).
     pub len: u32,
 }
 
@@ -41,8 +41,8 @@ impl UntaggedQueue {
         self.msn
     }
 
-    /// Which posted buffer (0 = the oldest not yet delivered) a segment of message `msn` belongs
-    /// to, of `posted` buffers.
+    /// Index of the buffer for a segment of message `msn`, among `posted` buffers (0 is the oldest
+    /// not yet delivered).
     ///
     /// # Errors
     /// [`DdpError::UntaggedNoBuffer`] or [`DdpError::UntaggedMsnRange`].
@@ -58,7 +58,7 @@ impl UntaggedQueue {
         }
     }
 
-    /// Checks that `len` bytes at `mo` fit a buffer of `buffer_len` bytes.
+    /// Checks that `len` bytes at `mo` fit in a buffer of `buffer_len` bytes.
     ///
     /// # Errors
     /// [`DdpError::UntaggedMsgOffset`] or [`DdpError::UntaggedTooLong`].
@@ -75,11 +75,11 @@ impl UntaggedQueue {
         Ok(())
     }
 
-    /// Delivers one segment, in stream order. Returns the message when this was its last segment.
+    /// Delivers one segment, in stream order. Returns the message if this was its last segment.
     ///
     /// # Errors
-    /// [`DdpError::UntaggedMsnRange`] for a segment of another message than the one being
-    /// delivered, [`DdpError::UntaggedMsgOffset`] for one that does not continue it.
+    /// [`DdpError::UntaggedMsnRange`] for a segment of a message other than the one being
+    /// delivered, [`DdpError::UntaggedMsgOffset`] for a segment that does not continue it.
     pub fn deliver(
         &mut self,
         msn: Msn,
@@ -91,8 +91,8 @@ impl UntaggedQueue {
             return Err(DdpError::UntaggedMsnRange);
         }
         // TCP delivers every byte once and in order, so a segment that does not continue its
-        // message is the sender's error; without this check a message with holes would be
-        // delivered over what the buffer held before.
+        // message is an error of the sender. Without this check, a message with holes would be
+        // delivered with old contents of the buffer.
         if u64::from(mo.0) != self.delivered_len {
             return Err(DdpError::UntaggedMsgOffset);
         }

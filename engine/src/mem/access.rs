@@ -1,11 +1,11 @@
-//! What may be done with a region, and how a request is refused.
+//! Rights on a region, and refusals of requests.
 
 use bitflags::bitflags;
 
 use crate::types::QpNum;
 
 bitflags! {
-    /// What a steering tag permits. Reading by the owner is always permitted.
+    /// Rights of a steering tag. The owner may always read.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u8 {
         /// The owner's own work requests may place data: receives, and sinks of RDMA Reads.
@@ -14,13 +14,13 @@ bitflags! {
         const REMOTE_READ = 1 << 1;
         /// The peer may place data, by RDMA Write.
         const REMOTE_WRITE = 1 << 2;
-        /// The peer may have atomic operations executed (RFC 7306 §5), together with the rights to
-        /// read and to write: take [`FOR_ATOMIC`](Self::FOR_ATOMIC).
+        /// The peer may execute atomic operations (RFC 7306 §5). This also needs the rights to read
+        /// and to write: use [`FOR_ATOMIC`](Self::FOR_ATOMIC).
         const REMOTE_ATOMIC = 1 << 3;
-        /// The peer may invalidate the steering tag, by Send with Invalidate, even though its
-        /// scope is a whole protection domain. See [`Scope`].
+        /// The peer may invalidate the steering tag, by Send with Invalidate, even though its scope
+        /// is a whole protection domain. See [`Scope`].
         const REMOTE_INVALIDATE = 1 << 4;
-        /// Windows may be bound to it ([`MwBind`](super::MwBind)).
+        /// Windows may be bound to the region ([`MwBind`](super::MwBind)).
         const MW_BIND = 1 << 5;
     }
 }
@@ -35,7 +35,7 @@ impl Access {
         Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
-/// Which streams a steering tag is good for (RFC 5041 §8.2).
+/// Streams that may use a steering tag (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every stream of the registration's protection domain.
@@ -44,37 +44,37 @@ pub enum Scope {
     Stream(QpNum),
 }
 
-/// Why a steering tag, range and stream do not make a grant. Each has its code in the Terminate
-/// message of DDP (layer 1) and of RDMAP (layer 0).
+/// Reason why access by a steering tag is refused. Each has its code in the Terminate message of
+/// DDP (layer 1) and of RDMAP (layer 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// No such steering tag: never given out, deregistered, or invalidated.
+    /// No such steering tag: never assigned, deregistered, or invalidated.
     #[error("invalid steering tag")]
     InvalidStag,
-    /// The range is not inside the registered one.
+    /// The range is not inside the registered range.
     #[error("tagged offset or length outside the registered range")]
     BaseOrBounds,
     /// The steering tag does not permit this kind of access.
     #[error("access rights violation")]
     AccessRights,
-    /// Another protection domain's, or another stream's.
+    /// The steering tag belongs to another protection domain or another stream.
     #[error("steering tag not associated with the stream")]
     NotAssociated,
     /// Tagged offset plus length reaches 2⁶⁴.
     #[error("tagged offset wraps")]
     TaggedOffsetWrap,
-    /// The steering tag is shared by several streams and not marked for remote invalidation.
+    /// Several streams share the steering tag, and remote invalidation is not granted.
     #[error("steering tag cannot be invalidated by the peer")]
     CannotInvalidate,
-    /// Windows are bound to the region: they are unbound first.
+    /// Windows are bound to the region: unbind them first.
     #[error("windows are bound to the region")]
     WindowsBound,
-    /// A window of type 1 is not invalidated, but bound to nothing.
+    /// A window of type 1 cannot be invalidated, only bound to no bytes.
     #[error("a window of type 1 cannot be invalidated")]
     WindowOfTypeOne,
 }
 
-/// Why memory was not registered.
+/// Reason why memory was not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -84,21 +84,21 @@ pub enum RegisterError {
     /// The range's tagged offsets would reach 2⁶⁴.
     #[error("tagged offsets of the range wrap")]
     TaggedOffsetWrap,
-    /// A right to write was asked for memory that is mapped read-only.
+    /// `access` has a right to write, but the memory is mapped read-only.
     #[error("write access to read-only memory")]
     ReadOnlyMemory,
     /// The table is full.
     #[error("no room for another registration")]
     TableFull,
-    /// What is to be registered anew is not registered any more.
+    /// The steering tag to reregister is no longer valid.
     #[error("the steering tag is not valid any more")]
     NotRegistered,
-    /// Windows are bound to what is to be registered anew: they are unbound first.
+    /// Windows are bound to the region to reregister: unbind them first.
     #[error("windows are bound to the region")]
     WindowsBound,
 }
 
-/// How an application misused its own region.
+/// Misuse of a region by its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionMisuse {

@@ -3,29 +3,29 @@
 /// An operation on a 64-bit integer in memory, in the byte order of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Adds (RFC 7306 §5.1.1).
+    /// Add (RFC 7306 §5.1.1).
     FetchAdd {
-        /// What is added.
+        /// Addend.
         add: u64,
-        /// A one at bit k drops the carry out of bit k, which makes k the top bit of a field of
-        /// its own. Zero for a plain 64-bit addition.
+        /// A one at bit k drops the carry out of bit k, so that bit k is the top bit of a separate
+        /// field. Zero for a plain 64-bit addition.
         mask: u64,
     },
-    /// Replaces some bits if some bits are equal (RFC 7306 §5.1.2).
+    /// Replace some bits if some bits are equal (RFC 7306 §5.1.2).
     CmpSwap {
-        /// What the bits are compared with.
+        /// Value to compare with.
         compare: u64,
-        /// Which bits are compared. None: always equal.
+        /// Bits to compare. Zero: always equal.
         compare_mask: u64,
-        /// What bits are replaced by.
+        /// New values of the replaced bits.
         swap: u64,
-        /// Which bits are replaced.
+        /// Bits to replace.
         swap_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// What `original` becomes.
+    /// Result of the operation on `original`.
     #[must_use]
     pub const fn apply(self, original: u64) -> u64 {
         match self {
@@ -38,15 +38,15 @@ impl AtomicOp {
 }
 
 // RFC 7306 §5.1.1: the addition ripples from bit to bit; a one in the Add Mask stops the carry.
-// Added without the mask's bits, a carry comes to rest in one of them; then these are added
-// without carry.
+// First the addition without the mask's bits: a carry stops in such a bit. Then these bits are
+// added without carry.
 const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let sum = (original & !mask).wrapping_add(add & !mask);
     sum ^ ((original ^ add) & mask)
 }
 
-// RFC 7306 §5.1.2: "if ((Compare Data XOR original) AND Compare Mask) = 0", then the bits under
-// the Swap Mask change; else nothing does.
+// RFC 7306 §5.1.2: "if ((Compare Data XOR original) AND Compare Mask) = 0", then the bits under the
+// Swap Mask change; otherwise nothing changes.
 const fn cmp_swap(
     original: u64,
     compare: u64,

@@ -1,17 +1,18 @@
-//! CRC32c over memory that may change meanwhile, alone and together with a copy of it.
+//! CRC32c over memory that may change meanwhile, alone and together with a copy.
 //!
-//! The transmit path reads each payload byte once for the CRC and lets the device gather it. The
-//! loads are in assembly, for the reason given in `copy` of the devices; the arithmetic is intrinsics.
-//! Should the bytes change between this read and the device's, the FPDU on the wire has a wrong
-//! CRC. So memory of posted requests has to be left alone until they complete, and what may change at
-//! any time, the source of a Read Response, is copied in the same pass (`copy_and_digest`).
+//! The transmit path reads each payload byte once for the CRC, and the device gathers it. The loads
+//! are in assembly, for the reason given in `copy` of the devices; the arithmetic is intrinsics. If
+//! the bytes change between this read and the device's, the FPDU on the wire has a wrong CRC. So
+//! the application must not change memory of posted requests until they complete. Memory that may
+//! change at any time, the source of a Read Response, is copied in the same pass
+//! (`copy_and_digest`).
 //!
-//! **A copy is always out of shared memory.** There is none that computes on the way *in*: RFC 5044 §6
-//! passes a ULPDU up only when its CRC is good, and the header, which says where the payload goes, is
-//! covered by the same CRC. So reception digests first and places then, while the bytes are in the
-//! nearest cache.
+//! **Copies are always out of shared memory.** No function computes the CRC while copying *in*: RFC
+//! 5044 §6 passes a ULPDU up only if its CRC is good, and the same CRC covers the header, which
+//! says where the payload goes. So reception first digests and then places, while the bytes are in
+//! the nearest cache.
 //!
-//! The [`Kernel`] is chosen once, by what the processor has.
+//! The [`Kernel`] is chosen once, by the features of the processor.
 #![allow(unsafe_code, reason = "reads memory that may change under it")]
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -35,8 +36,8 @@ use super::shared::SharedSlice;
 
 /// Adds `slice` to a running CRC32c.
 ///
-/// `state` is the raw register: all ones at the start, and the CRC is its complement at the end
-/// (RFC 5044 §4.4, RFC 3720 §12.1). Bytes that change meanwhile count as old or new.
+/// `state` is the raw register: all ones at the start; the CRC is its complement at the end (RFC
+/// 5044 §4.4, RFC 3720 §12.1). Bytes that change meanwhile count as old or new.
 #[inline]
 #[must_use]
 pub(crate) fn crc32c_append_shared(state: u32, slice: SharedSlice<'_>) -> u32 {
@@ -51,11 +52,11 @@ impl SharedSlice<'_> {
     }
 }
 
-/// Copies `from` to `to` and adds what was copied to a running CRC32c: the bytes that `to` has
-/// afterwards, whatever happens to `from` meanwhile.
+/// Copies `from` to `to` and adds the copied bytes to a running CRC32c: the bytes that `to` has
+/// afterwards, even if `from` changes meanwhile.
 ///
 /// # Panics
-/// When the lengths differ: a caller's bug.
+/// If the lengths differ: a bug of the caller.
 #[inline]
 #[must_use]
 pub(crate) fn copy_and_digest(state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {

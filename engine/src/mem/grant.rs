@@ -1,4 +1,4 @@
-//! Permission to touch some bytes, and no others.
+//! Permission to access a range of bytes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::atomic::AtomicOp;
 use super::region::Region;
 use super::shared::{Misaligned, SharedSlice, WritableSlice};
 
-/// A checked range of a registered region, good while its [`TableGuard`](super::TableGuard) lives.
+/// A checked range of a registered region, valid while its [`TableGuard`](super::TableGuard) lives.
 ///
 /// Offsets count bytes from the first granted one.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +19,8 @@ pub struct Grant<'g> {
 }
 
 impl<'g> Grant<'g> {
-    /// A grant for the `len` bytes at `offset`, which the table has checked to be inside the
-    /// region, with the rights in `access`.
+    /// A grant of the `len` bytes at `offset` with the rights in `access`. The table has checked
+    /// that they are inside the region.
     pub(super) const fn new(
         region: &'g Arc<Region>,
         offset: usize,
@@ -30,19 +30,19 @@ impl<'g> Grant<'g> {
         Self { region, offset, len, access }
     }
 
-    /// Granted bytes.
+    /// Number of granted bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no byte is granted.
+    /// Returns true if no byte is granted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The granted bytes, to read. A caller that lets the peer see them must have asked for
+    /// The granted bytes, for reading. A caller that sends them to the peer must have asked for
     /// [`Access::REMOTE_READ`].
     #[must_use]
     #[inline]
@@ -50,11 +50,11 @@ impl<'g> Grant<'g> {
         self.region.slice(self.offset, self.len).expect("a grant is inside its region")
     }
 
-    /// Places the bytes of `from`, beginning at `at`.
+    /// Copies the bytes of `from` to offset `at` of the grant.
     ///
     /// # Panics
-    /// When they do not fit the grant, or it was not asked for a right to write: an engine's bug,
-    /// never a peer's doing.
+    /// If they do not fit in the grant, or the grant has no right to write: a bug of the engine,
+    /// which a peer cannot cause.
     #[inline]
     pub fn place(&self, at: usize, from: SharedSlice<'_>) {
         let needed = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
@@ -62,20 +62,21 @@ impl<'g> Grant<'g> {
         self.writable().copy_from(at, from);
     }
 
-    /// Executes an atomic operation on the first eight granted bytes and returns what they were.
+    /// Executes an atomic operation on the first eight granted bytes and returns their previous
+    /// value.
     ///
-    /// It is atomic against all others, of every stream of this process, and on x86-64 against the
-    /// processor's own 64-bit atomics; against data placed by Writes it is not (RFC 7306 §5 leaves
-    /// both open).
+    /// The operation is atomic against all such operations of every stream of this process, and on
+    /// x86-64 against the processor's own 64-bit atomics. It is not atomic against data placed by
+    /// Writes (RFC 7306 §5 leaves both open).
     ///
     /// # Errors
     /// [`Misaligned`], with memory unchanged.
     ///
     /// # Panics
-    /// When fewer than eight bytes are granted, or the grant was not asked for
-    /// [`Access::REMOTE_ATOMIC`]: an engine's bug, never a peer's doing.
+    /// If fewer than eight bytes are granted, or the grant lacks [`Access::REMOTE_ATOMIC`]: a bug
+    /// of the engine, which a peer cannot cause.
     //
-    // RFC 7306 §5.1.1, §5.1.2: it is the buffer's address that must be aligned, not the TO.
+    // RFC 7306 §5.1.1, §5.1.2: the buffer's address must be aligned, not the TO.
     pub(crate) fn execute(&self, op: AtomicOp) -> Result<u64, Misaligned> {
         let granted = self.access.contains(Access::REMOTE_ATOMIC);
         assert!(granted, "atomic operation under a grant for something else");

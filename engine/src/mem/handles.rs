@@ -1,4 +1,4 @@
-//! Handles of a region's memory, counted apart for each of a few threads.
+//! Handles of a region's memory, with a separate count for each of a few threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,25 +7,25 @@ use crossbeam::utils::CachePadded;
 
 use super::region::Region;
 
-/// A handle of a region's memory, as a work request has it.
+/// A handle of a region's memory, as in a work request.
 pub(crate) type RegionHandle = Arc<CachePadded<Region>>;
 
-/// Counts of the handles of one region. Of more threads, some share one.
+/// Number of counts for the handles of one region. With more threads, some threads share a count.
 const COUNTS: usize = 8;
 
 /// The memory of one region, for work requests.
 ///
-/// A request has a handle of its memory, so each post and each completion changes a count. The threads of
-/// two queues that post from one region would take the cache line of that count from each other for every
-/// message, so each thread has a count of its own.
+/// A request has a handle of its memory, so each post and each completion changes a count. With one
+/// count, the threads of two queues that post from one region would transfer its cache line between
+/// them for every message. So each thread has a count of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
-    /// Made when it is needed: much memory is only for peers to reach.
+    /// Created on demand: much memory is only for access by peers.
     counted: OnceLock<Box<[OnceLock<RegionHandle>; COUNTS]>>,
 }
 
 impl Handles {
-    /// A handle of `region`, which has to be the same each time.
+    /// A handle of `region`, which must be the same region at each call.
     #[inline]
     pub(crate) fn handle(&self, region: &Arc<Region>) -> RegionHandle {
         let counted = &self.counted.get_or_init(Box::default)[own_count()];
@@ -33,7 +33,7 @@ impl Handles {
     }
 }
 
-/// Which count is the calling thread's. Threads that come one after the other have different ones.
+/// Index of the calling thread's count. Threads created one after the other have different ones.
 fn own_count() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -46,7 +46,7 @@ fn own_count() -> usize {
 mod tests {
     use super::*;
 
-    /// How far apart the counts of two handles are, in bytes.
+    /// Distance of the counts of two handles, in bytes.
     fn distance(one: &RegionHandle, other: &RegionHandle) -> usize {
         Arc::as_ptr(one).addr().abs_diff(Arc::as_ptr(other).addr())
     }

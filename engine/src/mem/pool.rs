@@ -8,11 +8,11 @@ use urnic_netdev::published::{PublishedBlock, Publisher};
 
 use crate::limits::{KEPT_BLOCK_LEN, KEPT_BLOCKS_FREE_MAX, KEPT_BLOCKS_MAX};
 
-/// A block: memory that its owner alone writes, so references to it are sound.
+/// A block of memory that only its owner writes, so references to it are sound.
 #[derive(Debug)]
 pub(crate) enum Block {
     Private(Box<[u8]>),
-    /// Peers of a device in shared memory can read what is kept from where it is.
+    /// Peers of a device in shared memory can read the kept bytes in place.
     Published(PublishedBlock),
 }
 
@@ -38,21 +38,21 @@ impl DerefMut for Block {
     }
 }
 
-/// Where streams take blocks for bytes that have to stay as they were first sent.
+/// Source of blocks for bytes that must stay as they were first sent.
 ///
-/// A block is taken for each [`KEPT_BLOCK_LEN`] bytes, so an uncontended lock does no harm. The one
-/// given back last is taken first: it is the one that the processor still has in its cache.
+/// A stream takes one block for each [`KEPT_BLOCK_LEN`] bytes, so an uncontended lock costs little.
+/// The last returned block is taken first, because it is still in the processor's cache.
 //
-// Two queues of an interface have a pool each, without a cache line in common: each Read Response takes a
-// block at least.
+// Each queue of an interface has its own pool, without a common cache line: each Read Response
+// takes at least one block.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct BlockPool {
     free: Mutex<Vec<Block>>,
     taken: AtomicUsize,
-    /// Among how many pools the bounds are divided.
+    /// Number of pools that share the limits.
     pools: AtomicUsize,
-    /// What blocks are published by, where it has devices.
+    /// Publisher of the blocks, if it has devices.
     publisher: Option<Publisher>,
 }
 
@@ -68,33 +68,34 @@ impl Default for BlockPool {
 }
 
 impl BlockPool {
-    /// A pool whose blocks are published, where `publisher` has devices.
+    /// A pool whose blocks are published, if `publisher` has devices.
     pub(crate) fn published_by(publisher: &Publisher) -> Self {
         Self { publisher: Some(publisher.clone()), ..Self::default() }
     }
 
-    /// From now on this is one of so many pools that have the bounds of one.
+    /// Makes this one of `pools` pools that together have the limits of one.
     pub(crate) fn divide_among(&self, pools: usize) {
         self.pools.store(pools, Ordering::Relaxed);
     }
 
-    /// This pool's part of a bound.
+    /// Share of this pool in a limit.
     fn part_of(&self, bound: usize) -> usize {
         bound / self.pools.load(Ordering::Relaxed).max(1)
     }
 
-    /// How many blocks a stream that has `own` may take now for bytes that a peer asked for.
+    /// Number of blocks that a stream with `own` blocks may take now for bytes that a peer asked
+    /// for.
     ///
-    /// As many as leave it no more than are left for all others. So a peer that acknowledges nothing
-    /// gets at most half of [`KEPT_BLOCKS_MAX`], two of them a third each, and there is room for
-    /// another one in any case.
+    /// Limits a stream so that it never holds more blocks than are still free for the others. So a
+    /// peer that acknowledges nothing gets at most half of [`KEPT_BLOCKS_MAX`], two such peers get
+    /// a third each, and there is always room for another one.
     pub(crate) fn share(&self, own: usize) -> usize {
         let taken = self.taken.load(Ordering::Relaxed);
         let left = self.part_of(KEPT_BLOCKS_MAX).saturating_sub(taken);
         left.saturating_sub(own) / 2
     }
 
-    /// Takes a block; its bytes are arbitrary.
+    /// Takes a block; its contents are arbitrary.
     pub(crate) fn take(&self) -> Block {
         self.taken.fetch_add(1, Ordering::Relaxed);
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -104,7 +105,8 @@ impl BlockPool {
     #[cold]
     fn make(&self) -> Block {
         let publisher = self.publisher.as_ref().filter(|publisher| publisher.has_devices());
-        // As many at a time as a peer is told of at once. What cannot be published is copied to be sent.
+        // Allocates as many blocks as are announced to a peer at once. Memory that cannot be
+        // published is copied for sending.
         let published = publisher
             .and_then(|publisher| publisher.allocate_blocks(BLOCKS_AT_ONCE, KEPT_BLOCK_LEN).ok());
         let mut blocks = published.into_iter().flatten().map(Block::Published);
@@ -115,7 +117,7 @@ impl BlockPool {
         block
     }
 
-    /// Gives a block back.
+    /// Returns a block to the pool.
     pub(crate) fn give_back(&self, block: Block) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,14 +126,14 @@ impl BlockPool {
         }
     }
 
-    /// Blocks that streams have.
+    /// Number of blocks that streams have.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 }
 
-/// Published blocks that are made together: 1 MiB.
+/// Number of published blocks that are allocated together: 1 MiB.
 const BLOCKS_AT_ONCE: usize = 64;
 
 const _: () = assert!(BLOCKS_AT_ONCE <= KEPT_BLOCKS_FREE_MAX);

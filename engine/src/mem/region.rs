@@ -15,12 +15,11 @@ use super::shared::{SharedSlice, WritableSlice};
 
 /// A run of memory that stays mapped while there is a handle to it.
 ///
-/// Registering it ([`RegionTable::register`](super::RegionTable::register)) lets peers reach it;
-/// the application reaches it by [`read`](Self::read), [`write`](Self::write) and
-/// [`slice`](Self::slice) all the time. Offsets count bytes from its first. A region may have no
-/// bytes at all.
+/// Registration ([`RegionTable::register`](super::RegionTable::register)) gives peers access to it.
+/// The application can always access it by [`read`](Self::read), [`write`](Self::write) and
+/// [`slice`](Self::slice). Offsets count bytes from the start. A region may be empty.
 //
-// What queues read of it for each frame is in no cache line with counts of handles.
+// The fields that queues read for each frame share no cache line with counts of handles.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Region {
@@ -31,24 +30,24 @@ pub struct Region {
     keeper: Keeper,
 }
 
-/// What keeps the memory of a region mapped.
+/// Owner of a region's mapping.
 #[derive(Debug)]
 enum Keeper {
-    /// It is the caller's.
+    /// The caller.
     Caller,
     Map(MmapRaw),
-    /// It is that of another region.
+    /// Another region.
     Region(Arc<Region>),
-    /// Other processes may read it.
+    /// Memory that other processes may read.
     Published(#[expect(dead_code, reason = "keeps the memory mapped")] PublishedMemory),
 }
 
-/// What kind of pages a region got, which decides how much address translation costs.
+/// Kind of a region's pages, which determines the cost of address translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// The processor's base page size, or unknown.
     Base,
-    /// Base pages that the kernel was advised to merge into huge ones as it can.
+    /// Base pages that the kernel was advised to merge into huge ones if it can.
     TransparentHuge,
     /// Huge pages of 2 MiB from the kernel's reserve.
     Huge,
@@ -64,20 +63,20 @@ impl Region {
     /// New memory of `len` bytes, all zero, in base pages.
     ///
     /// # Errors
-    /// When the system has no more memory, or `len` exceeds `isize::MAX`.
+    /// If the system is out of memory, or `len` exceeds `isize::MAX`.
     pub fn anonymous(len: usize) -> io::Result<Arc<Self>> {
         let map = MmapOptions::new().len(len).map_anon()?;
         Ok(Self::from_map(map.into(), len, true, PageKind::Base))
     }
 
-    /// New memory of `len` bytes, all zero, in huge pages where the system has them;
-    /// [`pages`](Self::pages) tells. The mapping is a whole number of 2 MiB pages.
+    /// New memory of `len` bytes, all zero, in huge pages if the system has them;
+    /// [`pages`](Self::pages) returns the kind. The mapping is a whole number of 2 MiB pages.
     ///
     /// # Errors
     /// As [`anonymous`](Self::anonymous).
     pub fn huge(len: usize) -> io::Result<Arc<Self>> {
         const HUGE_PAGE_BITS: u8 = 21;
-        // The kernel unmaps huge pages only by whole pages, so the length is made whole here.
+        // The kernel unmaps huge pages only as a whole, so the length is rounded up here.
         let mapped_len = len
             .checked_next_multiple_of(1 << HUGE_PAGE_BITS)
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -97,59 +96,59 @@ impl Region {
         Ok(Self::from_map(map.into(), len, true, pages))
     }
 
-    /// New memory of `len` bytes, all zero, which the peers of `publisher`'s devices may read, whole and
-    /// at any time, whatever steering tags say.
+    /// New memory of `len` bytes, all zero, that the peers of `publisher`'s devices may read, whole
+    /// and at any time, regardless of steering tags.
     ///
     /// # Errors
-    /// As [`Publisher::allocate`]: what cannot be published can be [private](Self::anonymous), and is then
-    /// copied to be sent.
+    /// As [`Publisher::allocate`]. Memory that cannot be published can be
+    /// [private](Self::anonymous); it is then copied for sending.
     pub fn published(publisher: &Publisher, len: usize) -> io::Result<Arc<Self>> {
         let memory = publisher.allocate(len)?;
         let (base, pages) = (memory.as_ptr(), PageKind::Base);
         Ok(Arc::new(Self { base, len, writable: true, pages, keeper: Keeper::Published(memory) }))
     }
 
-    /// `len` bytes of `file`, beginning at `offset`; what is placed there goes to the file.
+    /// Maps `len` bytes of `file`, from `offset` on; bytes placed there go to the file.
     ///
     /// The file must not be truncated below `offset + len` while the region lives: the
     /// processor would fault on access.
     ///
     /// # Errors
-    /// When the file does not have that range, or cannot be mapped for reading and writing.
+    /// If the file does not have that range, or cannot be mapped for reading and writing.
     pub fn file(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
         check_file_range(file, offset, len)?;
         let map = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
         Ok(Self::from_map(map, len, true, PageKind::Base))
     }
 
-    /// As [`file`](Self::file), but nothing can be placed there: registering the region with a
-    /// right to write is refused.
+    /// Maps like [`file`](Self::file), but read-only: registering the region with a right to write
+    /// is refused.
     ///
     /// # Errors
-    /// When the file does not have that range, or cannot be mapped for reading.
+    /// If the file does not have that range, or cannot be mapped for reading.
     pub(crate) fn file_read_only(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
         check_file_range(file, offset, len)?;
         let map = MmapOptions::new().offset(offset).len(len).map_raw_read_only(file)?;
         Ok(Self::from_map(map, len, false, PageKind::Base))
     }
 
-    /// The caller's own memory.
+    /// A region of the caller's own memory.
     ///
     /// # Safety
     /// Until the last handle to the region is dropped (registrations and posted work keep one), the
-    /// `len` bytes at `base` must stay mapped, readable and writable and inside one allocation,
-    /// and must not be accessed but by atomics, through this crate, or from outside the program.
-    /// `len` must not exceed `isize::MAX`. With `len` 0, `base` may be dangling but not null.
+    /// `len` bytes at `base` must stay mapped, readable and writable and inside one allocation, and
+    /// must be accessed only by atomics, through this crate, or from outside the process. `len`
+    /// must not exceed `isize::MAX`. With `len` 0, `base` may be dangling but not null.
     #[must_use]
     pub unsafe fn from_raw_parts(base: *mut u8, len: usize) -> Arc<Self> {
         let keeper = Keeper::Caller;
         Arc::new(Self { base, len, writable: true, pages: PageKind::Base, keeper })
     }
 
-    /// Copies the bytes at `base` to `bytes`, without a region made of them.
+    /// Copies the bytes at `base` to `bytes`, without making a region of them.
     ///
     /// # Safety
-    /// As [`from_raw_parts`](Self::from_raw_parts) for as many bytes as `bytes` has, during the call; they
+    /// As [`from_raw_parts`](Self::from_raw_parts) for `bytes.len()` bytes, during the call; they
     /// need not be writable.
     pub unsafe fn read_raw(base: *const u8, bytes: &mut [u8]) {
         // SAFETY: mapped, readable, inside one allocation and accessed as this function's contract says; a
@@ -164,37 +163,37 @@ impl Region {
         Arc::new(Self { base, len, writable, pages, keeper: Keeper::Map(map) })
     }
 
-    /// The same memory, for handles that are counted apart from those of this region.
+    /// A region of this memory with a separate count of handles.
     pub(crate) fn again(self: &Arc<Self>) -> Self {
         let Self { base, len, writable, pages, .. } = **self;
         Self { base, len, writable, pages, keeper: Keeper::Region(Arc::clone(self)) }
     }
 
-    /// Bytes in the region.
+    /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the region has no bytes.
+    /// Returns true if the region has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether anything can be placed in the region.
+    /// Returns true if bytes can be placed in the region.
     #[must_use]
     pub(crate) const fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// What kind of pages the region got.
+    /// Kind of the region's pages.
     #[must_use]
     pub const fn pages(&self) -> PageKind {
         self.pages
     }
 
-    /// The `len` bytes that begin at `offset`; `None` when they are not all inside.
+    /// The `len` bytes from `offset` on; `None` if they are not all inside the region.
     #[must_use]
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<SharedSlice<'_>> {
@@ -204,7 +203,7 @@ impl Region {
         Some(unsafe { SharedSlice::from_raw_parts(ptr, len) })
     }
 
-    /// As [`slice`](Self::slice), to write; `None` also when the memory is read-only.
+    /// Writable form of [`slice`](Self::slice); also `None` if the memory is read-only.
     #[inline]
     pub(crate) fn writable(&self, offset: usize, len: usize) -> Option<WritableSlice<'_>> {
         if !self.writable {
@@ -224,7 +223,7 @@ impl Region {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Copies `bytes.len()` bytes that begin at `offset` to `bytes`.
+    /// Copies `bytes.len()` bytes from `offset` on to `bytes`.
     ///
     /// # Errors
     /// [`RegionMisuse::OutsideRegion`]; nothing is copied then.
@@ -234,8 +233,8 @@ impl Region {
         Ok(())
     }
 
-    /// Copies `bytes` in, beginning at `offset`. This is the application's own access, which
-    /// needs no steering tag and no right.
+    /// Copies `bytes` to `offset`. This is the application's own access, which needs no steering
+    /// tag and no right.
     ///
     /// # Errors
     /// [`RegionMisuse`]; nothing is copied then.
@@ -248,11 +247,11 @@ impl Region {
         Ok(())
     }
 
-    /// Waits until what was placed in a file's region is on the file's device. Does nothing for
-    /// other memory.
+    /// Waits until bytes placed in a file's region are on the file's device. Does nothing for other
+    /// memory.
     ///
     /// # Errors
-    /// What the device reports.
+    /// The error that the device reports.
     pub fn flush(&self) -> io::Result<()> {
         match &self.keeper {
             Keeper::Map(map) if self.writable => map.flush(),
@@ -262,7 +261,7 @@ impl Region {
     }
 }
 
-/// Pages beyond the end of a file map but fault on access, so the range is checked first.
+/// Checks the range first: pages beyond the end of a file can be mapped but fault on access.
 fn check_file_range(file: &File, offset: u64, len: usize) -> io::Result<()> {
     let len = u64::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,41 +1,41 @@
-//! Bytes in several runs of memory, none of which need stay as it is.
+//! Bytes in several runs of memory that may change.
 
 use urnic_netdev::Fragment;
 
 use super::shared::SharedSlice;
 
-/// A sequence of bytes that lies in several places, in order; a part of one is another.
+/// A sequence of bytes in several runs of memory, in order. Its parts are such sequences too.
 ///
-/// It refers to the runs, and costs as little to copy as a slice.
+/// It refers to the runs, and copying it costs as little as copying a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Scattered<'a> {
     first: SharedSlice<'a>,
     rest: &'a [Fragment<'a>],
-    /// Bytes, no more than the runs have.
+    /// Length in bytes, at most that of the runs.
     len: usize,
 }
 
 impl<'a> Scattered<'a> {
-    /// The bytes of `first`, then those of `rest`.
+    /// The bytes of `first`, followed by those of `rest`.
     #[must_use]
     pub fn new(first: SharedSlice<'a>, rest: &'a [Fragment<'a>]) -> Self {
         let len = first.len() + rest.iter().map(Fragment::len).sum::<usize>();
         Self { first, rest, len }
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first `at` bytes, and those behind them; `None` when there are not as many.
+    /// The first `at` bytes, and the bytes after them; `None` if there are fewer than `at`.
     #[must_use]
     #[inline]
     pub fn split_at_checked(&self, at: usize) -> Option<(Self, Self)> {
@@ -57,14 +57,14 @@ impl<'a> Scattered<'a> {
         Some((front, Self { first: SharedSlice::from_bytes(&[]), rest, len: left }))
     }
 
-    /// All of it, when it lies in one run.
+    /// All bytes, if they are in one run.
     #[must_use]
     #[inline]
     pub fn as_run(&self) -> Option<SharedSlice<'a>> {
         (self.len <= self.first.len()).then(|| self.first.part(0, self.len))
     }
 
-    /// The runs, in order, none of them empty.
+    /// Non-empty runs in order.
     #[inline]
     pub fn runs(&self) -> impl Iterator<Item = SharedSlice<'a>> + use<'a> {
         let rest = self.rest.iter().map(|fragment| SharedSlice::from(*fragment));
@@ -79,7 +79,7 @@ impl<'a> Scattered<'a> {
             .filter(|run| !run.is_empty())
     }
 
-    /// Copies the first bytes to `out`, as many as it has room for; returns how many.
+    /// Copies the first bytes to `out`, until either ends. Returns the number of bytes copied.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let mut done = 0;
@@ -94,7 +94,7 @@ impl<'a> Scattered<'a> {
         done
     }
 
-    /// The first `N` bytes, copied; `None` when there are not as many.
+    /// Copies the first `N` bytes; `None` if there are fewer.
     #[must_use]
     #[inline]
     pub fn read<const N: usize>(&self) -> Option<[u8; N]> {

@@ -1,4 +1,4 @@
-//! Slices without references: runs of memory that others may touch at any moment.
+//! Slices without references: runs of memory that others may access at any moment.
 #![expect(unsafe_code, reason = "reaches memory that may change under it")]
 
 use std::marker::PhantomData;
@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use urnic_netdev::{Fragment, shared_memory};
 
-/// A run of readable memory that a peer's data or another thread may change at any moment.
+/// A run of readable memory that the data of a peer or another thread may change at any moment.
 ///
-/// It is a pair of address and length that lives as long as what keeps the memory mapped, and is
-/// never a `&[u8]`. Bytes that change while they are read arrive old or new, one by one.
+/// It is a pair of address and length whose lifetime is bound to the mapping. It is never a
+/// `&[u8]`. If bytes change during a read, each byte is read either old or new.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlice<'r> {
     ptr: *const u8,
@@ -30,19 +30,19 @@ impl<'r> SharedSlice<'r> {
     ///
     /// # Safety
     /// For all of `'r`, the `len` bytes at `ptr` must be mapped, readable and inside one
-    /// allocation, `len` must not exceed `isize::MAX`, and they must not be written but by atomics,
-    /// through this module, or from outside the program.
+    /// allocation, `len` must not exceed `isize::MAX`, and they must be written only by atomics,
+    /// through this module, or from outside the process.
     pub(super) const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// Bytes in the slice.
+    /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the slice has no bytes.
+    /// Returns true if the slice has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -53,10 +53,10 @@ impl<'r> SharedSlice<'r> {
         self.ptr
     }
 
-    /// The `len` bytes that begin at `start`.
+    /// The `len` bytes from `start` on.
     ///
     /// # Panics
-    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    /// If they are not inside the slice: a bug of the caller, which a peer cannot cause.
     #[must_use]
     pub fn part(&self, start: usize, len: usize) -> Self {
         assert_inside(self.len, start, len);
@@ -66,7 +66,7 @@ impl<'r> SharedSlice<'r> {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// The same run as a device's gather list takes it.
+    /// The run as an entry of a device's gather list.
     #[must_use]
     pub const fn fragment(&self) -> Fragment<'r> {
         // SAFETY: mapped, readable and at most `isize::MAX` long for all of `'r`, as this slice's
@@ -74,10 +74,10 @@ impl<'r> SharedSlice<'r> {
         unsafe { Fragment::from_raw_parts(self.ptr, self.len) }
     }
 
-    /// Copies `bytes.len()` bytes that begin at `offset` to `bytes`.
+    /// Copies `bytes.len()` bytes from `offset` on to `bytes`.
     ///
     /// # Panics
-    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    /// If they are not inside the slice: a bug of the caller, which a peer cannot cause.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.part(offset, bytes.len());
@@ -88,19 +88,19 @@ impl<'r> SharedSlice<'r> {
 }
 
 impl<'r> From<Fragment<'r>> for SharedSlice<'r> {
-    /// What a device hands over, which another process may change.
+    /// Memory from a device, which another process may change.
     fn from(fragment: Fragment<'r>) -> Self {
-        // Mapped and readable for all of `'r`, as the fragment's constructor vouched for. Writes meanwhile
-        // are by atomics, by copies, or from outside the program: devices make slices of no memory that
-        // they hand over as a fragment.
+        // Mapped and readable for all of `'r`, as the fragment's constructor vouched for.
+        // Concurrent writes are by atomics, by copies, or from outside the process: devices make no
+        // Rust slices of memory that they hand over as a fragment.
         Self { ptr: fragment.as_ptr(), len: fragment.len(), memory: PhantomData }
     }
 }
 
 /// A [`SharedSlice`] that may also be written.
 ///
-/// It exists only inside the engine: a peer's data gets here through a
-/// [`Grant`](super::Grant), an application's through its [`Region`](super::Region).
+/// It exists only inside the engine: the data of a peer is written through a
+/// [`Grant`](super::Grant), the data of an application through its [`Region`](super::Region).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WritableSlice<'r> {
     ptr: *mut u8,
@@ -117,10 +117,10 @@ impl WritableSlice<'_> {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// Copies what `from` has in, beginning at `offset`.
+    /// Copies the bytes of `from` to `offset`.
     ///
     /// # Panics
-    /// When it does not fit: a caller's bug, never a peer's doing.
+    /// If they do not fit: a bug of the caller, which a peer cannot cause.
     #[inline]
     pub(crate) fn copy_from(&self, offset: usize, from: SharedSlice<'_>) {
         let to = self.address(offset, from.len);
@@ -129,10 +129,10 @@ impl WritableSlice<'_> {
         unsafe { shared_memory::copy_across(from.ptr, to, from.len) }
     }
 
-    /// Copies `bytes` in, beginning at `offset`.
+    /// Copies `bytes` to `offset`.
     ///
     /// # Panics
-    /// When they do not fit: a caller's bug, never a peer's doing.
+    /// If they do not fit: a bug of the caller, which a peer cannot cause.
     #[inline]
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let to = self.address(offset, bytes.len());
@@ -141,15 +141,15 @@ impl WritableSlice<'_> {
         unsafe { shared_memory::copy_in(bytes, to) }
     }
 
-    /// Replaces the eight bytes at `offset` by `f` of them, atomically against every other such
-    /// call, and on x86-64 against the processor's own atomics; returns what they were. Integers are in the
-    /// byte order of this machine. `f` may be called several times.
+    /// Replaces the eight bytes at `offset` by `f` of their value, atomically against every other
+    /// such call, and on x86-64 against the processor's own atomics. Returns the previous value.
+    /// Integers are in the byte order of this machine. `f` may be called several times.
     ///
     /// # Errors
-    /// [`Misaligned`] when their address is not a multiple of eight; nothing is changed then.
+    /// [`Misaligned`] if the address is not a multiple of eight; nothing is changed then.
     ///
     /// # Panics
-    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    /// If they are not inside the slice: a bug of the caller, which a peer cannot cause.
     pub(crate) fn fetch_update_u64(
         &self,
         offset: usize,
@@ -170,7 +170,7 @@ impl WritableSlice<'_> {
         Ok(original)
     }
 
-    /// As [`fetch_update_u64`](Self::fetch_update_u64), by bytes and under a lock.
+    /// Implements [`fetch_update_u64`](Self::fetch_update_u64) by byte-wise copies under a lock.
     fn update_octets(&self, offset: usize, at: *mut u64, f: impl FnOnce(u64) -> u64) -> u64 {
         let word = SharedSlice { ptr: self.ptr, len: self.len, memory: PhantomData };
         let mut octets = [0; 8];
@@ -189,15 +189,16 @@ impl WritableSlice<'_> {
     }
 }
 
-/// Whether words are read and changed by the processor's 64-bit atomics.
+/// Words are read and changed by the processor's 64-bit atomics.
 ///
-/// Copies of the same memory may run meanwhile. On x86-64 they are in assembly. Elsewhere they are
-/// byte-wise atomics of the language, which must not race with atomics of another size; there
-/// words go by bytes, too, and a lock makes them atomic against each other, which is what RFC 7306
-/// §5 asks for. Against the processor's own atomics in other code they are not, then.
+/// Copies of the same memory may run concurrently. On x86-64 they are in assembly. Elsewhere they
+/// are byte-wise atomics of the language, which must not race with atomics of another size. There,
+/// words are also copied byte-wise, and a lock makes the operations atomic against each other, as
+/// RFC 7306 §5 requires. They are then not atomic against the processor's own atomics in other
+/// code.
 const WORDS_ARE_ATOMIC: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Locks that words share by their addresses.
+/// Locks shared by words, by address.
 static WORD_LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 fn word_lock(at: *mut u64) -> MutexGuard<'static, ()> {

@@ -1,4 +1,4 @@
-//! Steering tags that a peer cannot guess.
+//! Generation of steering tags that a peer cannot guess.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,10 +9,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::limits::STAGS_RETIRED_MAX;
 use crate::types::Stag;
 
-/// Draws steering tags and remembers those that were in use lately.
-///
+/// Draws random steering tags and remembers recently retired ones.
 // RFC 5040 §8.1.1(8): STag values MUST be hard to predict, SHOULD use the whole space, and reuse
-// SHOULD be as late as possible. So: 32 bits of a stream cipher, never one in use or retired.
+// SHOULD be as late as possible. So: 32 bits of a stream cipher, never a tag in use or retired.
 pub(super) struct StagSource {
     random: ChaCha20Rng,
     retired: HashSet<u32, StagHash>,
@@ -28,9 +27,9 @@ impl StagSource {
         }
     }
 
-    /// A steering tag that is neither 0, nor retired lately, nor `in_use`.
+    /// A steering tag that is neither 0, nor recently retired, nor `in_use`.
     ///
-    /// Ends quickly as long as the tags in use are few among 2³², which the limits assert.
+    /// Ends quickly because few of the 2³² tags are in use, as the limits assert.
     pub(super) fn draw(&mut self, in_use: impl Fn(u32) -> bool) -> Stag {
         loop {
             let tag = self.random.next_u32();
@@ -40,7 +39,8 @@ impl StagSource {
         }
     }
 
-    /// Notes that `stag` is no longer in use. Beyond the limit the earliest is forgotten.
+    /// Notes that `stag` is no longer in use. Beyond the limit, the earliest retired tag is
+    /// forgotten.
     pub(super) fn retire(&mut self, stag: Stag) {
         if self.retired_order.len() == STAGS_RETIRED_MAX
             && let Some(earliest) = self.retired_order.pop_front()
@@ -53,8 +53,8 @@ impl StagSource {
 }
 
 /// A hash for keys that are random already: one multiplication spreads them to the upper bits,
-/// which the map compares first. Peers look up but do not choose what is in the map, so they
-/// cannot make it slow.
+/// which the map compares first. Peers look up keys but do not choose them, so they cannot make the
+/// map slow.
 #[derive(Clone, Copy, Default)]
 pub(super) struct StagHasher(u64);
 

@@ -1,4 +1,4 @@
-//! Steering tags and what they stand for: the one place where access is decided.
+//! The steering tag table: the only place that decides about access.
 
 mod windows;
 
@@ -19,62 +19,62 @@ use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 /// The registered memory of one RNIC.
 ///
 /// Application threads register and revoke; engine threads look up. An engine thread takes a
-/// [`read`](Self::read) guard, checks and places one received segment under it, and drops it.
-/// Revoking waits for the guards of that moment, so when it returns nothing from the network
-/// writes under the steering tag any more:
+/// [`read`](Self::read) guard, checks and places one received segment under it, and drops it. A
+/// revocation waits for the guards of that moment. So after its return nothing from the network
+/// writes by the steering tag:
 //
 // RFC 5040 §8.1.1(6): after access has been revoked, the RNIC MUST ensure that no network packet
 // modifies the buffer.
 pub struct RegionTable {
-    /// Each thread that looks up counts itself in one of eight cache lines, and a change takes all of
-    /// them: the queues of an interface, each with a thread, look up for every burst of frames.
+    /// Each reader thread counts itself in one of eight cache lines, and a change locks all of
+    /// them: the queues of an interface, with a thread each, look up for every burst of frames.
     inner: ShardedLock<Inner>,
     registrations_max: usize,
 }
 
 struct Inner {
     entries: HashMap<u32, Entry, StagHash>,
-    /// By the upper 24 bits of their steering tags.
+    /// Windows by the upper 24 bits of their steering tags.
     windows: HashMap<u32, Window, StagHash>,
-    /// Entries that are bindings of windows.
+    /// Number of entries that are bindings of windows.
     windows_bound: usize,
     stags: StagSource,
 }
 
-/// A steering tag that is valid.
+/// A valid steering tag.
 struct Entry {
     registration: Registration,
     role: Role,
 }
 
-/// What a steering tag stands for.
+/// The memory and the rights of a steering tag.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// The memory, kept mapped while registered.
+    /// The memory, mapped while it is registered.
     pub region: Arc<Region>,
-    /// The first registered byte of the region.
+    /// Offset in the region of the first registered byte.
     pub offset: usize,
-    /// Registered bytes. May be 0, which registers nothing but is legal.
+    /// Number of registered bytes. May be 0, which registers nothing but is legal.
     pub len: usize,
-    /// The tagged offset of the first registered byte.
+    /// Tagged offset of the first registered byte.
     pub base: TaggedOffset,
-    /// What is permitted.
+    /// Granted rights.
     pub access: Access,
     /// The protection domain whose streams may use the steering tag.
     pub pd: PdNum,
-    /// Whether all of them may.
+    /// The streams of the domain that may use it.
     pub scope: Scope,
 }
 
 impl RegionTable {
-    /// An empty table that draws its steering tags from `seed`, which has to be unpredictable
-    /// where peers are not trusted.
+    /// An empty table that draws its steering tags from `seed`. The seed must be unpredictable if
+    /// peers are not trusted.
     #[must_use]
     pub fn new(seed: [u8; 32]) -> Self {
         Self::with_limit(seed, REGISTRATIONS_MAX)
     }
 
-    /// As [`new`](Self::new), for at most `registrations_max` at one time, at most
+    /// Like [`new`](Self::new), for at most `registrations_max` registrations at a time, limited to
     /// [`REGISTRATIONS_MAX`].
     #[must_use]
     pub(crate) fn with_limit(seed: [u8; 32], registrations_max: usize) -> Self {
@@ -90,7 +90,7 @@ impl RegionTable {
         }
     }
 
-    /// Gives memory a steering tag.
+    /// Registers memory under a new steering tag.
     ///
     /// # Errors
     /// See [`RegisterError`]; nothing changes then.
@@ -107,8 +107,9 @@ impl RegionTable {
         Ok(stag)
     }
 
-    /// Has a region's steering tag stand for something else. Waits as [`deregister`](Self::deregister)
-    /// does: when this returns, nothing from the network writes where only the old registration was.
+    /// Replaces the registration of a region's steering tag. Waits as
+    /// [`deregister`](Self::deregister) does: after the return, nothing from the network writes
+    /// bytes that only the old registration covered.
     ///
     /// # Errors
     /// See [`RegisterError`]; nothing changes then.
@@ -136,14 +137,14 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Takes a region's steering tag away with all windows that are bound to it, and waits for the segments
-    /// being placed or read; `false` when there is no such tag (any more).
+    /// Removes a region's steering tag and all windows that are bound to it, and waits for segments
+    /// that are being placed or read. Returns false if there is no such tag.
     ///
-    /// Like every other change to the table, it waits for ever on a thread that holds a
-    /// [`TableGuard`] of this table.
+    /// Like every other change to the table, this deadlocks on a thread that holds a [`TableGuard`]
+    /// of this table.
     pub(crate) fn deregister(&self, stag: Stag) -> bool {
         let mut inner = self.write();
-        // A tag that was invalidated may be that of a window by now.
+        // An invalidated tag may belong to a window by now.
         let Some(Entry { role: Role::Region { windows }, .. }) = inner.entries.get(&stag.0) else {
             return false;
         };
@@ -157,13 +158,13 @@ impl RegionTable {
         true
     }
 
-    /// Invalidates a steering tag for its owner at stream `qp`, which names its protection domain. Waits
-    /// as [`deregister`](Self::deregister) does.
+    /// Invalidates a steering tag for its owner at stream `qp` in domain `pd`. Waits as
+    /// [`deregister`](Self::deregister) does.
     ///
     /// # Errors
     /// [`Refusal::InvalidStag`]; [`Refusal::NotAssociated`] for another domain's tag;
     /// [`Refusal::WindowsBound`]; for a window [`Refusal::WindowOfTypeOne`], or
-    /// [`Refusal::CannotInvalidate`] when it is bound at another stream of the domain.
+    /// [`Refusal::CannotInvalidate`] if it is bound at another stream of the domain.
     pub(crate) fn invalidate_local(&self, stag: Stag, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
         self.remove_if(stag, |Entry { registration, role }| {
             if registration.pd != pd {
@@ -178,8 +179,8 @@ impl RegionTable {
         })
     }
 
-    /// Ends a region for its owner: as [`deregister`](Self::deregister), but not while windows are bound
-    /// to it.
+    /// Removes a region for its owner, like [`deregister`](Self::deregister), unless windows are
+    /// bound to it.
     ///
     /// # Errors
     /// [`Refusal::InvalidStag`], [`Refusal::WindowsBound`].
@@ -197,7 +198,7 @@ impl RegionTable {
     /// [`Refusal::WindowsBound`], [`Refusal::WindowOfTypeOne`]; the tag stays valid then.
     //
     // RFC 5040 §8.1.1(7): a peer MUST NOT be able to invalidate an STag that is shared by several
-    // streams. RFC 5042 §6.4.5 puts that duty on the ULP, which takes it by REMOTE_INVALIDATE.
+    // streams. RFC 5042 §6.4.5 makes the ULP responsible, which grants it by REMOTE_INVALIDATE.
     pub(crate) fn invalidate_remote(
         &self,
         stag: Stag,
@@ -235,11 +236,11 @@ impl RegionTable {
     }
 
     /// Opens the table for the checks and placements of one received segment, or of one batch of
-    /// work requests. Changes wait meanwhile: keep it short, and take no second one on the same
+    /// work requests. Changes wait meanwhile: keep it short, and take no second guard on the same
     /// thread.
     #[must_use]
     pub fn read(&self) -> TableGuard<'_> {
-        // A poisoned lock is still good: changes panic, if at all, before they change anything.
+        // A poisoned lock is still usable: changes panic, if at all, before they change anything.
         TableGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
@@ -247,13 +248,13 @@ impl RegionTable {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Steering tags registered now.
+    /// Number of registered steering tags.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().inner.entries.len()
     }
 
-    /// Whether nothing is registered now.
+    /// Returns true if nothing is registered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -274,11 +275,11 @@ pub struct TableGuard<'t> {
     inner: ShardedLockReadGuard<'t, Inner>,
 }
 
-/// A table that is opened when it is first needed, for a batch of received segments.
+/// A table that is opened at its first use, for a batch of received segments.
 ///
-/// Opening and closing costs two atomic operations that wait for all stores before them, so once per
-/// batch is much cheaper than once per segment. Before the table is changed on the same
-/// thread, the lease is closed.
+/// Opening and closing costs two atomic operations that wait for all earlier stores, so once per
+/// batch is much cheaper than once per segment. Close the lease before the table is changed on the
+/// same thread.
 #[derive(Debug)]
 pub struct TableLease<'t> {
     table: &'t RegionTable,
@@ -292,30 +293,30 @@ impl<'t> TableLease<'t> {
         Self { table, guard: None }
     }
 
-    /// The table, to be changed: close the lease first.
+    /// The table, for changes: close the lease first.
     #[must_use]
     pub const fn table(&self) -> &'t RegionTable {
         self.table
     }
 
-    /// The table, open.
+    /// Opens the table, if it is not open.
     #[inline]
     pub fn open(&mut self) -> &TableGuard<'t> {
         self.guard.get_or_insert_with(|| self.table.read())
     }
 
-    /// Lets changes through, until the next [`open`](Self::open).
+    /// Lets changes proceed, until the next [`open`](Self::open).
     pub fn close(&mut self) {
         self.guard = None;
     }
 }
 
 impl TableGuard<'_> {
-    /// Decides whether stream `qp` of domain `pd` may have `len` bytes at `to` under `stag`, with
-    /// all the rights in `need`. Reading for the owner itself needs [`Access::empty`].
+    /// Checks that stream `qp` of domain `pd` may access `len` bytes at `to` under `stag`, with all
+    /// the rights in `need`. Reading for the owner itself needs [`Access::empty`].
     ///
-    /// Zero-length RDMA messages are not to be checked at all (RFC 5041 §7.1, RFC 5040 §5.2.1);
-    /// here a `len` of 0 is checked like any other.
+    /// Zero-length RDMA messages must not be checked at all (RFC 5041 §7.1, RFC 5040 §5.2.1). Here
+    /// a `len` of 0 is checked like any other.
     ///
     /// # Errors
     /// The first [`Refusal`] in this order: steering tag, association, rights, wrap, bounds.
@@ -351,7 +352,7 @@ impl fmt::Debug for TableGuard<'_> {
 }
 
 impl Inner {
-    /// Takes an entry away. What refers to it knows that.
+    /// Removes an entry, and updates the region or window that refers to it.
     fn remove(&mut self, stag: Stag) -> Option<Entry> {
         let entry = self.entries.remove(&stag.0)?;
         match entry.role {
@@ -363,19 +364,19 @@ impl Inner {
 }
 
 impl Registration {
-    /// Whether it may be made.
+    /// Checks that the registration is allowed.
     fn verify(&self) -> Result<(), RegisterError> {
         let Self { region, offset, len, base, access, .. } = self;
         if region.slice(*offset, *len).is_none() {
             return Err(RegisterError::OutsideRegion);
         }
-        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such an
+        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such a
         // byte could never be used.
         if end_of(*base, *len).is_none() {
             return Err(RegisterError::TaggedOffsetWrap);
         }
         // RFC 5042 §7.3: before an STag is enabled, verify that its owner may access the memory
-        // with the rights it asks for.
+        // with the requested rights.
         if access.intersects(Access::WRITING) && !region.is_writable() {
             return Err(RegisterError::ReadOnlyMemory);
         }
@@ -391,7 +392,7 @@ impl Registration {
         if self.pd == pd && in_scope { Ok(()) } else { Err(Refusal::NotAssociated) }
     }
 
-    /// Where in the registered range `len` bytes at `to` are.
+    /// Offset in the registered range of `len` bytes at `to`.
     fn locate(&self, to: TaggedOffset, len: usize) -> Result<usize, Refusal> {
         // A sum of exactly 2⁶⁴ wraps too, to 0.
         end_of(to, len).ok_or(Refusal::TaggedOffsetWrap)?;
@@ -404,7 +405,7 @@ impl Registration {
     }
 }
 
-/// The tagged offset after the last of `len` bytes at `to`; `None` when it reaches 2⁶⁴.
+/// Tagged offset after the last of `len` bytes at `to`; `None` if it reaches 2⁶⁴.
 fn end_of(to: TaggedOffset, len: usize) -> Option<u64> {
     to.0.checked_add(u64::try_from(len).ok()?)
 }

@@ -1,13 +1,14 @@
-//! RDMAP (RFC 5040, extended by RFC 7306): what messages mean, and what follows what.
+//! RDMAP (RFC 5040, extended by RFC 7306): meaning and order of messages.
 //!
-//! Rules, not a stage of the data path: values in, values out. [`rx`] says which opcodes are legal
-//! where; [`read`] keeps the outstanding Reads and Atomics of the requester, and says what answers
-//! them. `stream::rx` delivers by these rules. What a message looks like is in [`wire`](crate::wire).
+//! Rules, not a stage of the data path: values in, values out. [`rx`] checks that an opcode is
+//! legal; [`read`] keeps the outstanding Reads and Atomics of the requester, and matches the
+//! Responses. `stream::rx` delivers by these rules. The message formats are in
+//! [`wire`](crate::wire).
 
 pub mod read;
 pub mod rx;
 
-/// Why RDMAP refuses a message (RFC 5040 §4.8 Figure 10, RFC 6580 §3.1).
+/// Reason why RDMAP refuses a message (RFC 5040 §4.8 Figure 10, RFC 6580 §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RdmapError {
     /// Remote protection: the STag of a Read Request or Send with Invalidate is not valid.
@@ -31,8 +32,8 @@ pub enum RdmapError {
     /// Remote operation: wrong RDMAP version.
     #[error("invalid RDMAP version")]
     Version,
-    /// Remote operation: reserved opcode, opcode on the wrong queue, or a Response that answers
-    /// nothing.
+    /// Remote operation: reserved opcode, opcode on the wrong queue, or a Response that matches no
+    /// request.
     #[error("unexpected opcode")]
     UnexpectedOpcode,
     /// Remote operation: a failure that only ends this stream, such as a message of the wrong

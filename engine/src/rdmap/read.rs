@@ -5,33 +5,34 @@ use std::collections::VecDeque;
 use crate::rdmap::RdmapError;
 use crate::types::{Stag, TaggedOffset};
 
-/// The `work` of a Read of no bytes that asks whether everything before it was placed.
+/// `work` of a Read of no bytes that confirms the placement of everything before it.
 pub(crate) const CONFIRMATION: u64 = u64::MAX - 1;
-/// The `work` of a Read that is the ready-to-receive message (RFC 6581 §9.2).
+/// `work` of a Read that is the ready-to-receive message (RFC 6581 §9.2).
 pub(crate) const RTR_WORK: u64 = u64::MAX;
 
-/// Returns true if the engine itself sent the Read: no request of the program waits for its Response.
+/// Returns true if the engine itself sent the Read: no request of the application waits for its
+/// Response.
 pub(crate) const fn is_own(work: u64) -> bool {
     work >= CONFIRMATION
 }
 
-/// One request that awaits its response.
+/// One request that awaits its Response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// An RDMA Read.
     Read {
-        /// The sink's STag, as it went out.
+        /// The sink's STag, as sent.
         stag: Stag,
-        /// Where in the sink the data starts.
+        /// Start of the data in the sink.
         to: TaggedOffset,
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u32,
-        /// Bytes delivered so far.
+        /// Delivered bytes so far.
         delivered_len: u32,
     },
     /// An Atomic.
     Atomic {
-        /// The identifier that the response must echo.
+        /// Identifier that the Response must echo.
         request_id: u32,
     },
 }
@@ -42,24 +43,25 @@ struct Entry {
     work: u64,
 }
 
-/// The requests of one stream that await responses, oldest first; at most ORD of them.
+/// The requests of one stream that await Responses, oldest first; at most ORD, and one more for a
+/// confirmation if it has a place of its own.
 #[derive(Debug)]
 pub struct Requester {
     entries: VecDeque<Entry>,
-    /// Requests of the program that may be outstanding.
+    /// Limit of the application's outstanding requests.
     ord: u16,
-    /// One more than those may be: a place for a confirmation.
+    /// A confirmation has a place of its own, in addition to `ord`.
     has_place_apart: bool,
-    /// A confirmation is among the entries.
+    /// A confirmation is outstanding.
     confirming: bool,
-    /// The peer will send nothing more.
+    /// The peer has closed its half and will send nothing more.
     peer_closed: bool,
-    /// A request went out that no Response can answer.
+    /// A request was sent after the peer had closed its half: no Response can answer it.
     unanswerable: bool,
 }
 
 impl Requester {
-    /// Nothing outstanding; at most `ord` requests at a time.
+    /// A requester with nothing outstanding, for at most `ord` requests at a time.
     #[must_use]
     pub fn new(ord: u16) -> Self {
         Self {
@@ -72,62 +74,62 @@ impl Requester {
         }
     }
 
-    /// Whether one request more than the program's may be outstanding, for confirmations.
+    /// Sets whether confirmations have a place of their own besides the application's.
     pub(crate) const fn set_place_apart(&mut self, has_place_apart: bool) {
         self.has_place_apart = has_place_apart;
     }
 
-    /// Whether another request may be sent.
+    /// Returns true if another request of the application may be sent.
     ///
-    /// RFC 5040 §6.1: the number outstanding must not exceed ORD.
+    /// RFC 5040 §6.1: the number of outstanding requests must not exceed ORD.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let apart = usize::from(self.has_place_apart && self.confirming);
         self.entries.len() - apart < usize::from(self.ord)
     }
 
-    /// Whether a confirmation may be sent: one at a time, and within ORD as well.
+    /// Returns true if a confirmation may be sent now: one at a time, and within ORD.
     pub(crate) fn may_confirm(&self) -> bool {
         !self.confirming && !self.peer_closed && self.has_place()
     }
 
-    /// Whether a confirmation may ever be sent.
+    /// Returns true if a confirmation may ever be sent.
     pub(crate) const fn can_confirm(&self) -> bool {
         self.has_place_apart || self.ord > 0
     }
 
-    /// Returns true if one of the places for requests is free, or the place apart.
+    /// Returns true if a place is free, including the one for confirmations.
     pub(crate) fn has_place(&self) -> bool {
         self.entries.len() < usize::from(self.ord) + usize::from(self.has_place_apart)
     }
 
-    /// Whether a request may ever be sent.
+    /// Returns true if a request may ever be sent.
     #[must_use]
     pub const fn may_ask(&self) -> bool {
         self.ord > 0
     }
 
-    /// Whether nothing is outstanding.
+    /// Returns true if nothing is outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether nothing of the program is outstanding (what a fence waits for).
+    /// Returns true if no request of the application is outstanding, which a fence waits for.
     #[must_use]
     pub(crate) fn is_clear(&self) -> bool {
         self.entries.len() == usize::from(self.confirming)
     }
 
-    /// A request goes out; `work` comes back when it is answered.
+    /// Records a sent request. Its `work` is returned when it is answered.
     ///
     /// # Panics
-    /// When there is no room: a caller's bug.
+    /// If there is no room: a bug of the caller.
     pub fn sent(&mut self, awaited: Awaited, work: u64) {
-        // The ready-to-receive message comes before everything else, so it may have the place apart.
+        // The ready-to-receive message comes first, so it may take the place for confirmations.
         assert!(self.has_place(), "more Reads outstanding than ORD");
         if self.peer_closed && is_own(work) {
-            // No work of the program waits for that Response.
+            // No work of the application waits for that Response.
             return;
         }
         self.entries.push_back(Entry { awaited, work });
@@ -135,8 +137,8 @@ impl Requester {
         self.unanswerable |= self.peer_closed;
     }
 
-    /// The peer has closed its half: no Response comes any more. Returns whether the program awaits
-    /// none.
+    /// Notes that the peer has closed its half: no Response will arrive. Returns true if the
+    /// application awaits none.
     pub(crate) fn peer_closed(&mut self) -> bool {
         self.peer_closed = true;
         self.confirming = false;
@@ -144,19 +146,19 @@ impl Requester {
         self.is_idle()
     }
 
-    /// Whether a request went out after the peer had closed its half.
+    /// Returns true if a request was sent after the peer had closed its half.
     #[must_use]
     pub(crate) const fn has_unanswerable(&self) -> bool {
         self.unanswerable
     }
 
-    /// The `work` of the oldest request, which the next Response has to answer.
+    /// `work` of the oldest request, which the next Response must answer.
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
         self.entries.front().map(|entry| entry.work)
     }
 
-    /// The `work` of the Read whose sink has the byte at (`stag`, `to`).
+    /// `work` of the Read whose sink contains the byte at (`stag`, `to`).
     #[must_use]
     pub(crate) fn read_into(&self, at: Stag, octet: TaggedOffset) -> Option<u64> {
         let inside = |entry: &&Entry| match entry.awaited {
@@ -168,14 +170,14 @@ impl Requester {
         self.entries.iter().find(inside).map(|entry| entry.work)
     }
 
-    /// Whether a Response segment with `len` bytes at (`stag`, `to`) answers a request.
+    /// Checks that a Response segment with `len` bytes at (`stag`, `to`) answers a request.
     ///
-    /// Without this check a hostile peer could write through the STag of a sink at will
-    /// (RFC 5040 §5.2.2; siw checks the same). Responses may be placed out of order, so any
-    /// outstanding Read will do here; delivery is strict.
+    /// Without this check a hostile peer could write anything through the STag of a sink (RFC 5040
+    /// §5.2.2; siw checks the same). Responses may be placed out of order, so any outstanding Read
+    /// is accepted here; delivery is strict.
     ///
     /// # Errors
-    /// [`RdmapError::UnexpectedOpcode`] when nothing awaits it.
+    /// [`RdmapError::UnexpectedOpcode`] if no request awaits it.
     pub(crate) fn check_placement(
         &self,
         at: Stag,
@@ -193,11 +195,11 @@ impl Requester {
     }
 
     /// Delivers a segment of a Read Response, in stream order. Returns the `work` of the Read and
-    /// its length when it was the last.
+    /// its length if this was the last segment.
     ///
     /// # Errors
-    /// [`RdmapError::UnexpectedOpcode`] when the oldest request is not a Read of this place,
-    /// [`RdmapError::Stream`] when the response ends early or late.
+    /// [`RdmapError::UnexpectedOpcode`] if the oldest request is not a Read with this sink,
+    /// [`RdmapError::Stream`] if the Response ends early or late.
     pub(crate) fn deliver_read(
         &mut self,
         at: Stag,
@@ -235,7 +237,7 @@ impl Requester {
     /// Delivers an Atomic Response, in stream order. Returns the `work` of the Atomic.
     ///
     /// # Errors
-    /// [`RdmapError::UnexpectedOpcode`] when the oldest request is not that Atomic.
+    /// [`RdmapError::UnexpectedOpcode`] if the oldest request is not that Atomic.
     pub(crate) fn deliver_atomic(&mut self, response_id: u32) -> Result<u64, RdmapError> {
         match self.entries.front() {
             Some(Entry { awaited: Awaited::Atomic { request_id }, work })
@@ -292,7 +294,7 @@ mod tests {
         assert!(!apart.may_confirm() && !Requester::new(0).can_confirm());
     }
 
-    /// A peer that closes at once answers no ready-to-receive Read, and no work fails for that.
+    /// A peer that closes at once does not answer a ready-to-receive Read; no work fails for that.
     #[test]
     fn a_peer_that_closes_owes_no_answer_to_a_ready_to_receive_read() {
         let mut before = Requester::new(1);

@@ -1,13 +1,14 @@
-//! Which messages are legal (RFC 5040 §4.1, §7.2; RFC 7306 §4.1).
+//! Checks that messages are legal (RFC 5040 §4.1, §7.2; RFC 7306 §4.1).
 
 use crate::rdmap::RdmapError;
 use crate::wire::ProtocolVersion;
 use crate::wire::ddp::DdpHeader;
 use crate::wire::rdmap::{BufferModel, Control, Opcode};
 
-/// Reads the control byte of a segment and checks that the opcode may be where it is.
+/// Parses the control byte of a segment and checks that its opcode is legal for this kind of
+/// segment.
 ///
-/// Done before placement: a tagged segment with a bad opcode must not reach memory.
+/// Call before placement: a tagged segment with a bad opcode must not reach memory.
 ///
 /// # Errors
 /// [`RdmapError::Version`], then [`RdmapError::UnexpectedOpcode`].

@@ -1,4 +1,4 @@
-//! A call that is asked for once and made once.
+//! One-shot wake-ups: a waker that has asked for a call is called once.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -7,34 +7,35 @@ use crate::limits::{ALARM_EARLY_KEPT, ALARM_WAKERS_MAX};
 use crate::verbs::calls;
 use crate::verbs::sync::{AtomicBool, Mutex, Ordering, fence, lock};
 
-/// Lets threads and tasks ask to be woken by what others do: all that have asked are called at the
-/// next ring.
+/// Lets threads and tasks ask to be woken by events: the next ring calls all wakers that have
+/// asked.
 ///
-/// Ringing an alarm that is not armed costs a fence and a load: a completion on
-/// the hot path costs no more while no thread waits for it.
+/// Ringing an alarm that is not armed costs a fence and a load. So a completion on the hot path
+/// costs no more while no thread waits for it.
 #[derive(Debug)]
 pub struct Alarm {
-    /// Whether there is a waker; changed only under the lock.
+    /// There is a waker; changed only under the lock.
     armed: AtomicBool,
     wakers: Mutex<Wakers>,
 }
 
 #[derive(Debug)]
 struct Wakers {
-    /// In the order in which they asked, each once.
+    /// Wakers in the order of their requests, each once.
     asked: Vec<Waker>,
-    /// An empty list whose allocation is used again.
+    /// An empty list whose allocation is reused.
     spare: Vec<Waker>,
-    /// Made when the list is full for the first time.
+    /// Created when the list is full for the first time.
     full: Option<Box<Full>>,
 }
 
 /// Bookkeeping of a list that was full.
 #[derive(Debug)]
 struct Full {
-    /// Places in the list: more than [`ALARM_WAKERS_MAX`] by the wakers that were called early and asked again.
+    /// Capacity of the list: [`ALARM_WAKERS_MAX`], and one more for each waker that was called
+    /// early and asked again.
     room: usize,
-    /// The last wakers that were called early since the last ring.
+    /// The latest wakers that were called early since the last ring.
     early: VecDeque<Waker>,
 }
 
@@ -43,13 +44,13 @@ impl Full {
         Self { room: ALARM_WAKERS_MAX, early: VecDeque::new() }
     }
 
-    /// Takes the waker out of those that were called early, if it is one.
+    /// Removes the waker from those called early, if it is one of them.
     fn take_returned(&mut self, waker: &Waker) -> Option<Waker> {
         let place = self.early.iter().position(|early| early.will_wake(waker))?;
         self.early.remove(place)
     }
 
-    /// Remembers a waker that is called early; returns the one that is forgotten for it.
+    /// Remembers a waker that is called early. Returns the waker that is forgotten for it.
     fn remember(&mut self, waker: Waker) -> Option<Waker> {
         let forgotten =
             if self.early.len() >= ALARM_EARLY_KEPT { self.early.pop_front() } else { None };
@@ -59,7 +60,8 @@ impl Full {
 }
 
 impl Wakers {
-    /// Makes room for one more waker; returns one to call early, and one to drop outside the lock.
+    /// Makes room for one more waker. Returns a waker to call early, and one to drop outside the
+    /// lock.
     #[cold]
     fn make_room(&mut self, waker: &Waker) -> [Option<Waker>; 2] {
         let full = self.full.get_or_insert_with(|| Box::new(Full::new()));
@@ -67,8 +69,9 @@ impl Wakers {
             return [None, None];
         }
         if let Some(returned) = full.take_returned(waker) {
-            // The owner of this waker still waits, and so may the owner of the one that would be called
-            // early for it: without one more place the two would call each other without end.
+            // The owner of this waker still waits, and so may the owner of the waker that would be
+            // called early for it. Without one more place the two would wake each other without
+            // end.
             full.room += 1;
             return [None, Some(returned)];
         }
@@ -85,19 +88,21 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// An alarm that nothing has asked of yet.
+    /// An alarm without wakers.
     #[must_use]
     pub fn new() -> Self {
         let wakers = Mutex::new(Wakers { asked: Vec::new(), spare: Vec::new(), full: None });
         Self { armed: AtomicBool::new(false), wakers }
     }
 
-    /// Asks for one call. What happened before may give none: look once more after arming.
+    /// Asks for one call of `waker`. An event before this call may cause none: check once more
+    /// after arming.
     ///
-    /// If more than [`ALARM_WAKERS_MAX`] wait, calls the one that has waited longest early, in case its owner
-    /// is gone. A waker that asks again after that gets a place beyond the limit, for the life of the alarm.
-    /// If one executor has more than [`ALARM_WAKERS_MAX`] + [`ALARM_EARLY_KEPT`] tasks, those beyond may be
-    /// called early again and again until the next ring.
+    /// If more than [`ALARM_WAKERS_MAX`] wakers wait, calls the one that has waited longest early,
+    /// in case its owner is gone. A waker that asks again after an early call gets a place beyond
+    /// the limit, for the life of the alarm. If one executor has more than [`ALARM_WAKERS_MAX`] +
+    /// [`ALARM_EARLY_KEPT`] tasks, the excess tasks may be called early repeatedly until the next
+    /// ring.
     pub fn arm(&self, waker: &Waker) {
         let (mut early, mut _dropped_after_the_lock) = (None, None);
         {
@@ -110,15 +115,15 @@ impl Alarm {
             }
             self.armed.store(true, Ordering::Relaxed);
         }
-        // Pairs with the fence in `ring`: of "armed" here and "happened" there, at least one is
-        // seen by the other side.
+        // Pairs with the fence in `ring`: at least one side sees the other, this side the event or
+        // `ring` the armed flag.
         fence(Ordering::SeqCst);
         if let Some(early) = early {
             early.wake();
         }
     }
 
-    /// The call that `waker` has asked for is wanted no more.
+    /// Cancels the request of `waker`.
     pub fn cancel(&self, waker: &Waker) {
         let _dropped_after_the_lock = {
             let mut wakers = lock(&self.wakers);
@@ -129,7 +134,7 @@ impl Alarm {
         };
     }
 
-    /// Something happened.
+    /// Reports an event: calls all wakers that have asked.
     #[inline]
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
@@ -138,7 +143,7 @@ impl Alarm {
         }
     }
 
-    /// Calls all that have asked, without any lock: a waker may ask again at once.
+    /// Calls all wakers that have asked, without holding the lock: a waker may ask again at once.
     #[cold]
     fn call(&self) {
         let (mut called, _dropped_after_the_lock) = {
@@ -220,7 +225,7 @@ mod tests {
         assert!(wakers.iter().all(|(calls, _)| calls.count() == 1));
     }
 
-    /// Asks for the next call when it is called.
+    /// Asks for the next call when called.
     struct Again(Arc<Alarm>, Calls);
 
     impl Wake for Again {
@@ -230,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Each waiter asks again when it is called early: once, and the list then holds all.
+    /// Each waiter asks again when it is called early: once, and then the list holds all.
     #[test]
     fn wakers_that_all_wait_do_not_call_each_other_without_end() {
         const BEYOND: usize = ALARM_WAKERS_MAX / 8;
@@ -250,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Notes in a queue that it was called, as the task of an executor.
+    /// Records in a queue that it was called, like the task of an executor.
     struct Queued(usize, Arc<Mutex<VecDeque<usize>>>);
 
     impl Wake for Queued {
@@ -259,8 +264,8 @@ mod tests {
         }
     }
 
-    /// An executor runs tasks in the order of their calls: all others that were called early come
-    /// between the call of one and its next request.
+    /// An executor runs tasks in the order of their calls. So all other early calls come between
+    /// the call of a task and its next request.
     #[test]
     fn tasks_that_wait_in_turn_do_not_call_each_other_without_end() {
         const ALL: usize = ALARM_WAKERS_MAX + ALARM_EARLY_KEPT;

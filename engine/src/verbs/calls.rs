@@ -1,24 +1,24 @@
-//! Calls of wakers, held back while the thread has locks that a waker may want.
+//! Deferred calls of wakers, while the thread holds locks that a waker may need.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::task::Waker;
 
 thread_local! {
-    /// How many [`HeldCalls`] this thread has.
+    /// Number of [`HeldCalls`] of this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// What is to be called when the last of them goes.
+    /// Wakers to call when the last [`HeldCalls`] is dropped.
     static HELD: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// While it exists, wakers that this thread would call wait; they are called when it goes.
+/// Defers calls of wakers by this thread until it is dropped.
 ///
-/// A program's waker may do anything: revoke memory, take a lock that another thread holds while it
-/// revokes memory. So it is never called under a lease of the region table: make this before the
-/// lease, and it goes after it.
+/// An application's waker may do anything: revoke memory, or take a lock that another thread holds
+/// while it revokes memory. So no waker may be called under a lease of the region table. Create
+/// this before the lease, and it is dropped after the lease.
 #[derive(Debug)]
 pub(crate) struct HeldCalls {
-    /// Counted for one thread: it stays there.
+    /// Bound to its thread, since it is counted there.
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -38,12 +38,13 @@ impl Drop for HeldCalls {
         }
         let mut held = HELD.take();
         held.drain(..).for_each(Waker::wake);
-        // The allocation is kept. What the calls have rung was called at once.
+        // Keeps the allocation. Alarms that the calls have rung were called at once.
         HELD.set(held);
     }
 }
 
-/// Calls the wakers now, or when this thread holds calls back no more. `wakers` is empty afterwards.
+/// Calls the wakers now, or when the last [`HeldCalls`] of this thread is dropped. `wakers` is
+/// empty afterwards.
 pub(super) fn call(wakers: &mut Vec<Waker>) {
     if DEPTH.get() > 0 {
         HELD.with_borrow_mut(|held| held.append(wakers));

@@ -1,4 +1,4 @@
-//! How a queue pair tells its port that work was posted.
+//! Notification of a port by its queue pairs that work was posted.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -7,12 +7,12 @@ use crate::limits::DOORBELL_PLACES;
 use crate::verbs::alarm::Alarm;
 use crate::verbs::sync::{ArrayQueue, AtomicBool, Mutex, Ordering, lock};
 
-/// The list of queue pairs of one port, or of one engine over sockets, that have new work; each stands
-/// in it at most once.
+/// List of the queue pairs with new work, of one port or of one engine over sockets. Each queue
+/// pair is in it at most once.
 #[derive(Debug)]
 pub struct Doorbell {
     rung: ArrayQueue<u32>,
-    /// A queue pair found no place in the list.
+    /// A queue pair found the list full.
     missed: AtomicBool,
     alarm: Alarm,
 }
@@ -24,69 +24,69 @@ impl Doorbell {
         Self::with_places(DOORBELL_PLACES)
     }
 
-    /// A place for each of `places` queue pairs.
+    /// A list with room for `places` queue pairs.
     pub fn with_places(places: usize) -> Arc<Self> {
         let (rung, missed) = (ArrayQueue::new(places), AtomicBool::new(false));
         Arc::new(Self { rung, missed, alarm: Alarm::new() })
     }
 
-    /// The connection of the next queue pair that has rung.
+    /// The connection of the next queue pair in the list.
     #[must_use]
     pub fn next(&self) -> Option<u32> {
         self.rung.pop()
     }
 
-    /// Whether a queue pair has rung that [`next`](Self::next) does not know of: release the bell of
-    /// every connection, and look at it. Tells once.
+    /// Returns true if a queue pair did not fit in the list. The caller must then call
+    /// [`Bell::release`] for every connection and check it for work. Resets the flag.
     pub fn take_missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether a queue pair has rung.
+    /// Returns true if a queue pair has posted work.
     #[must_use]
     pub fn has_rung(&self) -> bool {
         !self.rung.is_empty() || self.missed.load(Ordering::Relaxed)
     }
 
-    /// Asks for one call of `waker` when a queue pair rings. Look once more afterwards.
+    /// Asks for one call of `waker` when a queue pair posts work. Check once more afterwards.
     pub fn arm(&self, waker: &Waker) {
         self.alarm.arm(waker);
     }
 
-    /// The call that `waker` has asked for is wanted no more.
+    /// Cancels the request of `waker`.
     pub fn disarm(&self, waker: &Waker) {
         self.alarm.cancel(waker);
     }
 }
 
-/// A queue pair's button for its port's doorbell.
+/// Connects one queue pair to the doorbell of its port.
 #[derive(Debug)]
 pub struct Bell {
-    /// The doorbell, and the connection that it is rung for.
+    /// The doorbell, and the connection to enter in its list.
     place: Mutex<(Arc<Doorbell>, u32)>,
     pressed: AtomicBool,
 }
 
 impl Bell {
-    /// The button of the queue pair of `connection`.
+    /// For the queue pair of `connection`.
     #[must_use]
     pub fn new(doorbell: Arc<Doorbell>, connection: u32) -> Self {
         Self { place: Mutex::new((doorbell, connection)), pressed: AtomicBool::new(false) }
     }
 
-    /// Rings `doorbell` for `connection` from now on: another attempt to connect is made. A press just
-    /// before may ring as it was.
+    /// Changes the doorbell and the connection, for another attempt to connect. A concurrent press
+    /// may still use the former ones.
     pub(crate) fn attach(&self, doorbell: &Arc<Doorbell>, connection: u32) {
         *lock(&self.place) = (Arc::clone(doorbell), connection);
         self.release();
     }
 
-    /// Work was posted.
+    /// Notifies the port that work was posted.
     pub fn press(&self) {
         if !self.pressed.swap(true, Ordering::AcqRel) {
             let (doorbell, connection) = lock(&self.place).clone();
-            // There is a place for each connection. Queue pairs whose connection is over may still be
-            // pressed once each, by a post that saw them connected, and take places of others.
+            // The list has room for each connection. Queue pairs of ended connections may still
+            // press once each, by a post that saw them connected, and take the room of others.
             if doorbell.rung.push(connection).is_err() {
                 doorbell.missed.store(true, Ordering::Release);
             }
@@ -94,11 +94,11 @@ impl Bell {
         }
     }
 
-    /// The port is about to look: later work has to press again.
+    /// Lets later work press again. Call before looking for work.
     ///
-    /// A press that finds this bell pressed adds nothing to the list, so what was posted before it
-    /// has to be seen by the look that follows. Reading what the press wrote is what orders them; a
-    /// store alone would let the look come first.
+    /// A press while already pressed adds nothing to the list. So the check for work after this
+    /// call must see everything posted before such a press. The swap reads the value that the press
+    /// wrote, which orders the two. A plain store would let the check for work run first.
     pub fn release(&self) {
         self.pressed.swap(false, Ordering::AcqRel);
     }

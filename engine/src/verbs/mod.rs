@@ -1,9 +1,9 @@
-//! The public nouns and verbs, named as in rdma-core.
+//! The public types and operations, named as in rdma-core.
 //!
-//! An [`Rnic`] is the device context. From it come protection domains ([`Pd`]), completion queues
-//! ([`Cq`]); from a domain come memory regions ([`Mr`]) and queue pairs ([`Qp`]). Work is posted to
-//! a queue pair and its completions are polled from the queue. A [`Port`](crate::port::Port) moves
-//! the data; the handles here may be used from any thread.
+//! An [`Rnic`] is the device context. It creates protection domains ([`Pd`]) and completion queues
+//! ([`Cq`]). A domain creates memory regions ([`Mr`]) and queue pairs ([`Qp`]). Work is posted to a
+//! queue pair, and its completions are polled from the completion queue. A
+//! [`Port`](crate::port::Port) moves the data. The handles here may be used from any thread.
 
 mod alarm;
 pub(crate) mod calls;

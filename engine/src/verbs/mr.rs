@@ -9,28 +9,28 @@ use crate::mem::{Access, Refusal, Region, RegionMisuse, RegisterError, Registrat
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 use crate::verbs::{Pd, RemoteBuffer, RnicShared, Sge};
 
-/// Which bytes of a region a registration opens, where they begin for the peer, and to which
-/// stream (RFC 5040 §8.1.1 (4), (5)).
+/// The bytes of a region that a registration opens, their first tagged offset, and the streams that
+/// may use them (RFC 5040 §8.1.1 (4), (5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MrPart {
-    /// The bytes, counted from the region's first.
+    /// The bytes, counted from the start of the region.
     pub range: Range<usize>,
-    /// The tagged offset of the first of them. Offset plus length must stay below 2⁶⁴.
+    /// Tagged offset of the first byte. Offset plus length must stay below 2⁶⁴.
     pub base: TaggedOffset,
-    /// What is permitted.
+    /// Granted rights.
     pub access: Access,
-    /// The one queue pair whose stream may use the steering tag; `None` opens it to every stream
-    /// of the domain (RFC 5041 §8.2). Only the peer of a single stream, and the holders of
+    /// The only queue pair whose stream may use the steering tag; `None` opens it to every stream
+    /// of the domain (RFC 5041 §8.2). Only the peer of a single stream, and peers with
     /// [`Access::REMOTE_INVALIDATE`], may invalidate it.
     pub only: Option<QpNum>,
 }
 
-/// A registered memory region: memory with an STag under which peers reach it.
+/// A registered memory region: memory with an STag by which peers access it.
 ///
-/// Peers may write it at any moment, so it is read and written by copying, never borrowed. The
-/// tagged offset of its first byte is 0, unless it was registered with [`MrPart::base`]. Dropping
-/// it ends all access as [`invalidate`](Self::invalidate) does; the memory itself stays while posted
-/// work refers to it.
+/// Peers may write it at any moment, so the application reads and writes it by copying, and never
+/// borrows it. The tagged offset of its first byte is 0, unless it was registered with another
+/// [`MrPart::base`]. Dropping it ends all access as [`invalidate`](Self::invalidate) does. The
+/// memory itself stays while posted work refers to it.
 #[derive(Debug)]
 pub struct Mr {
     registered: Arc<Registered>,
@@ -44,7 +44,7 @@ pub struct Mr {
     only: Option<QpNum>,
 }
 
-/// A steering tag, until the last handle goes that was made for it.
+/// A steering tag, deregistered when the last handle made for it is dropped.
 #[derive(Debug)]
 struct Registered {
     rnic: Arc<RnicShared>,
@@ -70,15 +70,15 @@ impl Mr {
         Self { registered, pd, region, handles, range, base, stag, access, only }
     }
 
-    /// Has the STag stand for other bytes, or the same with other rights or in another domain
-    /// (`ibv_rereg_mr`), and returns a handle for that. When this returns, no packet changes what the STag
-    /// stood for and stands for no more, also not through receives and Reads posted before. This handle
-    /// stays as it was: its scatter elements are refused where they do not fit any more. The STag is valid
-    /// until both are dropped.
+    /// Changes the bytes, the rights or the domain of the STag (`ibv_rereg_mr`), and returns a
+    /// handle for them. After the return, no packet changes bytes that the STag no longer covers,
+    /// not even through receives and Reads posted before. This handle is unchanged: its scatter
+    /// elements are refused if they do not fit the new registration. The STag is valid until both
+    /// handles are dropped.
     ///
     /// # Errors
-    /// As [`Pd::reg_part`], and when the STag is not valid any more or windows are bound to it; it stands for
-    /// what it did.
+    /// As [`Pd::reg_part`]; also if the STag is no longer valid or windows are bound to it. The
+    /// STag is unchanged then.
     pub fn reregister(
         &self,
         pd: &Pd,
@@ -90,7 +90,7 @@ impl Mr {
         Ok(Self::of(Arc::clone(&self.registered), pd.number(), region, part))
     }
 
-    /// The memory that bytes of it are registered.
+    /// The memory that contains the registered bytes.
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
@@ -102,19 +102,19 @@ impl Mr {
         self.stag
     }
 
-    /// Registered bytes.
+    /// Number of registered bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.range.end - self.range.start
     }
 
-    /// Whether no byte is registered.
+    /// Returns true if no byte is registered.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The place `offset` bytes into the region, to advertise to a peer.
+    /// The address `offset` bytes into the region, to advertise to a peer.
     #[must_use]
     pub const fn remote(&self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: self.stag, to: TaggedOffset(self.base.0.wrapping_add(offset)) }
@@ -123,7 +123,7 @@ impl Mr {
     /// A run of the region for a work request.
     ///
     /// # Panics
-    /// When the range is not inside the region or longer than `u32::MAX` bytes.
+    /// If the range is not inside the region or longer than `u32::MAX` bytes.
     #[must_use]
     pub fn sge(&self, range: Range<usize>) -> Sge {
         assert!(range.start <= range.end && range.end <= self.len(), "range outside the region");
@@ -142,7 +142,7 @@ impl Mr {
     /// Copies `bytes` into the region at `offset`.
     ///
     /// # Panics
-    /// When they do not fit, or the region was mapped read-only.
+    /// If they do not fit, or the region is mapped read-only.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let at = self.locate(offset, bytes.len()).expect("octets inside the registered range");
         self.region.write(at, bytes).expect("octets inside a writable region");
@@ -151,13 +151,13 @@ impl Mr {
     /// Copies bytes from the region at `offset` into `bytes`.
     ///
     /// # Panics
-    /// When they are not all inside the region.
+    /// If they are not all inside the region.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let at = self.locate(offset, bytes.len()).expect("octets inside the registered range");
         self.region.read(at, bytes).expect("octets inside the region");
     }
 
-    /// Where in the region `len` bytes at `offset` of the registered range are.
+    /// Offset in the region of `len` bytes at `offset` of the registered range.
     fn locate(&self, offset: usize, len: usize) -> Result<usize, RegionMisuse> {
         let room = self.len().checked_sub(offset).ok_or(RegionMisuse::OutsideRegion)?;
         if len > room {
@@ -166,31 +166,32 @@ impl Mr {
         Ok(self.range.start + offset)
     }
 
-    /// Ends all access through the STag; when this returns, no packet changes the memory any more, also
-    /// not through receives and Reads posted before (RFC 5040 §8.1.1), and nothing that is written
-    /// there from now on is read by a peer (RFC 5042 §6.3.3). What a Read Response has taken before
-    /// may still be on its way; a Response that was not whole ends its stream. Writes and Sends
-    /// posted before are this end's own doing and still take what is there. Windows that are bound to
-    /// the region show nothing any more. Returns whether the STag was still valid.
+    /// Ends all access through the STag. After the return, no packet changes the memory, not even
+    /// through receives and Reads posted before (RFC 5040 §8.1.1), and no peer reads bytes that are
+    /// written there from then on (RFC 5042 §6.3.3). Bytes that a Read Response copied before may
+    /// still be in flight; an incomplete Response ends its stream. Writes and Sends posted before
+    /// are this end's own work and still read the memory. Windows that are bound to the region no
+    /// longer give access. Returns true if the STag was valid.
     pub fn invalidate(&self) -> bool {
         self.registered.rnic.table.deregister(self.stag)
     }
 
-    /// The same, unless windows are bound to the region (`ibv_dereg_mr`): returns whether none are.
+    /// Invalidates like [`invalidate`](Self::invalidate), unless windows are bound to the region
+    /// (`ibv_dereg_mr`). Returns true if none are bound.
     pub fn invalidate_unless_bound(&self) -> bool {
         !matches!(self.registered.rnic.table.revoke(self.stag), Err(Refusal::WindowsBound))
     }
 
-    /// Writes a file-backed region's changes to its file; nothing to do for other memory.
+    /// Writes a file-backed region's changes to its file; does nothing for other memory.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn flush(&self) -> io::Result<()> {
         self.region.flush()
     }
 }
 
-/// What the table is told.
+/// Builds the table entry for `part` of `region`.
 fn registration(
     region: &Arc<Region>,
     pd: PdNum,

@@ -9,22 +9,24 @@ use crate::mem::{Access, MwBind, MwType};
 use crate::types::{PdNum, Stag, TaggedOffset};
 use crate::verbs::{Mr, RnicShared};
 
-/// A memory window: a steering tag that requests of the send queue ([`SendOp::BindMw`](crate::verbs::SendOp::BindMw)) point at
-/// a part of a memory region, with rights of its own.
+/// A memory window: a steering tag with rights of its own, which requests of the send queue
+/// ([`SendOp::BindMw`](crate::verbs::SendOp::BindMw)) bind to a part of a memory region.
 ///
-/// A binding takes effect in the order of the send queue: a Send posted behind it may carry the steering tag to
-/// the peer. It ends when the window is bound again or invalidated ([`MwType`] says which), when its region
-/// ends ([`Mr::invalidate`]), or when this is dropped; when that call returns, or that request has completed,
-/// no packet changes the memory under its steering tag any more.
+/// A binding takes effect in the order of the send queue: a Send posted after it may carry the
+/// steering tag to the peer. The binding ends when the window is bound again or invalidated
+/// (depending on its [`MwType`]), when its region ends ([`Mr::invalidate`]), or when this is
+/// dropped. When that call has returned, or that request has completed, no packet changes the
+/// memory through the old steering tag.
 #[derive(Debug)]
 pub struct Mw {
     rnic: Arc<RnicShared>,
     pd: PdNum,
     mw_type: MwType,
-    /// The steering tag that was chosen last; at first one that was never bound.
+    /// The steering tag chosen last; initially one that was never bound.
     stag: AtomicU32,
-    /// What is added to the lowest byte for the next: odd, so that each byte comes back as late as possible
-    /// (RFC 5040 §8.1.1 (8)), and drawn, so that a peer that knows one does not know the next.
+    /// Increment of the lowest byte for the next steering tag: odd, so that each byte value returns
+    /// as late as possible (RFC 5040 §8.1.1 (8)), and random, so that a peer that knows one
+    /// steering tag does not know the next.
     step: u8,
 }
 
@@ -34,25 +36,25 @@ impl Mw {
         Ok(Self { rnic, pd, mw_type, stag: AtomicU32::new(stag.0), step })
     }
 
-    /// Which kind of window it is.
+    /// Type of the window.
     #[must_use]
     pub const fn mw_type(&self) -> MwType {
         self.mw_type
     }
 
-    /// The number of its protection domain.
+    /// Number of its protection domain.
     #[must_use]
     pub const fn pd(&self) -> PdNum {
         self.pd
     }
 
-    /// The steering tag chosen last. It is valid when the binding that it was chosen for has completed.
+    /// The steering tag chosen last. It is valid once the binding that uses it has completed.
     #[must_use]
     pub fn stag(&self) -> Stag {
         Stag(self.stag.load(Ordering::Relaxed))
     }
 
-    /// Chooses another steering tag of the window. 256 have to be chosen until one comes again.
+    /// Chooses another steering tag of the window. Each one returns after 256 choices.
     pub fn next_stag(&self) -> Stag {
         let next = |stag: u32| {
             let [key, index @ ..] = stag.to_le_bytes();
@@ -62,11 +64,12 @@ impl Mw {
         Stag(before.ok().and_then(next).unwrap_or_default())
     }
 
-    /// A binding to bytes of `mr` under the [next](Self::next_stag) steering tag. The peer knows them by
-    /// offsets that begin with 0 (`IBV_ACCESS_ZERO_BASED`); change [`MwBind::base`] for others.
+    /// A binding to bytes of `mr` under the [next](Self::next_stag) steering tag. The peer
+    /// addresses them by offsets from 0 (`IBV_ACCESS_ZERO_BASED`); change [`MwBind::base`] for
+    /// other offsets.
     ///
     /// # Panics
-    /// When the range is not inside the region.
+    /// If the range is not inside the region.
     #[must_use]
     pub fn bind(&self, mr: &Mr, range: Range<usize>, access: Access) -> MwBind {
         assert!(range.start <= range.end && range.end <= mr.len(), "range outside the region");
@@ -80,7 +83,7 @@ impl Mw {
         }
     }
 
-    /// A binding to nothing, which ends what a window of type 1 shows.
+    /// A binding to no bytes, which ends the binding of a window of type 1.
     #[must_use]
     pub fn unbind(&self) -> MwBind {
         MwBind {

@@ -22,7 +22,7 @@ impl Pd {
         Self { rnic, number }
     }
 
-    /// The domain's number.
+    /// Number of the domain.
     #[must_use]
     pub const fn number(&self) -> PdNum {
         self.number
@@ -31,15 +31,16 @@ impl Pd {
     /// Registers `len` bytes of fresh, zeroed memory.
     ///
     /// # Errors
-    /// When the memory cannot be mapped or the table of registrations is full.
+    /// If the memory cannot be mapped or the table of registrations is full.
     pub fn reg_mr(&self, len: usize, access: Access) -> io::Result<Mr> {
         self.reg_region(Region::anonymous(len)?, access)
     }
 
-    /// Registers a whole file, mapped shared: what peers write goes to the file.
+    /// Registers a whole file, mapped shared: bytes that peers write go to the file.
     ///
     /// # Errors
-    /// When the file cannot be mapped as `access` asks, or the table of registrations is full.
+    /// If the file cannot be mapped with the rights of `access`, or the table of registrations is
+    /// full.
     pub fn reg_file(&self, file: &File, access: Access) -> io::Result<Mr> {
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let region = if access.intersects(Access::WRITING) {
@@ -50,51 +51,51 @@ impl Pd {
         self.reg_region(region, access)
     }
 
-    /// Registers memory that exists already; several registrations may share it.
+    /// Registers existing memory; several registrations may share it.
     ///
     /// # Errors
-    /// When the region is read-only and `access` asks for writing, or the table is full.
+    /// If the region is read-only and `access` includes writing, or the table is full.
     pub fn reg_region(&self, region: Arc<Region>, access: Access) -> io::Result<Mr> {
         let range = 0..region.len();
         self.reg_part(region, MrPart { range, base: TaggedOffset(0), access, only: None })
     }
 
-    /// Registers some bytes of memory that exists already, where and for which stream `part` says.
+    /// Registers the bytes of existing memory that `part` describes.
     ///
     /// # Errors
-    /// When the range is not inside the region or its tagged offsets reach 2⁶⁴, when the region is
-    /// read-only and writing is asked for, or when the table of registrations is full.
+    /// If the range is not inside the region or its tagged offsets reach 2⁶⁴, if the region is
+    /// read-only and `part` includes writing, or if the table of registrations is full.
     pub fn reg_part(&self, region: Arc<Region>, part: MrPart) -> io::Result<Mr> {
         Mr::register(Arc::clone(&self.rnic), self.number, region, part)
     }
 
-    /// Makes a memory window, which shows nothing yet.
+    /// Creates a memory window that is not bound yet.
     ///
     /// # Errors
-    /// When there are [`WINDOWS_MAX`](crate::limits::WINDOWS_MAX) already.
+    /// If there are [`WINDOWS_MAX`](crate::limits::WINDOWS_MAX) already.
     pub fn alloc_mw(&self, mw_type: MwType) -> io::Result<Mw> {
         Mw::alloc(Arc::clone(&self.rnic), self.number, mw_type)
     }
 
-    /// Unbinds the windows of type 2 that were bound at a queue pair of this domain: to be called before
-    /// another one is made with its number ([`QpConfig::number`]).
+    /// Unbinds the windows of type 2 that were bound at a queue pair of this domain. Call before
+    /// creating another queue pair with its number ([`QpConfig::number`]).
     pub fn unbind_at(&self, qp: &Qp) {
         self.rnic.table.unbind_at(self.number, qp.number());
     }
 
-    /// Makes a queue pair in this domain.
+    /// Creates a queue pair in this domain.
     ///
     /// # Errors
-    /// When a depth in `config` is 0 or beyond its limit, or its shared receive queue is of another
+    /// If a depth in `config` is 0 or beyond its limit, or its shared receive queue is in another
     /// domain.
     pub fn create_qp(&self, config: QpConfig) -> Result<Qp, QueueError> {
         Qp::new(&self.rnic, self.number, config)
     }
 
-    /// Makes a receive queue for `depth` buffers that several queue pairs of this domain share.
+    /// Creates a receive queue for `depth` buffers that several queue pairs of this domain share.
     ///
     /// # Errors
-    /// When `depth` is 0 or beyond [`QP_DEPTH_MAX`](crate::limits::QP_DEPTH_MAX).
+    /// If `depth` is 0 or beyond [`QP_DEPTH_MAX`](crate::limits::QP_DEPTH_MAX).
     pub fn create_srq(&self, depth: usize) -> Result<Srq, QueueError> {
         Srq::new(self.number, depth)
     }

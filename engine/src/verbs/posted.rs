@@ -1,4 +1,4 @@
-//! Work requests that were posted and are not taken yet.
+//! Work requests that were posted and not yet taken by the engine.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,13 @@ use crate::verbs::sync::{AtomicUsize, Mutex, Ordering, lock};
 
 /// A queue of at most `depth` work requests, first in, first out, for any number of threads.
 ///
-/// Its memory grows with the requests that are in it at a time, and stays: a queue pair that is idle from
-/// the beginning costs none, however deep its queues may be, and one in steady use allocates nothing.
+/// Its memory grows with the number of requests at a time, and is kept. A queue pair that was never
+/// used costs no memory, however deep its queues may be, and a queue pair in steady use allocates
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct Posted<T> {
     requests: Mutex<VecDeque<T>>,
-    /// How many there are, so that the lock is not taken to find none.
+    /// Number of requests, so that an empty queue is detected without the lock.
     len: AtomicUsize,
     depth: usize,
 }
@@ -21,7 +22,7 @@ impl<T> Posted<T> {
         Self { requests: Mutex::new(VecDeque::new()), len: AtomicUsize::new(0), depth }
     }
 
-    /// Adds one, or gives it back if there is no room.
+    /// Adds a request, or returns it if there is no room.
     pub(super) fn push(&self, request: T) -> Result<(), T> {
         let mut requests = lock(&self.requests);
         if requests.len() == self.depth {
@@ -33,7 +34,7 @@ impl<T> Posted<T> {
         Ok(())
     }
 
-    /// Adds all; there is room for them.
+    /// Adds all requests; the caller has reserved room for them.
     pub(super) fn extend(&self, added: impl Iterator<Item = T>) {
         let mut requests = lock(&self.requests);
         make_room(&mut requests, added.size_hint().0);
@@ -42,7 +43,7 @@ impl<T> Posted<T> {
         self.len.store(requests.len(), Ordering::SeqCst);
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest request.
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
         if self.is_empty() {
@@ -54,15 +55,15 @@ impl<T> Posted<T> {
         request
     }
 
-    /// Moves requests to the end of `taken`: all, by exchanging the memory, if there is none, or else up to
-    /// `max` of the oldest.
+    /// Moves requests to the end of `taken`. If `taken` is empty, moves all requests by swapping
+    /// the two deques. Otherwise moves up to `max` of the oldest.
     pub(crate) fn take_into(&self, taken: &mut VecDeque<T>, max: usize) {
         if self.is_empty() {
             return;
         }
         let mut requests = lock(&self.requests);
         if taken.is_empty() {
-            // What is posted next stands at the beginning of the memory.
+            // Requests posted next are at the beginning of the memory.
             taken.clear();
             std::mem::swap(&mut *requests, taken);
         } else {
@@ -83,13 +84,13 @@ impl<T> Posted<T> {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// How many it takes.
+    /// Capacity in requests.
     pub(super) const fn depth(&self) -> usize {
         self.depth
     }
 }
 
-/// Makes room for `more` requests. The first take no more memory than they need: a request is a third of a
+/// Reserves room for `more` requests. The first reservation is exact: a request has a third of a
 /// KiB, and many connections have one at a time.
 pub(crate) fn make_room<T>(requests: &mut VecDeque<T>, more: usize) {
     if requests.capacity() - requests.len() < more {

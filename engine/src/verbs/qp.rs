@@ -1,4 +1,4 @@
-//! Queue pairs: what a program holds of one.
+//! Queue pairs: the handle of the application.
 
 mod batch;
 mod config;
@@ -24,10 +24,10 @@ const _: () = assert!(SGE_MAX >= 1);
 
 /// A queue pair: the application's end of one RDMAP stream.
 ///
-/// It serves one connection, and its states come in the order of [`QpState`]. Each request completes
-/// once. Those left when the state becomes [`QpState::Error`] complete with errors, in each queue in
-/// order: the oldest with the reason, where there is one of that queue, the rest as flushed
-/// ([`WcStatus::WrFlushErr`]). The connection's end is told after that.
+/// It serves one connection, and its states follow the order of [`QpState`]. Each request completes
+/// once. Requests left when the state becomes [`QpState::Error`] complete with errors, in order in
+/// each queue: the oldest with the reason, if the reason concerns that queue, the rest as flushed
+/// ([`WcStatus::WrFlushErr`]). The end of the connection is reported after that.
 ///
 /// Handles are references and may be used from several threads; requests posted from one thread
 /// are processed in order.
@@ -46,14 +46,14 @@ impl Qp {
         Ok(Self { shared: Arc::new(QpShared::new(rnic, pd, config)?) })
     }
 
-    /// The queue pair's number.
+    /// Number of the queue pair.
     #[must_use]
     pub fn number(&self) -> QpNum {
         self.shared.number
     }
 
-    /// Posted work rings `doorbell` for `connection` from now on. A queue pair serves one connection in
-    /// its life, but of several attempts to connect the last one counts.
+    /// Lets posted work ring `doorbell` for `connection` from now on. A queue pair serves one
+    /// connection in its life; of several attempts to connect the last one counts.
     pub fn attach(&self, doorbell: &Arc<Doorbell>, connection: u32) {
         let first = self.shared.bell.set(Bell::new(Arc::clone(doorbell), connection));
         if first.is_err()
@@ -63,28 +63,28 @@ impl Qp {
         }
     }
 
-    /// The button that posted work presses, once the queue pair belongs to a connection.
+    /// The link to the doorbell, once the queue pair belongs to a connection.
     #[must_use]
     pub fn bell(&self) -> Option<&Bell> {
         self.shared.bell.get()
     }
 
-    /// Whether both are handles of one queue pair.
+    /// Returns true if both are handles of one queue pair.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Its state now.
+    /// Current state.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.shared.state()
     }
 
-    /// Ends a queue pair that has no connection: its state is [`QpState::Error`] and its work completes
-    /// as flushed, the oldest Send or Write with `first`. Returns whether that was done. If a
-    /// connection has it, or an attempt at one, nothing is done yet; but when such an attempt fails, it
-    /// is.
+    /// Ends a queue pair that has no connection: its state becomes [`QpState::Error`] and its work
+    /// completes as flushed, the oldest Send or Write with `first`. Returns true if that was done.
+    /// Does nothing now if the queue pair has a connection or an attempt at one. If such an attempt
+    /// fails, the queue pair ends then.
     pub fn give_up(&self, first: WcStatus) -> bool {
         self.shared.end_attempts();
         fence(Ordering::SeqCst);
@@ -95,30 +95,31 @@ impl Qp {
         is_free
     }
 
-    /// Requests of the send queue that have not completed.
+    /// Number of requests in the send queue that have not completed.
     #[must_use]
     pub fn sends_outstanding(&self) -> usize {
         self.shared.sq_outstanding.load(Ordering::Acquire)
     }
 
-    /// Returns how many RDMA Writes of the peer were placed, with everything before them. Writes without
-    /// payload are not counted: they change no memory, and the ready-to-receive message (RFC 6581 §9.2) is
-    /// one. A Write raises no completion (RFC 5040 §5.1): an application that waits until its memory
-    /// changes polls this count.
+    /// Number of RDMA Writes of the peer that were placed, with everything before them. Writes
+    /// without payload are not counted: they change no memory, and the ready-to-receive message
+    /// (RFC 6581 §9.2) may be one. A Write raises no completion (RFC 5040 §5.1): an application
+    /// that waits until its memory changes polls this count.
     #[must_use]
     pub fn writes_delivered(&self) -> u64 {
         self.shared.writes_delivered()
     }
 
-    /// Segments of the peer's RDMA Writes that were placed, and everything before them: one of many
-    /// segments is on its way while this grows.
+    /// Number of segments of the peer's RDMA Writes that were placed, with everything before them.
+    /// It grows while a Write of many segments arrives.
     #[must_use]
     pub fn write_segments_delivered(&self) -> u64 {
         self.shared.write_segments_delivered()
     }
 
-    /// Ends its completions: those that wait in its completion queues are dropped, and none is raised
-    /// any more, however its requests end (`ibv_destroy_qp`). The connection, if there is one, goes on.
+    /// Ends the completions of this queue pair (`ibv_destroy_qp`): those in its completion queues
+    /// are dropped, and its requests raise no further ones. The connection, if there is one,
+    /// continues.
     pub fn discard_completions(&self) {
         let QpShared { number, send_cq, recv_cq, silent, .. } = &*self.shared;
         silent.store(true, Ordering::Release);
@@ -126,9 +127,10 @@ impl Qp {
         recv_cq.discard(*number);
     }
 
-    /// Ends its completions as [`discard_completions`](Self::discard_completions) does, but for those that
-    /// wait: they stay until they are polled, and behind them comes none of this queue pair. On a queue
-    /// that many share this takes no longer when many completions wait.
+    /// Ends the completions of this queue pair as
+    /// [`discard_completions`](Self::discard_completions) does, but leaves the waiting ones until
+    /// they are polled. On a shared queue, the cost does not depend on the number of waiting
+    /// completions.
     pub fn end_completions(&self) {
         let QpShared { send_cq, recv_cq, silent, .. } = &*self.shared;
         silent.store(true, Ordering::Release);
@@ -136,14 +138,15 @@ impl Qp {
         recv_cq.settle();
     }
 
-    /// Lets the peer do no more than `rights` says, whatever rights its steering tags give: of
+    /// Limits the peer to `rights`, whatever rights its steering tags give:
     /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`] and [`Access::REMOTE_ATOMIC`]
-    /// (`qp_access_flags` of `ibv_modify_qp`). At first it may do all of them.
+    /// (`qp_access_flags` of `ibv_modify_qp`). Initially the peer has all of them.
     pub fn set_remote_rights(&self, rights: Access) {
         self.shared.remote_rights.store(rights.bits(), Ordering::Release);
     }
 
-    /// Whether messages of the peer wait for receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)).
+    /// Returns true if messages of the peer wait for receives
+    /// ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)).
     #[must_use]
     pub fn messages_wait(&self) -> bool {
         self.shared.receives.are_awaited()
@@ -151,17 +154,17 @@ impl Qp {
 
     /// Posts a request to the send queue.
     ///
-    /// The memory it names belongs to the engine until the request completes. RDMA Writes and Sends
-    /// are gathered from it when they are sent, without a copy, and again if they have to be sent
-    /// again. Changing it meanwhile sends bytes that are undefined (RFC 5040 §5.5 rule 8), under a
-    /// CRC that may be that of others: the peer may then end the stream. Invalidating or dropping
-    /// its registration does not take back a Write or a Send that was posted; a Read whose sink is
-    /// not registered any more fails with [`WcStatus::LocProtErr`]. After a flush nothing more is
-    /// read from it.
+    /// The memory in the request belongs to the engine until the request completes. RDMA Writes and
+    /// Sends are gathered from it, without a copy, when they are sent, and again for a
+    /// retransmission. Changing it meanwhile sends undefined bytes (RFC 5040 §5.5 rule 8), under a
+    /// CRC that may be that of other bytes: the peer may then end the stream. Invalidating or
+    /// dropping the registration does not withdraw a posted Write or Send; a Read whose sink is no
+    /// longer registered fails with [`WcStatus::LocProtErr`]. After a flush the engine reads
+    /// nothing from the memory.
     ///
-    /// An Atomic of the peer is executed when its request is delivered, and a Read is answered with
-    /// what is in memory when the Response is sent. So of a Read and a later Atomic of one peer on the
-    /// same word, the Read may see what the Atomic did, unless the Atomic is
+    /// The engine executes an Atomic of the peer when its request is delivered, and answers a Read
+    /// with the contents of memory when the Response is sent. So if one peer sends a Read and later
+    /// an Atomic on the same word, the Read may see the result of the Atomic, unless the Atomic is
     /// [fenced](SendWr::fenced): RFC 7306 §7 orders only the Responses.
     ///
     /// # Errors
@@ -181,9 +184,8 @@ impl Qp {
 
     /// Posts a buffer to the receive queue.
     ///
-    /// When the registration of its memory ends before a message has come, nothing is placed there
-    /// any more: the message ends the stream, and the buffer completes with
-    /// [`WcStatus::LocProtErr`].
+    /// If the registration of its memory ends before a message arrives, nothing is placed there:
+    /// the message ends the stream, and the buffer completes with [`WcStatus::LocProtErr`].
     ///
     /// # Errors
     /// See [`PostError`]; nothing was posted.
@@ -205,7 +207,7 @@ impl Qp {
         if self.shared.receives.post(wr)? {
             self.shared.press();
         }
-        // As for sends: there may be no stream left to flush it.
+        // As for sends: perhaps no stream is left to flush it.
         if self.shared.is_flushed.load(Ordering::SeqCst) {
             self.shared.flush_posted_receives(WcStatus::WrFlushErr);
         }
@@ -244,7 +246,8 @@ impl Qp {
         if !wr.inaccessible && !wr.sges.iter().all(own) {
             return Err(PostError::NotAssociated);
         }
-        // RFC 5040 §6.1: with an ORD of 0 it could never be sent, nor what is posted behind it.
+        // RFC 5040 §6.1: with an ORD of 0 it could never be sent, and would block all later
+        // requests.
         let is_agreed = state == QpState::Rts;
         if is_agreed && wr.op.awaits_response() && self.shared.ord.load(Ordering::Relaxed) == 0 {
             return Err(PostError::OrdZero);
@@ -255,8 +258,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether this queue pair's requests may name the memory as a place for what arrives
-    /// (RFC 5040 §8.1.1 (1), RFC 5042 §7.3).
+    /// Returns true if this queue pair's requests may place arriving data in the memory (RFC 5040
+    /// §8.1.1 (1), RFC 5042 §7.3).
     fn may_place_in(&self, sge: &Sge) -> bool {
         sge.pd == self.shared.pd && sge.only.is_none_or(|only| only == self.shared.number)
     }

@@ -1,4 +1,5 @@
-//! The receives of a queue pair: where its stream takes them from, and how it learns of new ones.
+//! The receives of a queue pair: the queue that its stream takes them from, and notification of new
+//! ones.
 
 use std::sync::Arc;
 
@@ -6,17 +7,18 @@ use crate::verbs::posted::Posted;
 use crate::verbs::sync::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::verbs::{PostError, QpShared, RecvWr, Srq};
 
-/// What becomes of a message of the peer for which no receive is posted.
+/// Handling of a message of the peer for which no receive is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiverNotReady {
-    /// It ends the stream, and the peer gets a Terminate (RFC 5041 §7.1): the receiver is to post
-    /// before the peer sends.
+    /// The message ends the stream, and the peer gets a Terminate (RFC 5041 §7.1): the receiver
+    /// must post before the peer sends.
     #[default]
     Terminate,
-    /// It waits in memory of the engine until a receive is posted, as with a retry count of 7 on
-    /// InfiniBand (`rnr_retry`). RDMA Writes, Reads and Atomics behind it go on. When
-    /// [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes wait the peer's TCP has to wait,
-    /// with everything it carries.
+    /// The message waits in memory of the engine until a receive is posted, as with a retry count
+    /// of 7 on InfiniBand (`rnr_retry`). Later RDMA Writes continue, and so do Reads and Atomics,
+    /// except under [`QpRules::InfiniBand`](crate::verbs::QpRules::InfiniBand). While
+    /// [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes wait, the TCP window is closed,
+    /// which stops all data of the peer.
     Wait,
 }
 
@@ -25,15 +27,15 @@ pub enum ReceiverNotReady {
 pub(crate) struct Receives {
     source: Source,
     not_ready: ReceiverNotReady,
-    /// Messages wait for receives: the next one that is posted has to be told of.
+    /// Messages wait for receives: the next post must notify the stream.
     awaited: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// Receives of this queue pair, and how many have not completed.
+    /// Receives of this queue pair, and the number that have not completed.
     Own { posted: Posted<RecvWr>, outstanding: AtomicUsize },
-    /// Those of a shared queue.
+    /// Receives of a shared queue.
     Shared(Srq),
 }
 
@@ -44,17 +46,17 @@ impl Receives {
         Self { source, not_ready, awaited: AtomicBool::new(false) }
     }
 
-    /// Whether messages wait for receives.
+    /// Returns true if messages may wait for receives.
     pub(crate) fn may_be_late(&self) -> bool {
         self.not_ready == ReceiverNotReady::Wait
     }
 
-    /// Whether other queue pairs take receives from the same queue.
+    /// Returns true if other queue pairs take receives from the same queue.
     pub(crate) const fn are_shared(&self) -> bool {
         matches!(self.source, Source::Shared(_))
     }
 
-    /// Posts one. Whether the stream waits for it, and is to be told.
+    /// Posts a receive. Returns true if the stream waits for it and must be notified.
     pub(super) fn post(&self, wr: RecvWr) -> Result<bool, PostError> {
         let Source::Own { posted, outstanding } = &self.source else {
             return Err(PostError::SharedReceives);
@@ -65,13 +67,13 @@ impl Receives {
         if !self.may_be_late() {
             return Ok(false);
         }
-        // Pairs with the fence in `take_or_ask`: of "posted" here and "awaited" there, at least one
-        // is seen by the other side.
+        // Pairs with the fence in `take_or_ask`: at least one side sees the other, this side
+        // `awaited` or `take_or_ask` the posted receive.
         fence(Ordering::SeqCst);
         Ok(self.awaited.load(Ordering::Relaxed))
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest receive.
     pub(crate) fn take(&self) -> Option<RecvWr> {
         match &self.source {
             Source::Own { posted, .. } => posted.pop(),
@@ -79,7 +81,8 @@ impl Receives {
         }
     }
 
-    /// Takes the oldest; if there is none, the next post tells `qp`, whose receives these are.
+    /// Takes the oldest receive. If there is none, the next post notifies `qp`, the owner of these
+    /// receives.
     pub(crate) fn take_or_ask(&self, qp: &Arc<QpShared>) -> Option<RecvWr> {
         self.take().or_else(|| {
             let asked_before = self.awaited.swap(true, Ordering::Relaxed);
@@ -92,17 +95,17 @@ impl Receives {
         })
     }
 
-    /// Whether messages wait for receives now.
+    /// Returns true if messages wait for receives at this moment.
     pub(super) fn are_awaited(&self) -> bool {
         self.awaited.load(Ordering::Relaxed)
     }
 
-    /// The shared queue has told of a receive: it does so once.
+    /// Notes that the shared queue has reported a receive: it reports once for each request.
     pub(super) fn was_told(&self) {
         self.awaited.store(false, Ordering::Relaxed);
     }
 
-    /// No message waits any more.
+    /// Ends the request for notification: no message waits.
     pub(crate) fn ask_no_more(&self, qp: &QpShared) {
         if self.awaited.swap(false, Ordering::Relaxed)
             && let Source::Shared(srq) = &self.source
@@ -111,7 +114,7 @@ impl Receives {
         }
     }
 
-    /// One has completed: its place is free.
+    /// Releases the place of a completed receive.
     pub(crate) fn completed(&self) {
         if let Source::Own { outstanding, .. } = &self.source {
             outstanding.fetch_sub(1, Ordering::Release);
@@ -119,7 +122,7 @@ impl Receives {
     }
 }
 
-/// Takes one of `depth` places, or says that there is none.
+/// Reserves one of `depth` places. Returns [`PostError::Full`] if none is free.
 pub(super) fn reserve(outstanding: &AtomicUsize, depth: usize) -> Result<(), PostError> {
     outstanding
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < depth).then_some(n + 1))

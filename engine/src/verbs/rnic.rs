@@ -14,12 +14,12 @@ use crate::secret::{Purpose, Seed};
 use crate::types::PdNum;
 use crate::verbs::{Cq, Pd, QueueError};
 
-/// What an [`Rnic`] is made with.
+/// Configuration of an [`Rnic`].
 #[derive(Clone, Copy, Debug)]
 pub struct RnicConfig {
-    /// What everything random comes from: STags, initial sequence numbers and more, each by a key
-    /// of its own. Use `urnic::random_seed` unless a run has to be repeatable, for which
-    /// a number will do (`1.into()`): a peer that knows the seed can guess STags.
+    /// Source of all random values: STags, initial sequence numbers and more, each by a key of its
+    /// own. Use `urnic::random_seed`, unless a run must be repeatable: then use a number
+    /// (`1.into()`). A peer that knows the seed can guess STags.
     pub seed: Seed,
 }
 
@@ -27,8 +27,8 @@ pub struct RnicConfig {
 pub(crate) struct RnicShared {
     pub(crate) table: RegionTable,
     pub(crate) seed: Seed,
-    /// Memory for what streams over sockets keep until it is acknowledged; those of a port have the
-    /// port's.
+    /// Memory for bytes that streams over sockets keep until they are acknowledged. Streams of a
+    /// port use the port's memory.
     blocks: Arc<BlockPool>,
     publisher: Publisher,
     pd_next: AtomicU32,
@@ -37,7 +37,7 @@ pub(crate) struct RnicShared {
 }
 
 impl RnicShared {
-    /// Counts a port; returns how many there were before.
+    /// Counts a port. Returns the number of ports before it.
     pub(crate) fn count_port(&self) -> u32 {
         self.ports.fetch_add(1, Ordering::Relaxed)
     }
@@ -48,10 +48,11 @@ impl RnicShared {
     }
 }
 
-/// An RNIC as one port holds it, or one stream over a socket.
+/// Handle of an RNIC for one port, or for one stream over a socket.
 ///
-/// A port takes another handle for each burst of frames. Handles of the RNIC itself are counted in a cache
-/// line that the threads of all its ports would write; these are counted in one of this port alone.
+/// A port clones its handle for each burst of frames. The reference count of the RNIC itself is in
+/// a cache line that the threads of all its ports would write. The count of this handle is in a
+/// cache line of this port alone.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldRnic {
     held: Arc<CachePadded<Held>>,
@@ -64,12 +65,12 @@ struct Held {
 }
 
 impl HeldRnic {
-    /// For a port.
+    /// A handle for a port.
     pub(crate) fn by_port(rnic: &Rnic) -> Self {
         Self::new(rnic, Arc::new(BlockPool::published_by(rnic.publisher())))
     }
 
-    /// For a stream over a socket.
+    /// A handle for a stream over a socket.
     pub(crate) fn by_stream(rnic: &Rnic) -> Self {
         Self::new(rnic, Arc::clone(&rnic.shared.blocks))
     }
@@ -79,24 +80,24 @@ impl HeldRnic {
         Self { held: Arc::new(CachePadded::new(held)) }
     }
 
-    /// Memory for what streams keep until it is acknowledged.
+    /// Memory for bytes that streams keep until they are acknowledged.
     pub(crate) fn blocks(&self) -> &Arc<BlockPool> {
         &self.held.blocks
     }
 
-    /// Handles of the port.
+    /// Number of handles of the port.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         Arc::strong_count(&self.held)
     }
 
-    /// Where they are counted, but for the two counts in front of it.
+    /// Address of the reference-counted value, directly after the two counts.
     #[cfg(test)]
     pub(crate) fn addr(&self) -> usize {
         Arc::as_ptr(&self.held).addr()
     }
 
-    /// Whether both are the same RNIC.
+    /// Returns true if both are handles of one RNIC.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.held.rnic, &other.held.rnic)
     }
@@ -113,14 +114,14 @@ impl Deref for HeldRnic {
 
 /// A software RNIC: the owner of registered memory, domains, queues and queue pairs.
 ///
-/// One process may have several; they share nothing.
+/// One process may have several RNICs; they share nothing.
 #[derive(Clone, Debug)]
 pub struct Rnic {
     pub(crate) shared: Arc<RnicShared>,
 }
 
 impl Rnic {
-    /// Makes an RNIC.
+    /// Creates an RNIC.
     #[must_use]
     pub fn new(config: RnicConfig) -> Self {
         Self {
@@ -136,30 +137,31 @@ impl Rnic {
         }
     }
 
-    /// Makes a protection domain.
+    /// Creates a protection domain.
     #[must_use]
     pub fn alloc_pd(&self) -> Pd {
         let number = self.shared.pd_next.fetch_add(1, Ordering::Relaxed);
         Pd::new(Arc::clone(&self.shared), PdNum(number))
     }
 
-    /// What memory is published by that the peers of this RNIC's devices may read
+    /// The publisher of memory that the peers of this RNIC's devices may read
     /// ([`Region::published`](crate::mem::Region::published)).
     #[must_use]
     pub fn publisher(&self) -> &Publisher {
         &self.shared.publisher
     }
 
-    /// Makes a completion queue for `depth` completions.
+    /// Creates a completion queue for `depth` completions.
     ///
-    /// Make it at least as deep as the sum of all work that can be outstanding on it, counting what
-    /// has completed until it was polled: a place in a queue pair is free again when its completion
-    /// is raised. As with `ibv_create_cq`, that is the program's to see to (RFC 5042 §6.4.3.2): a
-    /// queue pair may be made on a queue that is less deep, for a program that knows how much of
-    /// it completes. A queue that overflows puts the queue pairs that lost a completion in error.
+    /// Its depth should be at least the number of requests that can be outstanding on it, including
+    /// completed ones until they are polled: a place in a queue pair is free again when its
+    /// completion is raised. As with `ibv_create_cq`, the application is responsible for that (RFC
+    /// 5042 §6.4.3.2). A queue pair may use a smaller queue if the application knows how many
+    /// completions it causes. A queue that overflows puts the queue pairs that lost a completion in
+    /// error.
     ///
     /// # Errors
-    /// [`QueueError::CqDepth`] when `depth` is 0 or above [`CQ_DEPTH_MAX`].
+    /// [`QueueError::CqDepth`] if `depth` is 0 or above [`CQ_DEPTH_MAX`].
     pub fn create_cq(&self, depth: usize) -> Result<Cq, QueueError> {
         if !(1..=CQ_DEPTH_MAX).contains(&depth) {
             return Err(QueueError::CqDepth(depth));

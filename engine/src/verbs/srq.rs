@@ -1,4 +1,4 @@
-//! Shared receive queues: receives that the messages of several queue pairs take.
+//! Shared receive queues: receives for the messages of several queue pairs.
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -10,13 +10,14 @@ use crate::verbs::posted::Posted;
 use crate::verbs::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, fence, lock};
 use crate::verbs::{PostError, QpShared, QueueError, RecvWr};
 
-/// A shared receive queue: buffers for the next messages of all queue pairs that were made with it
-/// ([`QpConfig::srq`](crate::verbs::QpConfig::srq)).
+/// A shared receive queue: buffers for the next messages of all queue pairs that were created with
+/// it ([`QpConfig::srq`](crate::verbs::QpConfig::srq)).
 ///
-/// A message takes the oldest buffer when it begins, and completes to the receive queue of its queue
-/// pair, which the completion names; messages of one queue pair complete in their order. A place is
-/// free when its buffer is taken. When a queue pair fails, the buffers that it has taken complete with
-/// errors, and the others stay. A handle is a reference; clones share the queue.
+/// A message takes the oldest buffer when it begins. It completes to the receive completion queue
+/// of its queue pair, and the completion names the queue pair. Messages of one queue pair complete
+/// in order. A place is free when its buffer is taken. When a queue pair fails, the buffers that it
+/// has taken complete with errors, and the others stay. A handle is a reference; clones share the
+/// queue.
 #[derive(Clone, Debug)]
 pub struct Srq {
     shared: Arc<SrqShared>,
@@ -26,10 +27,10 @@ pub struct Srq {
 struct SrqShared {
     pd: PdNum,
     posted: Posted<RecvWr>,
-    /// Below how many buffers the program is to be told; 0 for never.
+    /// Number of buffers below which the application is notified; 0 for never.
     limit: AtomicUsize,
     limit_waker: Mutex<Option<Waker>>,
-    /// Whether there are queue pairs in `waiting`; changed only under its lock.
+    /// There are queue pairs in `waiting`; changed only under its lock.
     awaited: AtomicBool,
     /// Queue pairs whose messages wait for a buffer, each once.
     waiting: Mutex<Vec<Weak<QpShared>>>,
@@ -55,8 +56,8 @@ impl Srq {
     /// Posts a buffer for the next message of any of its queue pairs.
     ///
     /// # Errors
-    /// See [`PostError`]; nothing was posted. Memory that was registered for one queue pair only is
-    /// refused: any of them may take it.
+    /// See [`PostError`]; nothing was posted. Memory registered for one queue pair only is refused,
+    /// since any queue pair may take the buffer.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         if wr.sges.iter().any(|sge| !sge.writable) && !wr.inaccessible {
             return Err(PostError::Scatter);
@@ -70,8 +71,8 @@ impl Srq {
             return Err(PostError::TooLong(wr.len()));
         }
         self.shared.posted.push(wr).map_err(|_| PostError::Full)?;
-        // Pairs with the fence in `ask`: of "posted" here and "awaited" there, at least one is seen by
-        // the other side.
+        // Pairs with the fence in `ask`: at least one side sees the other, this side `awaited` or
+        // `ask` the posted buffer.
         fence(Ordering::SeqCst);
         if self.shared.awaited.load(Ordering::Relaxed) {
             self.tell_waiting();
@@ -80,11 +81,10 @@ impl Srq {
     }
 
     /// Asks for one call of `waker` when a message takes a buffer and fewer than `limit` are left
-    /// (`IBV_SRQ_LIMIT`). It takes the place of an earlier request; a `limit` of 0 only takes that
-    /// back.
+    /// (`IBV_SRQ_LIMIT`). This replaces an earlier request; a `limit` of 0 only cancels it.
     ///
-    /// The call is made by a thread that moves data for queue pairs, as those of
-    /// [`Cq::req_notify`](crate::verbs::Cq::req_notify) are.
+    /// A thread that moves data for queue pairs makes the call, as for
+    /// [`Cq::req_notify`](crate::verbs::Cq::req_notify).
     pub fn arm_limit(&self, limit: usize, waker: &Waker) {
         let _dropped_after_the_lock = {
             let mut armed = lock(&self.shared.limit_waker);
@@ -95,25 +95,26 @@ impl Srq {
         };
     }
 
-    /// Below how many buffers the program is to be told; 0 when it was told, or has not asked.
+    /// Number of buffers below which the application is notified; 0 after the notification, or
+    /// without a request.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.shared.limit.load(Ordering::Relaxed)
     }
 
-    /// Buffers it can hold.
+    /// Capacity in buffers.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.shared.posted.depth()
     }
 
-    /// Buffers that no message has taken.
+    /// Number of buffers that no message has taken.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.posted.len()
     }
 
-    /// Whether there is no buffer.
+    /// Returns true if there is no buffer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.posted.is_empty()
@@ -146,13 +147,13 @@ impl Srq {
         calls::call(&mut told.into_iter().collect());
     }
 
-    /// The next buffer that is posted is to be told to `qp`, which does not stand in the list yet. Look
-    /// once more afterwards.
+    /// Requests a notification of `qp` when the next buffer is posted. `qp` must not be in the list
+    /// yet. Check once more afterwards.
     pub(super) fn ask(&self, qp: &Arc<QpShared>) {
         {
             let mut waiting = lock(&self.shared.waiting);
             if waiting.len() == waiting.capacity() {
-                // Before it grows: those of queue pairs that are no more.
+                // Before the list grows, remove queue pairs that no longer exist.
                 waiting.retain(|qp| qp.strong_count() > 0);
             }
             waiting.push(Arc::downgrade(qp));
@@ -161,14 +162,14 @@ impl Srq {
         fence(Ordering::SeqCst);
     }
 
-    /// No message of `qp` waits any more.
+    /// Removes `qp` from the list: none of its messages waits.
     pub(super) fn ask_no_more(&self, qp: &QpShared) {
         let mut waiting = lock(&self.shared.waiting);
         waiting.retain(|asked| !std::ptr::eq(asked.as_ptr(), qp));
         self.shared.awaited.store(!waiting.is_empty(), Ordering::Relaxed);
     }
 
-    /// Tells all: any of them may be gone before it takes the buffer.
+    /// Notifies all waiting queue pairs: any of them may end before it takes the buffer.
     #[cold]
     fn tell_waiting(&self) {
         let waiting = {

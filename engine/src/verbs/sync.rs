@@ -1,5 +1,5 @@
-//! Primitives with which bells, alarms and queues of receives synchronise: the standard library's, or, where every order of their
-//! steps is tried, loom's (`tests/loom`).
+//! Synchronisation primitives for doorbells, alarms and queues of receives: those of the standard
+//! library, or loom's (`tests/loom`), which tries every order of the steps.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
@@ -19,7 +19,7 @@ pub(crate) use crossbeam::queue::ArrayQueue;
 #[cfg(loom)]
 pub(crate) use stand_in::ArrayQueue;
 
-/// Takes a lock. A panic of another holder leaves nothing half done behind these locks.
+/// Takes a lock, even after a panic of another holder: these locks protect no partial updates.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -28,7 +28,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod stand_in {
     use std::collections::VecDeque;
 
-    /// As crossbeam's, which loom cannot look into.
+    /// Replacement for crossbeam's queue, which loom cannot examine.
     #[derive(Debug)]
     pub(crate) struct ArrayQueue<T> {
         items: loom::sync::Mutex<VecDeque<T>>,

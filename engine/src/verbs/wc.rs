@@ -2,10 +2,10 @@
 
 use crate::types::{QpNum, Stag, WrId};
 
-/// How a work request ended.
+/// Result of a work request.
 ///
-/// The statuses mean what `ibv_wc_status` means. After the first status other than
-/// [`Success`](Self::Success) a queue pair is in error and everything behind completes as
+/// The statuses correspond to `ibv_wc_status`. After the first status other than
+/// [`Success`](Self::Success) a queue pair is in error, and all later requests complete as
 /// [`WrFlushErr`](Self::WrFlushErr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -14,19 +14,19 @@ pub enum WcStatus {
     Success,
     /// A message was longer than the buffer posted for it.
     LocLenErr,
-    /// Local memory could not be used as the request asked.
+    /// Local memory could not be used for the request.
     LocProtErr,
     /// The request could not be processed for a local reason.
     LocQpOpErr,
     /// A memory window could not be bound as the request asked.
     MwBindErr,
-    /// The peer sent something that the protocol does not allow.
+    /// The peer violated the protocol.
     BadRespErr,
     /// The peer refused access to its memory.
     RemAccessErr,
     /// The peer found the request invalid.
     RemInvReqErr,
-    /// The peer could not do what was asked.
+    /// The peer could not perform the operation.
     RemOpErr,
     /// The connection was lost before the request was done.
     RetryExcErr,
@@ -34,7 +34,7 @@ pub enum WcStatus {
     WrFlushErr,
 }
 
-/// What kind of request completed.
+/// Kind of the completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WcOpcode {
@@ -58,8 +58,8 @@ pub enum WcOpcode {
     RecvImmediate,
     /// A received Send with 32 bits of immediate data.
     RecvSendImmediate,
-    /// A receive that an RDMA Write with 32 bits of immediate data has used up: the Write is placed, and the
-    /// memory of the receive as it was.
+    /// A receive consumed by an RDMA Write with 32 bits of immediate data: the Write is placed, and
+    /// the memory of the receive is unchanged.
     RecvWriteImmediate,
 }
 
@@ -69,29 +69,29 @@ pub enum WcOpcode {
 /// `status` is [`WcStatus::Success`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wc {
-    /// The name the application gave the request.
+    /// The request's identifier, chosen by the application.
     pub wr_id: WrId,
-    /// How it ended.
+    /// Result.
     pub status: WcStatus,
-    /// What it was.
+    /// Kind of the request.
     pub opcode: WcOpcode,
-    /// The queue pair it was posted to.
+    /// The queue pair to which it was posted.
     pub qp: QpNum,
     /// Bytes of payload: received for a receive, written by the peer for
     /// [`WcOpcode::RecvWriteImmediate`], read for an RDMA Read, sent otherwise.
     pub byte_len: u32,
     /// On a receive: the local STag that the peer invalidated with this Send (RFC 5040 §5.3).
     pub invalidated: Option<Stag>,
-    /// On a receive: whether the sender asked for an event (RFC 5040 §5.3).
+    /// On a receive: the sender asked for an event (RFC 5040 §5.3).
     pub solicited: bool,
     /// On [`WcOpcode::RecvImmediate`]: the eight bytes, as a big-endian number. On
-    /// [`WcOpcode::RecvSendImmediate`] and [`WcOpcode::RecvWriteImmediate`]: the 32 bits. On an atomic:
-    /// the value that was in the remote memory before.
+    /// [`WcOpcode::RecvSendImmediate`] and [`WcOpcode::RecvWriteImmediate`]: the 32 bits. On an
+    /// atomic: the previous value of the remote memory.
     pub value: u64,
 }
 
 impl Wc {
-    /// The completion of a request that did not succeed.
+    /// The completion of a failed request.
     pub(crate) const fn failed(id: WrId, status: WcStatus, opcode: WcOpcode, qp: QpNum) -> Self {
         Self {
             wr_id: id,

@@ -17,30 +17,30 @@ pub struct Sge {
     pub(crate) offset: usize,
     pub(crate) len: u32,
     pub(crate) stag: Stag,
-    /// The protection domain it was registered in.
+    /// The protection domain of its registration.
     pub(crate) pd: PdNum,
-    /// The one queue pair it was registered for, if it was.
+    /// The only queue pair of its registration, if it has one.
     pub(crate) only: Option<QpNum>,
     /// Position of the run inside the tagged buffer, for the sink of a Read.
     pub(crate) to: TaggedOffset,
-    /// Whether the engine may store into it (receive buffers and sinks of Reads).
+    /// The engine may store into it (receive buffers and sinks of Reads).
     pub(crate) writable: bool,
 }
 
 impl Sge {
-    /// Bytes in the run.
+    /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether the run has no bytes.
+    /// Returns true if the run has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it may be a place for what arrives: it was registered with
+    /// Returns true if arriving data may be placed in it: it was registered with
     /// [`Access::LOCAL_WRITE`](crate::mem::Access::LOCAL_WRITE).
     #[must_use]
     pub const fn is_writable(&self) -> bool {
@@ -48,18 +48,19 @@ impl Sge {
     }
 }
 
-/// A buffer in the peer's memory, as the peer advertised it: what an RDMA Write or Read names. Programs
-/// may send it as [`to_octets`](Self::to_octets), for example in Private Data.
+/// A buffer in the peer's memory, as the peer advertised it: the target of an RDMA Write or the
+/// source of a Read. Applications may send it as [`to_octets`](Self::to_octets), for example in
+/// Private Data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// The peer's steering tag.
     pub stag: Stag,
-    /// Where in the tagged buffer.
+    /// Tagged offset in the buffer.
     pub to: TaggedOffset,
 }
 
 impl RemoteBuffer {
-    /// Bytes of it in a message.
+    /// Length in a message.
     pub const LEN: usize = 12;
 
     /// Steering tag and tagged offset in network byte order.
@@ -71,8 +72,8 @@ impl RemoteBuffer {
         octets
     }
 
-    /// What [`to_octets`](Self::to_octets) has made, at the start of `octets`; `None` when there are too
-    /// few. No peer gains any right by what it claims here.
+    /// Parses the result of [`to_octets`](Self::to_octets) at the start of `octets`; `None` if
+    /// there are too few bytes. No peer gains any right by its claims here.
     #[must_use]
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
         let (stag, rest) = octets.split_first_chunk()?;
@@ -82,7 +83,7 @@ impl RemoteBuffer {
     }
 }
 
-/// What a posted send request does.
+/// Operation of a posted send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendOp {
@@ -95,14 +96,14 @@ pub enum SendOp {
     },
     /// Write into the peer's memory (RFC 5040 §5.1).
     RdmaWrite {
-        /// Where to.
+        /// Target.
         remote: RemoteBuffer,
     },
     /// Read from the peer's memory into the request's scatter elements, one after the other. Each
-    /// element is the sink of a Read Request of its own (RFC 5040 §5.2.2): one Response writes one
-    /// tagged buffer. They complete together.
+    /// element is the sink of a separate Read Request (RFC 5040 §5.2.2), since one Response writes
+    /// one tagged buffer. The elements complete together.
     RdmaRead {
-        /// Where from.
+        /// Source.
         remote: RemoteBuffer,
     },
     /// Send eight bytes that arrive in the peer's completion (RFC 7306 §6).
@@ -113,8 +114,8 @@ pub enum SendOp {
         solicited: bool,
     },
     /// Send with 32 bits that arrive in the peer's completion
-    /// ([`WcOpcode::RecvSendImmediate`](crate::verbs::WcOpcode::RecvSendImmediate)). No RFC has it: the
-    /// connection must have agreed on it
+    /// ([`WcOpcode::RecvSendImmediate`](crate::verbs::WcOpcode::RecvSendImmediate)). No RFC defines
+    /// it: the connection must have agreed on it
     /// ([`StartupConfig::immediates`](crate::mpa::startup::StartupConfig::immediates)).
     SendImmediate {
         /// The 32 bits.
@@ -122,61 +123,62 @@ pub enum SendOp {
         /// Ask for an event at the peer.
         solicited: bool,
     },
-    /// Write into the peer's memory (RFC 5040 §5.1), then take one of its receive buffers to tell it of
-    /// that and of 32 bits ([`WcOpcode::RecvWriteImmediate`](crate::verbs::WcOpcode::RecvWriteImmediate)).
-    /// On the wire it is an RDMA Write and, right behind it, Immediate Data (RFC 7306 §6). The connection
-    /// must have agreed on it, as for [`SendImmediate`](Self::SendImmediate).
+    /// Write into the peer's memory (RFC 5040 §5.1), then consume one of its receive buffers to
+    /// report the Write and 32 bits
+    /// ([`WcOpcode::RecvWriteImmediate`](crate::verbs::WcOpcode::RecvWriteImmediate)). On the wire
+    /// it is an RDMA Write, directly followed by Immediate Data (RFC 7306 §6). The connection must
+    /// have agreed on it, as for [`SendImmediate`](Self::SendImmediate).
     RdmaWriteImmediate {
-        /// Where to.
+        /// Target.
         remote: RemoteBuffer,
         /// The 32 bits.
         immediate: u32,
         /// Ask for an event at the peer.
         solicited: bool,
     },
-    /// Add to a 64-bit number in the peer's memory and fetch what it was (RFC 7306 §5.1.1).
+    /// Add to a 64-bit number in the peer's memory and fetch its previous value (RFC 7306 §5.1.1).
     FetchAdd {
-        /// Where the number is; the address must be 64-bit aligned.
+        /// Location of the number; the address must be 64-bit aligned.
         remote: RemoteBuffer,
-        /// What to add.
+        /// Addend.
         add: u64,
-        /// A 1 keeps the carry out of that bit from spreading. 0 is a plain 64-bit add.
+        /// A 1 stops the carry out of that bit. 0 is a plain 64-bit add.
         mask: u64,
     },
     /// Compare a 64-bit number in the peer's memory and swap it if equal (RFC 7306 §5.1.2).
     CmpSwap {
-        /// Where the number is; the address must be 64-bit aligned.
+        /// Location of the number; the address must be 64-bit aligned.
         remote: RemoteBuffer,
-        /// What to compare with.
+        /// Value to compare with.
         compare: u64,
-        /// Which bits to compare.
+        /// Bits to compare.
         compare_mask: u64,
-        /// What to store when equal.
+        /// Value to store if equal.
         swap: u64,
-        /// Which bits to store.
+        /// Bits to store.
         swap_mask: u64,
     },
     /// Invalidate a local STag: no remote access through it afterwards.
     LocalInvalidate {
-        /// The local STag: of a region without windows, or of a window of type 2 that was bound at this
-        /// queue pair.
+        /// The local STag: of a region without bound windows, or of a window of type 2 that was
+        /// bound at this queue pair.
         stag: Stag,
     },
     /// Bind a memory window ([`Mw`](crate::verbs::Mw)). Nothing is sent.
     BindMw {
-        /// What it is to show.
+        /// The binding.
         bind: MwBind,
     },
 }
 
 impl SendOp {
-    /// Whether it is done only when the peer has answered.
+    /// Returns true if the request is done only when the peer has answered.
     pub(crate) const fn awaits_response(&self) -> bool {
         matches!(self, Self::RdmaRead { .. } | Self::FetchAdd { .. } | Self::CmpSwap { .. })
     }
 
-    /// Whether its completion may say that the peer has it: of others a Response says it, or there is no
-    /// peer in it.
+    /// Returns true if the completion may need a confirmation by the peer. For the other operations
+    /// a Response confirms it, or the peer is not involved.
     pub(crate) const fn is_confirmable(&self) -> bool {
         matches!(
             self,
@@ -188,12 +190,12 @@ impl SendOp {
         )
     }
 
-    /// Whether only peers that have agreed on it understand it.
+    /// Returns true if only peers that have agreed on the operation understand it.
     pub(crate) const fn needs_agreement(&self) -> bool {
         matches!(self, Self::SendImmediate { .. } | Self::RdmaWriteImmediate { .. })
     }
 
-    /// What its completion calls it.
+    /// Opcode of the completion.
     pub(crate) const fn wc_opcode(&self) -> WcOpcode {
         match self {
             Self::Send { .. } | Self::SendImmediate { .. } | Self::Immediate { .. } => {
@@ -210,19 +212,20 @@ impl SendOp {
 }
 
 /// A request for the send queue. [`send`](Self::send), [`write`](Self::write) and
-/// [`read`](Self::read) make the common ones; others are made of a [`SendOp`] by [`new`](Self::new).
-/// Atomics take no local memory: what was there before is [`Wc::value`](crate::verbs::Wc::value).
+/// [`read`](Self::read) create the common ones; [`new`](Self::new) creates others from a
+/// [`SendOp`]. Atomics use no local memory: the previous value is in
+/// [`Wc::value`](crate::verbs::Wc::value).
 #[derive(Clone, Debug)]
 pub struct SendWr {
-    /// The application's name for it.
+    /// Identifier chosen by the application.
     pub id: WrId,
-    /// What to do.
+    /// Operation.
     pub op: SendOp,
     /// Local memory to send from, or to read into.
     pub sges: ArrayVec<Sge, SGE_MAX>,
     /// Wait for all earlier Reads and Atomics of this queue before starting.
     pub fence: bool,
-    /// Whether success raises a completion. Failure always does.
+    /// Success raises a completion. Failure always does.
     pub signaled: bool,
     /// See [`inaccessible`](Self::inaccessible).
     pub inaccessible: bool,
@@ -232,7 +235,7 @@ impl SendWr {
     /// A signalled, unfenced request.
     ///
     /// # Panics
-    /// When there are more than [`SGE_MAX`] elements.
+    /// If there are more than [`SGE_MAX`] elements.
     #[must_use]
     pub fn new(id: WrId, op: SendOp, sges: impl IntoIterator<Item = Sge>) -> Self {
         let sges = sges.into_iter().collect();
@@ -257,25 +260,25 @@ impl SendWr {
         Self::new(id, SendOp::RdmaRead { remote }, [sink])
     }
 
-    /// The same request with a fence.
+    /// Adds a fence to the request.
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.fence = true;
         self
     }
 
-    /// The same request without a completion on success.
+    /// Suppresses the completion on success.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;
         self
     }
 
-    /// The same request, of which is known that it asks for memory it may not use: a key that is not
-    /// valid, a range outside its region, a right that is missing. As devices do, the queue pair takes
-    /// it; when everything before it has completed it fails with
-    /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr), and ends the stream (RFC 5040
-    /// §7.1 (1)). Its `sges` are not looked at.
+    /// Marks the request as one that uses memory without permission: an invalid key, a range
+    /// outside its region, a missing right. As devices do, the queue pair accepts it. When
+    /// everything before it has completed, it fails with
+    /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr) and ends the stream (RFC 5040
+    /// §7.1 (1)). Its `sges` are ignored.
     #[must_use]
     pub fn inaccessible(mut self) -> Self {
         self.inaccessible = true;
@@ -291,35 +294,35 @@ impl SendWr {
 /// A request for the receive queue: a buffer for one incoming Send.
 #[derive(Clone, Debug)]
 pub struct RecvWr {
-    /// The application's name for it.
+    /// Identifier chosen by the application.
     pub id: WrId,
-    /// Where the message goes.
+    /// Memory for the message.
     pub sges: ArrayVec<Sge, SGE_MAX>,
     /// See [`inaccessible`](Self::inaccessible).
     pub inaccessible: bool,
 }
 
 impl RecvWr {
-    /// A receive buffer made of the given memory.
+    /// A receive buffer from the given memory.
     ///
     /// # Panics
-    /// When there are more than [`SGE_MAX`] elements.
+    /// If there are more than [`SGE_MAX`] elements.
     #[must_use]
     pub fn new(id: WrId, sges: impl IntoIterator<Item = Sge>) -> Self {
         Self { id, sges: sges.into_iter().collect(), inaccessible: false }
     }
 
-    /// The same request, of which is known that it asks for memory it may not use. As
-    /// [`SendWr::inaccessible`]: a message with payload that comes for it is placed nowhere and ends the
-    /// stream when it is delivered, and the request completes with
-    /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr). Its `sges` are not looked at.
+    /// Marks the request as one that uses memory without permission, as [`SendWr::inaccessible`]
+    /// does. A message with payload for it is not placed and ends the stream at delivery; the
+    /// request completes with [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr). Its
+    /// `sges` are ignored.
     #[must_use]
     pub fn inaccessible(mut self) -> Self {
         self.inaccessible = true;
         self
     }
 
-    /// Bytes the buffer holds.
+    /// Capacity of the buffer in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.len)).sum()
     }

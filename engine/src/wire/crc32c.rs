@@ -1,10 +1,10 @@
 //! CRC32c, the digest of every FPDU, over bytes that may be scattered.
 //!
-//! The digest is one 32-bit register, so creating, copying and handing it on cost nothing. Bytes
-//! go through the digest of [`mem`](crate::mem), which exists because registered memory must be read
-//! without references, and is faster than the crates at the lengths of FPDUs; on processors for
-//! which it has nothing special, through the `crc32c` crate. Both are exact and checked against each
-//! other.
+//! The digest is one 32-bit register, so creating, copying and passing it cost nothing. The
+//! computation is in the digest of [`mem`](crate::mem), which exists because registered memory must
+//! be read without references, and which is faster than the crates at the lengths of FPDUs. On
+//! processors without a special kernel there, the `crc32c` crate computes it. Both are exact and
+//! checked against each other.
 
 use crate::mem::{SharedSlice, crc32c_append_shared};
 
@@ -30,7 +30,7 @@ impl Crc32c {
         Self { register: u32::MAX }
     }
 
-    /// Continues from a raw register, as [`state`](Self::state) gives it.
+    /// Continues from a raw register, as returned by [`state`](Self::state).
     #[must_use]
     pub(crate) const fn from_state(register: u32) -> Self {
         Self { register }
@@ -42,19 +42,19 @@ impl Crc32c {
         self.register
     }
 
-    /// Takes in the bytes that follow.
+    /// Adds the next bytes.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.register =
             if cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))) {
                 crc32c_append_shared(self.register, SharedSlice::from_bytes(bytes))
             } else {
-                // The crate's values are finished ones, hence the two inversions.
+                // The crate uses finished CRCs, hence the two inversions.
                 !::crc32c::crc32c_append(!self.register, bytes)
             };
     }
 
-    /// The CRC of all bytes taken in.
+    /// The CRC of all added bytes.
     #[must_use]
     pub const fn finish(self) -> u32 {
         !self.register
@@ -67,7 +67,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     over([bytes])
 }
 
-/// The CRC32c of several runs of bytes, one after the other.
+/// The CRC32c of several consecutive runs of bytes.
 #[must_use]
 pub fn over<'a>(runs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let mut digest = Crc32c::new();
@@ -78,7 +78,7 @@ pub fn over<'a>(runs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 }
 
 /// The four bytes of an FPDU's CRC field.
-// RFC 5044 §4.4 and Figures 5, 6: the bit-reflected value goes out least significant byte first.
+// RFC 5044 §4.4 and Figures 5, 6: the bit-reflected value is sent least significant byte first.
 #[must_use]
 pub const fn to_wire(crc: u32) -> [u8; 4] {
     crc.to_le_bytes()

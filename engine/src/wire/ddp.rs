@@ -1,8 +1,8 @@
 //! DDP headers (RFC 5041 §4).
 //!
 //! ```text
-//! tagged      control | RsvdULP (1) | STag (4) | TO (8)                          14 octets
-//! untagged    control | RsvdULP (5)            | QN (4) | MSN (4) | MO (4)       18 octets
+//! tagged      control | RsvdULP (1) | STag (4) | TO (8)                          14 bytes
+//! untagged    control | RsvdULP (5)            | QN (4) | MSN (4) | MO (4)       18 bytes
 //! control     T L reserved(4) DV(2)
 //! ```
 
@@ -14,9 +14,9 @@ use crate::types::{MsgOffset, Msn, QueueNumber, Stag, TaggedOffset};
 /// The header of a DDP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DdpHeader {
-    /// The payload goes where the sender says: STag and offset (T = 1).
+    /// The sender names the destination of the payload: STag and offset (T = 1).
     Tagged(TaggedHeader),
-    /// The payload goes into a buffer the receiver has queued (T = 0).
+    /// The payload goes into a buffer that the receiver has queued (T = 0).
     Untagged(UntaggedHeader),
 }
 
@@ -29,9 +29,9 @@ pub struct TaggedHeader {
     pub version: ProtocolVersion,
     /// RsvdULP: belongs to the ULP. RDMAP keeps its control byte here.
     pub rsvd_ulp: u8,
-    /// The buffer.
+    /// STag of the buffer.
     pub stag: Stag,
-    /// Where in the buffer the payload begins.
+    /// Offset of the payload in the buffer.
     pub to: TaggedOffset,
 }
 
@@ -48,26 +48,26 @@ pub struct UntaggedHeader {
     pub invalidate_stag: Stag,
     /// The queue of buffers.
     pub qn: QueueNumber,
-    /// The message's number on that queue.
+    /// Number of the message on that queue.
     pub msn: Msn,
-    /// Where in the message the payload begins.
+    /// Offset of the payload in the message.
     pub mo: MsgOffset,
 }
 
 impl DdpHeader {
-    /// Bytes of the longer header.
+    /// Length of the longer header.
     pub(crate) const LEN_MAX: usize = UntaggedHeader::LEN;
 
-    /// Bytes of the header whose first byte is `control`.
+    /// Length of the header whose first byte is `control`.
     #[must_use]
     pub(crate) const fn len_by_control(control: u8) -> usize {
         if control & TAGGED != 0 { TaggedHeader::LEN } else { UntaggedHeader::LEN }
     }
 
-    /// Reads the header at the start of a segment. The version is not judged.
+    /// Parses the header at the start of a segment. The version is not checked.
     ///
     /// # Errors
-    /// When the segment is shorter than its header.
+    /// If the segment is shorter than its header.
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<Self, TooShort> {
         let Some(&control) = segment.first() else {
@@ -84,7 +84,7 @@ impl DdpHeader {
     /// Writes the header to the start of `out` and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than the header.
+    /// If `out` is shorter than the header.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
@@ -93,7 +93,7 @@ impl DdpHeader {
         }
     }
 
-    /// Bytes of this header.
+    /// Length of this header.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
@@ -132,10 +132,10 @@ impl DdpHeader {
 }
 
 impl TaggedHeader {
-    /// Bytes of the header.
+    /// Length of the header.
     pub const LEN: usize = 14;
 
-    /// Reads the header. T and the reserved bits are not looked at.
+    /// Parses the header. T and the reserved bits are ignored.
     #[must_use]
     #[inline]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
@@ -163,10 +163,10 @@ impl TaggedHeader {
 }
 
 impl UntaggedHeader {
-    /// Bytes of the header.
+    /// Length of the header.
     pub const LEN: usize = 18;
 
-    /// Reads the header. T and the reserved bits are not looked at.
+    /// Parses the header. T and the reserved bits are ignored.
     #[must_use]
     #[inline]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {

@@ -1,10 +1,9 @@
-//! Bytes on the wire and the values they stand for.
+//! Conversion between bytes on the wire and values.
 //!
 //! One file per protocol. Everything here is a pure function between bytes and plain values: no
-//! state, no decision about what is acceptable. A value read from the wire may therefore be
-//! nonsense (a wrong version, an unassigned opcode); the layer that owns the field judges it.
-//! The only error at this level is that bytes are missing, or, for the MPA startup frames, that
-//! they can never become a frame.
+//! state, no decision on validity. A value from the wire may therefore be invalid (a wrong version,
+//! an unassigned opcode); the layer that owns the field checks it. The only errors at this level
+//! are missing bytes and, for the MPA startup frames, bytes that can never become a frame.
 //!
 //! All integers are big-endian, except the CRC of an FPDU ([`crc32c::to_wire`]).
 
@@ -19,30 +18,30 @@ pub mod mpa;
 pub mod rdmap;
 pub mod terminate;
 
-/// The bytes at hand are fewer than the header needs.
+/// There are fewer bytes than the header needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header needs {need} octets, {have} are there")]
 pub struct TooShort {
-    /// Bytes the header takes.
+    /// Length of the header.
     pub need: usize,
-    /// Bytes that were given.
+    /// Number of bytes given.
     pub have: usize,
 }
 
-/// A header of fixed size with nothing after it came in another size.
+/// A message of fixed length has another length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("message takes exactly {need} octets, it has {have}")]
 pub struct WrongLength {
-    /// Bytes the message takes.
+    /// Length of the message.
     pub need: usize,
-    /// Bytes that were given.
+    /// Number of bytes given.
     pub have: usize,
 }
 
 /// The two-bit version carried by every DDP segment (DV) and RDMAP message (RV).
 ///
-/// Both are the same on all segments of a stream and in both directions (RFC 5041 §4.1,
-/// RFC 5040 §4.1). Parsing keeps whatever the two bits say; range 0 to 3.
+/// Both are the same on all segments of a stream and in both directions (RFC 5041 §4.1, RFC 5040
+/// §4.1). Parsing accepts any value of the two bits, 0 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolVersion(u8);
 

@@ -14,45 +14,45 @@ pub use startup::{
 
 use crate::limits::MARKER_LEN;
 
-/// Bytes of the ULPDU_Length field in front of a ULPDU (RFC 5044 §4.1).
+/// Length of the ULPDU_Length field in front of a ULPDU (RFC 5044 §4.1).
 pub const FPDU_HEADER_LEN: usize = 2;
-/// Bytes of the CRC field that ends an FPDU (RFC 5044 §4.1).
+/// Length of the CRC field that ends an FPDU (RFC 5044 §4.1).
 pub const CRC_LEN: usize = 4;
 
-/// Bytes of PAD after a ULPDU of this length: 0 to 3.
+/// Length of the PAD after a ULPDU of this length: 0 to 3.
 // RFC 5044 §4.1: the PAD makes ULPDU_Length, ULPDU and PAD together a multiple of four bytes.
 #[must_use]
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     ulpdu_len.wrapping_add(FPDU_HEADER_LEN).wrapping_neg() & 3
 }
 
-/// Bytes of an FPDU whose ULPDU has this length, markers not counted; a multiple of four.
+/// Length of an FPDU whose ULPDU has this length, without markers; a multiple of four.
 ///
 /// # Panics
-/// When `ulpdu_len` is within 9 of `usize::MAX`. No length read from the wire (16 bits) is.
+/// If `ulpdu_len` is within 9 of `usize::MAX`. No length from the wire (16 bits) is.
 #[must_use]
 #[expect(clippy::arithmetic_side_effects, reason = "overflow is documented to panic")]
 pub(crate) const fn fpdu_len(ulpdu_len: usize) -> usize {
     FPDU_HEADER_LEN + ulpdu_len + pad_len(ulpdu_len) + CRC_LEN
 }
 
-/// A marker: says how far back in the stream the FPDU around it begins (RFC 5044 §4.2).
+/// A marker: the distance back to the start of the FPDU around it (RFC 5044 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// FPDUPTR: bytes from the first byte of ULPDU_Length to the first byte of this marker;
-    /// 0 when the marker stands between two FPDUs. Always a multiple of four.
+    /// FPDUPTR: bytes from the first byte of ULPDU_Length to the first byte of this marker; 0 if
+    /// the marker is between two FPDUs. Always a multiple of four.
     pub fpduptr: u16,
 }
 
 impl Marker {
-    /// Bytes in a marker.
+    /// Length of a marker.
     pub const LEN: usize = MARKER_LEN;
 
-    /// Reads a marker. Any bytes are one.
+    /// Parses a marker. Any bytes are valid.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
-        // RFC 5044 §4.2: the reserved field MUST be ignored, and the two low bits of FPDUPTR masked
-        // for the arithmetic (the CRC takes them as they came, erratum 1427).
+        // RFC 5044 §4.2: the reserved field MUST be ignored, and the two low bits of FPDUPTR are
+        // masked for the arithmetic (the CRC covers them as received, erratum 1427).
         let [_, _, high, low] = bytes;
         Self { fpduptr: u16::from_be_bytes([high, low]) & !3 }
     }

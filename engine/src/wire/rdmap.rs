@@ -1,7 +1,7 @@
 //! RDMAP headers (RFC 5040 §4, RFC 7306 §4 to §6).
 //!
-//! Every DDP segment of an RDMAP message carries the RDMAP control byte in the first RsvdULP
-//! byte. Read Requests and the atomic messages have a header of their own behind the DDP header.
+//! Every DDP segment of an RDMAP message carries the RDMAP control byte in the first RsvdULP byte.
+//! Read Requests and the atomic messages have their own header after the DDP header.
 //!
 //! ```text
 //! control     RV(2) reserved(2) opcode(4)
@@ -28,7 +28,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads the byte. Any byte is one.
+    /// Parses the byte. Any byte is valid.
     // RFC 5040 §4.1: the two reserved bits are zero when sent and ignored when received.
     #[must_use]
     #[inline]
@@ -71,7 +71,7 @@ pub enum Opcode {
     AtomicRequest,
     /// 0xB Atomic Response.
     AtomicResponse,
-    /// 0xC Send with Immediate Data: not assigned by any RFC, spoken between ends of this engine that have
+    /// 0xC Send with Immediate Data: assigned by no RFC, used between ends of this engine that have
     /// agreed on it. A Send whose Invalidate STag field has 32 bits for the receiver's completion.
     SendImmediate,
     /// 0xD Send with Solicited Event and Immediate Data, as 0xC.
@@ -129,7 +129,7 @@ impl Opcode {
         }
     }
 
-    /// Where DDP must carry this message; `None` for reserved opcodes.
+    /// Buffer model by which DDP must carry this message; `None` for reserved opcodes.
     // RFC 5040 §4.1, RFC 7306 §4.1: opcode, T and QN belong together.
     #[must_use]
     pub const fn buffer(self) -> Option<BufferModel> {
@@ -152,19 +152,21 @@ impl Opcode {
         })
     }
 
-    /// The peer awaits an answer (RFC 5040 §4.4, RFC 7306 §5.2).
+    /// Returns true if the peer awaits an answer (RFC 5040 §4.4, RFC 7306 §5.2).
     #[must_use]
     pub(crate) const fn is_request(self) -> bool {
         matches!(self, Self::ReadRequest | Self::AtomicRequest)
     }
 
-    /// The STag in the Invalidate STag field is to be invalidated (RFC 5040 §5.3).
+    /// Returns true if the receiver must invalidate the STag in the Invalidate STag field (RFC 5040
+    /// §5.3).
     #[must_use]
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 
-    /// The receiver is asked to raise an event (RFC 5040 §5.3, RFC 7306 §6.1).
+    /// Returns true if the message asks the receiver to raise an event (RFC 5040 §5.3, RFC 7306
+    /// §6.1).
     #[must_use]
     pub(crate) const fn solicits_event(self) -> bool {
         matches!(
@@ -176,7 +178,7 @@ impl Opcode {
         )
     }
 
-    /// The name the RFCs give the message.
+    /// The RFCs' name of the message.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -205,21 +207,21 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// Which buffer model of DDP a message travels by.
+/// DDP buffer model of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferModel {
-    /// To a tagged buffer (T = 1).
+    /// A tagged buffer (T = 1).
     Tagged,
-    /// To this queue of untagged buffers (T = 0).
+    /// This queue of untagged buffers (T = 0).
     Untagged(QueueNumber),
 }
 
-/// What the Invalidate STag field of an Immediate Data message has when the message tells of the RDMA Write
-/// before it: its bytes are then 32 bits of the program's and the length of the Write. RFC 7306 §6.3
-/// leaves the field 0; ends of this engine agree on this.
+/// Invalidate STag field of an Immediate Data message that reports the RDMA Write before it: the
+/// eight bytes are then 32 bits of the application and the length of the Write. RFC 7306 §6.3
+/// leaves the field 0; ends of this engine agree on this value.
 pub(crate) const ABOUT_A_WRITE: Stag = Stag(1);
 
-/// Bytes of an Immediate Data message behind the DDP header (RFC 7306 §6.3).
+/// Length of an Immediate Data message after the DDP header (RFC 7306 §6.3).
 pub(crate) const IMMEDIATE_DATA_LEN: usize = 8;
 
 fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], WrongLength> {

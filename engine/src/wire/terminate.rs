@@ -1,11 +1,11 @@
-//! The Terminate message: why a stream ends (RFC 5040 §4.8).
+//! The Terminate message: the reason for the end of a stream (RFC 5040 §4.8).
 //!
 //! ```text
 //! Layer(4) EType(4) | Error Code (1) | M D R reserved(5) | reserved (1)
 //! DDP Segment Length (2) | terminated DDP header (14 or 18) | terminated RDMAP header (28)
 //! ```
 //!
-//! The second line is there only as far as M, D and R say.
+//! M, D and R say which parts of the second line are present.
 
 mod code;
 
@@ -20,7 +20,7 @@ use super::rdmap::ReadRequest;
 /// A Terminate message, as it follows the DDP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// What went wrong.
+    /// The error.
     pub code: TerminateCode,
     /// DDP Segment Length: bytes of the segment in error, its header included (M).
     pub segment_len: Option<u16>,
@@ -31,11 +31,11 @@ pub struct Terminate {
 }
 
 impl Terminate {
-    /// Bytes of the longest Terminate message.
+    /// Length of the longest Terminate message.
     pub const LEN_MAX: usize =
         CONTROL_LEN + SEGMENT_LEN_LEN + DdpHeader::LEN_MAX + ReadRequest::LEN;
 
-    /// A message that says no more than what went wrong.
+    /// A message with only the error.
     #[must_use]
     pub const fn new(code: TerminateCode) -> Self {
         Self { code, segment_len: None, ddp_header: None, rdmap_header: None }
@@ -43,8 +43,8 @@ impl Terminate {
 
     /// A message about the DDP segment that begins with `segment` and is `segment_len` bytes long.
     ///
-    /// `segment` may be cut anywhere. The header is included when it is there in full.
-    // RFC 5040 §4.8: the length is that of the DDP segment as the lower layer handed it up.
+    /// `segment` may be cut anywhere. The header is included if `segment` has all of it.
+    // RFC 5040 §4.8: the length is that of the DDP segment as the lower layer passed it up.
     #[must_use]
     pub fn about_segment(code: TerminateCode, segment: &[u8], segment_len: u16) -> Self {
         let header = segment
@@ -54,7 +54,7 @@ impl Terminate {
         Self { code, segment_len: Some(segment_len), ddp_header: header, rdmap_header: None }
     }
 
-    /// The same message, with the header of the Read Request in error added.
+    /// Adds the header of the Read Request in error to the message.
     // RFC 5040 §4.8: the RDMAP header is returned for a Read Request only.
     #[must_use]
     pub fn with_read_request(mut self, header: [u8; ReadRequest::LEN]) -> Self {
@@ -62,13 +62,13 @@ impl Terminate {
         self
     }
 
-    /// Reads a message from the bytes behind its DDP header.
+    /// Parses a message from the bytes after its DDP header.
     ///
-    /// Parts that M, D and R promise but that are not there are left out: some peers set R without
-    /// sending the header. Bytes that no flag speaks of are ignored.
+    /// Parts that M, D and R announce but that are missing are left out: some peers set R without
+    /// sending the header. Bytes that no flag announces are ignored.
     ///
     /// # Errors
-    /// When not even the error code and the flags are there.
+    /// If there are too few bytes for the error code and the flags.
     pub fn parse(bytes: &[u8]) -> Result<(Self, TerminateLayout), TooShort> {
         let Some((control, mut rest)) = bytes.split_first_chunk::<CONTROL_LEN>() else {
             return Err(TooShort { need: CONTROL_LEN, have: bytes.len() });
@@ -76,7 +76,8 @@ impl Terminate {
         let layout = TerminateLayout::of(*control, !rest.is_empty());
         let (code, present) = layout.read(*control);
         let mut terminate = Self::new(code);
-        // RFC 5040 §4.8: M, D and R each imply that the length field is there; M that it is valid.
+        // RFC 5040 §4.8: M, D and R each imply that the length field is present; M, that it is
+        // valid.
         if present != Present::NOTHING
             && let Some((len, after)) = rest.split_first_chunk()
         {
@@ -114,22 +115,22 @@ impl Terminate {
     }
 }
 
-/// How the first three bytes of a received Terminate are to be read.
+/// Layout of the first three bytes of a received Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminateLayout {
-    /// As RFC 5040 §4.8 has it.
+    /// The layout of RFC 5040 §4.8.
     Rfc,
-    /// As the Linux siw driver has it on little-endian machines: EType before Layer, and M, D, R
-    /// in the bits of value 1, 2, 4.
+    /// The layout of the Linux siw driver on little-endian machines: EType before Layer, and M, D,
+    /// R in the bits of value 1, 2, 4.
     SwappedBitFields,
 }
 
 impl TerminateLayout {
-    /// The swapped layout, if only that one makes sense.
+    /// Returns the swapped layout if only that one makes sense.
     ///
-    /// The RFC's reading is preferred. It makes no sense if it gives an unassigned error, or if
-    /// something follows although it finds none of M, D, R set (`1 1` reads the same both ways, so
-    /// there the flags must tell).
+    /// The RFC's layout is preferred. It makes no sense if it gives an unassigned error, or if more
+    /// bytes follow although it has none of M, D, R set (`1 1` is the same in both layouts, so the
+    /// flags must decide there).
     fn of(control: [u8; CONTROL_LEN], something_follows: bool) -> Self {
         let (code, present) = Self::Rfc.read(control);
         let (swapped_code, swapped_present) = Self::SwappedBitFields.read(control);
@@ -167,7 +168,7 @@ impl TerminateLayout {
     }
 }
 
-/// What M, D and R say is there.
+/// The parts that M, D and R announce.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Present {
     segment_len: bool,

@@ -1,8 +1,8 @@
-//! Folding by 512-bit carry-less products, of AVX-512; in longer runs beside three lanes of the CRC
-//! instruction, which takes another unit of the processor (see [`interleaved`](super::interleaved)):
+//! Folding by 512-bit carry-less products of AVX-512; in longer runs beside three lanes of the CRC
+//! instruction, which uses another unit of the processor (see [`interleaved`](super::interleaved)):
 //!
 //! ```text
-//! odd octets and whole blocks │ folded, 192 octets a turn │ lane a, 32 a turn │ lane b │ lane c
+//! odd bytes and whole blocks │ folded, 192 bytes a turn │ lane a, 32 a turn │ lane b │ lane c
 //! ```
 
 use std::arch::asm;
@@ -21,25 +21,25 @@ use super::quadwords::{self, register};
 
 /// Bytes of an accumulator.
 const BLOCK_LEN: usize = 64;
-/// Bytes folded in a turn.
+/// Bytes folded in one turn.
 const FOLD_TURN_LEN: usize = 192;
-/// Bytes of a turn. A product starts every second cycle, a CRC instruction every cycle: in twelve cycles
-/// the six products of a turn and the twelve CRC instructions of its lanes.
+/// Bytes of one turn. A product can start every second cycle, a CRC instruction every cycle: twelve
+/// cycles for the six products of a turn and for the twelve CRC instructions of its lanes.
 const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
-/// Runs with fewer turns are sooner folded alone.
+/// Runs with fewer turns are faster folded alone.
 const TURNS_MIN: usize = 3;
 
-/// Runs shorter than this go through the plain CRC instruction.
+/// Runs shorter than this use only the CRC instruction.
 pub(super) const FOLD_LEN_MIN: usize = 128;
 
 const AHEAD_2048: [i64; 8] = lane_factors([2048; 4]);
 const AHEAD_1536: [i64; 8] = lane_factors([1536; 4]);
 const AHEAD_1024: [i64; 8] = lane_factors([1024; 4]);
 const AHEAD_512: [i64; 8] = lane_factors([512; 4]);
-/// The last lane stays where it is; its product is not used.
+/// The last lane does not move; its product is not used.
 const ONTO_LAST_LANE: [i64; 8] = lane_factors([384, 256, 128, 128]);
 
-/// The factors that move 128-bit lane `i` ahead by `bits[i]`.
+/// Factors that move 128-bit lane `i` ahead by `bits[i]`.
 const fn lane_factors(bits: [u32; 4]) -> [i64; 8] {
     let [[a, b], [c, d], [e, f], [g, h]] = [
         fold_factors(bits[0]),
@@ -71,8 +71,9 @@ pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) 
     unsafe { all::<true>(state, src, dst, len) }
 }
 
-/// The same, with whole vectors stored one behind the other: for memory that another core had last. There
-/// stores of eight bytes in three places, as the lanes take them, wait for each line longer than the sum takes.
+/// Copies like [`copy`], but stores whole vectors in order: for memory that another core used last.
+/// With such memory, the eight-byte stores of the lanes in three places would wait for each cache
+/// line longer than the CRC takes.
 ///
 /// # Safety
 /// As [`copy`].
@@ -92,19 +93,20 @@ unsafe fn all<const COPY: bool>(
     mut dst: *mut u8,
     mut len: usize,
 ) -> u32 {
-    // What is copied is in the nearest cache, or the caches are the limit: not the products, nor the lanes.
+    // A copy this long exceeds the nearest cache: the caches are then the bottleneck, not the
+    // products or the lanes.
     if COPY && len / TURN_LEN > TURNS_MAX {
         // SAFETY: the caller's promise.
         return unsafe { run::<COPY>(state, src, dst, len) };
     }
     while len / TURN_LEN > TURNS_MAX {
-        // With room for the block that the register goes into.
+        // Leaves room for the block that receives the register.
         let part = TURNS_MAX * TURN_LEN + BLOCK_LEN;
         // SAFETY: more bytes than `part` are there.
         state = unsafe { run_beside_lanes::<COPY>(state, src, dst, part, TURNS_MAX) };
         (src, dst, len) = (src.wrapping_add(part), dst.wrapping_add(part), len - part);
     }
-    // The register goes into what is before the turns: four bytes at least.
+    // The register goes into the bytes before the turns: at least four.
     let turns = (len - size_of::<u32>()) / TURN_LEN;
     if turns < TURNS_MIN {
         // SAFETY: the caller's promise, and of a long run more than 64 bytes are left.
@@ -115,11 +117,11 @@ unsafe fn all<const COPY: bool>(
     }
 }
 
-/// Four 64-byte accumulators, each moved ahead by 256 bytes per step and added to what is
-/// there; at the end all are moved onto the last and that is reduced.
+/// Four 64-byte accumulators, each moved ahead by 256 bytes per step and added to the block there.
+/// At the end all are moved onto the last one, which is reduced.
 ///
-/// Zeros ahead of a message do not change its remainder. So the odd bytes come first, at the
-/// end of a block of zeros, and everything after is whole blocks: there is no tail.
+/// Zeros ahead of a message do not change its remainder. So the odd bytes come first, at the end of
+/// a block of zeros, and everything after them is whole blocks without a tail.
 ///
 /// # Safety
 /// As [`append`], and as [`copy`] if `COPY`.
@@ -151,8 +153,8 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
     reduce(sum)
 }
 
-/// The first block of a run of `len` bytes, with the register in it, and where the next begins; a
-/// multiple of 64 bytes is left from there.
+/// The first block of a run of `len` bytes, with the register added, and the offset of the next
+/// block. A multiple of 64 bytes is left from there.
 ///
 /// # Safety
 /// As [`run`].
@@ -210,7 +212,7 @@ macro_rules! fold_512 {
     };
 }
 
-/// The same, and copies them to `dst + at`.
+/// Like `fold_512`, and copies the bytes to `dst + at`.
 macro_rules! fold_512_copying {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -264,8 +266,8 @@ macro_rules! copy_lanes {
     };
 }
 
-/// Three accumulators beside three lanes of the CRC instruction, for `turns` turns at the end of the run;
-/// what is before them is folded alone.
+/// Three accumulators beside three lanes of the CRC instruction, for `turns` turns at the end of
+/// the run. The bytes before the turns are folded alone.
 ///
 /// # Safety
 /// As [`append`], and as [`copy`] if `COPY`; `turns` must be at least 1 and at most [`TURNS_MAX`], and `len`
@@ -307,8 +309,8 @@ unsafe fn run_beside_lanes<const COPY: bool>(
     join_lanes(reduce(sum), lanes, turns)
 }
 
-/// Folds from the first address, and runs the lanes from the second, `turns` times. Returns the lanes'
-/// registers.
+/// Folds from the first address, and runs the lanes from the second, for `turns` turns. Returns the
+/// lanes' registers.
 ///
 /// # Safety
 /// The processor must have the features; at the first address `turns * FOLD_TURN_LEN` bytes must be
@@ -354,7 +356,7 @@ unsafe fn turn(sums: &mut [__m512i; 3], [src, lane]: [*const u8; 2], turns: usiz
     [a, b, c]
 }
 
-/// As [`turn`], and copies what it sums up, loading each byte once.
+/// Like [`turn`], and copies the digested bytes, loading each byte once.
 ///
 /// # Safety
 /// As [`turn`]; at the addresses to copy to as many bytes must be writable, which do not overlap those.
@@ -409,7 +411,7 @@ unsafe fn turn_copying(
     [a, b, c]
 }
 
-/// The 64 bytes at `src + at`; copies them to `dst + at` if `COPY`.
+/// Loads the 64 bytes at `src + at`; copies them to `dst + at` if `COPY`.
 ///
 /// # Safety
 /// They must be readable, and if `COPY` their place at `dst` writable.
@@ -429,7 +431,7 @@ unsafe fn take<const COPY: bool>(src: *const u8, dst: *mut u8, at: usize) -> __m
 #[inline]
 #[target_feature(enable = "sse4.2,avx512f,vpclmulqdq")]
 fn reduce(sum: __m512i) -> u32 {
-    // The first three 128-bit lanes move onto the last, which stays.
+    // The first three 128-bit lanes move onto the last, which does not move.
     let moved = fold(sum, factors(&ONTO_LAST_LANE), _mm512_setzero_si512());
     let lanes = _mm512_mask_mov_epi64(moved, 0b1100_0000, sum);
     let half =
@@ -443,7 +445,7 @@ fn reduce(sum: __m512i) -> u32 {
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn fold(sum: __m512i, factors: __m512i, block: __m512i) -> __m512i {
-    /// Of three inputs, the exclusive or.
+    /// Exclusive or of three inputs.
     const XOR: i32 = 0x96;
     let low = _mm512_clmulepi64_epi128::<0x00>(sum, factors);
     let high = _mm512_clmulepi64_epi128::<0x11>(sum, factors);
@@ -475,7 +477,7 @@ unsafe fn load(src: *const u8) -> __m512i {
     block
 }
 
-/// Bytes at `src` where `mask` has a one, zeros elsewhere.
+/// Loads the bytes at `src` where `mask` has a one; zeros elsewhere.
 ///
 /// # Safety
 /// `src + i` must be readable for each bit `i` of the mask.

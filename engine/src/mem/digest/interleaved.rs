@@ -1,15 +1,16 @@
-//! Folding by carry-less products *beside* three lanes of the CRC instruction: the two use different
-//! units of the processor, so a turn of both takes no longer than one of them.
+//! Folding by carry-less products *beside* three lanes of the CRC instruction: the two use
+//! different units of the processor, so a turn of both takes no longer than one of them.
 //!
 //! ```text
-//! head │ folded, 96 octets a turn │ lane a, 32 a turn │ lane b │ lane c
+//! head │ folded, 96 bytes a turn │ lane a, 32 a turn │ lane b │ lane c
 //! ```
 //!
-//! The head is what whole turns leave over, at most 191 bytes; its chain of CRC instructions runs
-//! while the turns begin. At the end each part is moved ahead by the length of those behind it.
+//! The head has the bytes that whole turns leave over, at most 191. Its chain of CRC instructions
+//! runs while the turns begin. At the end each part is moved ahead by the length of the parts after
+//! it.
 //!
-//! Folding takes three accumulators of 256 bits, or six of 128. Three lanes, because the CRC
-//! instruction takes three cycles but one can start every cycle.
+//! Folding uses three accumulators of 256 bits, or six of 128. There are three lanes because the
+//! CRC instruction takes three cycles and one can start every cycle.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -21,17 +22,17 @@ use std::arch::x86_64::{
 use super::polynomial::{LANE_TURN_LEN, LANES_AHEAD, TURNS_MAX, fold_factors};
 use super::quadwords::{self, register};
 
-/// Bytes folded in a turn.
+/// Bytes folded in one turn.
 const FOLD_TURN_LEN: usize = 96;
 const FOLD_TURN_BITS: u32 = 8 * 96;
-/// Bytes of a turn, and of the shortest run that has one.
+/// Bytes of one turn: the shortest run that has a turn.
 pub(super) const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
 /// From this length on, a copy stores whole aligned vectors.
 const ALIGNED_COPY_LEN_MIN: usize = 2048;
 /// Bytes of a vector.
 const VECTOR_LEN: usize = 32;
 
-/// The quadwords at `base + at` of all three lanes, into their registers.
+/// Adds the quadwords at `base + at` of all three lanes to their registers.
 macro_rules! step_lanes {
     ($base:literal, $at:literal) => {
         concat!(
@@ -76,7 +77,7 @@ macro_rules! fold_256 {
     };
 }
 
-/// The same, and copies them to `dst + at`.
+/// Like `fold_256`, and copies the bytes to `dst + at`.
 macro_rules! fold_256_copying {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -122,7 +123,7 @@ macro_rules! fold_128 {
     };
 }
 
-/// What turns come to: the remainder of what was folded, 128 bits, and the lanes' registers.
+/// Result of turns: the remainder of the folded bytes, 128 bits, and the lanes' registers.
 struct Sums {
     folded: __m128i,
     lanes: [u64; 3],
@@ -148,7 +149,7 @@ pub(super) unsafe fn append_256(mut state: u32, mut src: *const u8, mut len: usi
     unsafe { quadwords::append(state, src, len) }
 }
 
-/// As [`append_256`], by 128-bit products.
+/// Like [`append_256`], by 128-bit products.
 ///
 /// # Safety
 /// As [`append_256`].
@@ -168,11 +169,12 @@ pub(super) unsafe fn append_128(mut state: u32, mut src: *const u8, mut len: usi
     unsafe { quadwords::append(state, src, len) }
 }
 
-/// Copies `len` bytes from `src` to `dst` and adds what `dst` has then to a running CRC32c.
+/// Copies `len` bytes from `src` to `dst` and adds the resulting bytes of `dst` to a running
+/// CRC32c.
 ///
 /// # Safety
-/// As [`append_256`]; `dst` must be writable for `len` bytes that do not overlap those at `src`. What others
-/// write there meanwhile may be summed up.
+/// As [`append_256`]; `dst` must be writable for `len` bytes that do not overlap those at `src`.
+/// Bytes that others write there meanwhile may enter the CRC.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
 pub(super) unsafe fn copy_256(
     mut state: u32,
@@ -181,7 +183,7 @@ pub(super) unsafe fn copy_256(
     mut len: usize,
 ) -> u32 {
     while len >= TURN_LEN {
-        // The turns of a long run begin at a whole vector, and the tail is less than one.
+        // The turns of a long run begin at a whole vector, and the tail is less than a vector.
         let unaligned = if len < ALIGNED_COPY_LEN_MIN { 0 } else { to_whole_vector(dst) };
         let tail = if len < ALIGNED_COPY_LEN_MIN { 0 } else { (len - unaligned) % VECTOR_LEN };
         let (head, turns) = split(len - tail, unaligned);
@@ -198,7 +200,7 @@ pub(super) unsafe fn copy_256(
     unsafe { quadwords::copy(state, src, dst, len) }
 }
 
-/// The head's length and the number of turns behind it, at least one and at most [`TURNS_MAX`]. The
+/// Length of the head and number of turns after it, at least one and at most [`TURNS_MAX`]. The
 /// head is as short as possible, but not shorter than `head_min`.
 #[inline]
 const fn split(len: usize, head_min: usize) -> (usize, usize) {
@@ -212,7 +214,7 @@ fn to_whole_vector(ptr: *mut u8) -> usize {
     ptr.addr().wrapping_neg() % VECTOR_LEN
 }
 
-/// The register after all parts: `head` is the register after the head.
+/// The register after all parts. `head` is the register after the head.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn join(head: u32, sums: &Sums, turns: usize) -> u32 {
@@ -222,13 +224,13 @@ fn join(head: u32, sums: &Sums, turns: usize) -> u32 {
         crc_of_quadword(0, _mm_cvtsi128_si64(folded)),
         _mm_extract_epi64::<1>(folded),
     );
-    // What was folded is as long as three lanes.
+    // The folded part is as long as three lanes.
     let near = _mm_xor_si128(product(register(b), one), product(register(a), two));
     let far = _mm_xor_si128(product(folded, three), product(head, six));
     register(c) ^ crc_of_quadword(0, _mm_cvtsi128_si64(_mm_xor_si128(near, far)))
 }
 
-/// The register after a part whose register is `folded`, and three lanes of so many turns behind it.
+/// The register after a part with the register `folded` and three lanes of `turns` turns after it.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(super) fn join_lanes(folded: u32, [a, b, c]: [u64; 3], turns: usize) -> u32 {
@@ -238,7 +240,7 @@ pub(super) fn join_lanes(folded: u32, [a, b, c]: [u64; 3], turns: usize) -> u32 
     register(c) ^ crc_of_quadword(0, _mm_cvtsi128_si64(all))
 }
 
-/// Folds, and runs the lanes, `turns` times.
+/// Folds, and runs the lanes, for `turns` turns.
 ///
 /// # Safety
 /// The processor must have the features; `src` must be readable for `turns * TURN_LEN` bytes, and
@@ -288,10 +290,10 @@ unsafe fn turns_256(src: *const u8, turns: usize) -> Sums {
     Sums { folded: reduce_256([y0, y1, y2]), lanes: [a, b, c] }
 }
 
-/// As [`turns_256`], and copies what it sums up.
+/// Like [`turns_256`], and copies the digested bytes.
 ///
 /// The lanes are read from the copy: vectors take fewer stores than quadwords would, and the
-/// processor forwards what it has just stored.
+/// processor forwards recent stores.
 ///
 /// # Safety
 /// As [`turns_256`]; `dst` must be writable for as many bytes, which do not overlap those at `src`.
@@ -350,7 +352,7 @@ unsafe fn turns_256_copying(src: *const u8, dst: *mut u8, turns: usize) -> Sums 
     Sums { folded: reduce_256([y0, y1, y2]), lanes: [a, b, c] }
 }
 
-/// As [`turns_256`], by 128-bit products.
+/// Like [`turns_256`], by 128-bit products.
 ///
 /// # Safety
 /// As [`turns_256`].
@@ -418,7 +420,7 @@ unsafe fn turns_128(src: *const u8, turns: usize) -> Sums {
     Sums { folded: _mm_xor_si128(xor(low), xor(high)), lanes: [a, b, c] }
 }
 
-/// The remainder of three accumulators that follow each other, as 128 bits.
+/// The remainder of three consecutive accumulators, as 128 bits.
 #[inline]
 #[target_feature(enable = "pclmulqdq,avx2,vpclmulqdq")]
 fn reduce_256([y0, y1, y2]: [__m256i; 3]) -> __m128i {

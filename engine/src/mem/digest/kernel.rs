@@ -1,4 +1,4 @@
-//! The ways to compute the digest, and which of them this processor takes.
+//! The digest kernels, and the choice of one for this processor.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -10,13 +10,13 @@ use crate::mem::shared::SharedSlice;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::{fold512, interleaved, quadwords};
 
-/// A way to compute CRC32c that this processor has: every value is the proof of that.
+/// A CRC32c kernel that this processor supports: a value exists only if it does.
 ///
-/// All give the same results.
+/// All kernels give the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(Way);
 
-/// From the slowest to the fastest.
+/// Kernels from the slowest to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Way {
@@ -79,7 +79,7 @@ impl Way {
     }
 }
 
-/// The kernel of this processor, as the number of a [`Way`]. Zero: not looked yet.
+/// The kernel of this processor, as the number of a [`Way`]. Zero: not chosen yet.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 const PORTABLE: u8 = Way::Portable as u8;
@@ -93,7 +93,7 @@ const INTERLEAVED_256: u8 = Way::Interleaved256 as u8;
 const FOLD_512: u8 = Way::Fold512 as u8;
 
 impl Kernel {
-    /// The fastest one that this processor has, which the engine uses.
+    /// The fastest kernel of this processor, which the engine uses.
     #[inline]
     #[must_use]
     pub fn chosen() -> Self {
@@ -111,12 +111,12 @@ impl Kernel {
         }
     }
 
-    /// All that this processor has, the fastest last: for tests and benches.
+    /// All kernels of this processor, the fastest last: for tests and benches.
     pub fn available() -> impl Iterator<Item = Self> {
         Way::ALL.iter().copied().filter(|way| way.is_available()).map(Self)
     }
 
-    /// What it computes with, in a few words.
+    /// The method in a few words.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
@@ -158,10 +158,10 @@ impl Kernel {
         }
     }
 
-    /// Copies `from` to `to` and adds what `to` has afterwards to the running CRC32c `state`.
+    /// Copies `from` to `to` and adds the resulting bytes of `to` to the running CRC32c `state`.
     ///
     /// # Panics
-    /// When the lengths differ: a caller's bug.
+    /// If the lengths differ: a bug of the caller.
     #[inline]
     #[must_use]
     pub fn copy(self, state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
@@ -171,8 +171,8 @@ impl Kernel {
         unsafe { self.copy_raw::<false>(state, from, to.as_mut_ptr()) }
     }
 
-    /// Copies `from` to the bytes at `dst`, which another core may have had last, and adds them to the
-    /// running CRC32c `state`: as they are stored, or as they are there afterwards.
+    /// Copies `from` to the bytes at `dst`, which another core may have used last, and adds them to
+    /// the running CRC32c `state`: the bytes as stored, or as they are at `dst` afterwards.
     ///
     /// # Safety
     /// `dst` must be writable for as many bytes, without overlap; others may access them meanwhile.
@@ -215,12 +215,13 @@ impl Kernel {
         }
     }
 
-    /// Two passes, block by block, the second over what is in the nearest cache.
+    /// Copies and digests block by block, in two passes. The second pass reads the block from the
+    /// nearest cache.
     ///
     /// # Safety
     /// As [`copy_far`](Self::copy_far).
     unsafe fn copy_by_blocks(self, mut state: u32, from: SharedSlice<'_>, dst: *mut u8) -> u32 {
-        /// Half of the smallest first-level caches: what was copied is there.
+        /// Half of the smallest first-level caches, so that a copied block is still in the cache.
         const BLOCK_LEN: usize = 16 << 10;
         let mut at = 0;
         while at < from.len() {

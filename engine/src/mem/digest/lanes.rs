@@ -1,17 +1,17 @@
 //! Three lanes of the CRC instructions of aarch64, joined by carry-less products.
 //!
 //! ```text
-//! head │ lane a, 32 octets a turn │ lane b │ lane c
+//! head │ lane a, 32 bytes a turn │ lane b │ lane c
 //! ```
 //!
-//! The head is what whole turns leave over, at most 95 bytes.
+//! The head has the bytes that whole turns leave over, at most 95.
 
 use std::arch::aarch64::{__crc32cd, vmull_p64};
 use std::arch::asm;
 
 use super::polynomial::{LANE_TURN_LEN, LANES_AHEAD, TURNS_MAX};
 
-/// Bytes of a turn.
+/// Bytes of one turn.
 const TURN_LEN: usize = 3 * LANE_TURN_LEN;
 /// Shorter runs are not worth three lanes.
 const LANES_LEN_MIN: usize = 192;
@@ -37,7 +37,7 @@ pub(super) unsafe fn append(mut state: u32, mut src: *const u8, mut len: usize) 
     unsafe { append_quadwords(state, src, len) }
 }
 
-/// The register after all parts: `head` is the register after the head.
+/// The register after all parts. `head` is the register after the head.
 #[inline]
 #[target_feature(enable = "crc,neon,aes")]
 fn join(head: u32, [a, b, c]: [u32; 3], turns: usize) -> u32 {
@@ -120,7 +120,8 @@ unsafe fn append_quadwords(mut state: u32, src: *const u8, len: usize) -> u32 {
             "subs {left}, {left}, 8",
             "b.hs 2b",
             "3:",
-            // Only the low three bits of `left`, unchanged by steps of 8, matter from here.
+            // From here on, only the low three bits of `left` matter; steps of 8 have not changed
+            // them.
             "tbz {left}, 2, 4f",
             "ldr {octets:w}, [{src}], 4",
             "crc32cw {state:w}, {state:w}, {octets:w}",

@@ -1,4 +1,4 @@
-//! Powers of x modulo the CRC32c polynomial, as the kernels need them to move registers ahead.
+//! Powers of x modulo the CRC32c polynomial, by which the kernels move registers ahead.
 //!
 //! Everything here is *reflected*: bit 31 of a `u32` is the coefficient of x⁰, as in the register
 //! of the CRC itself. Computed by the compiler.
@@ -22,22 +22,22 @@ pub(super) const fn x_to_the(exponent: u32) -> u32 {
     value
 }
 
-/// The two factors that move a 128-bit piece ahead by `bits`, low quadword's first.
+/// The two factors that move a 128-bit piece ahead by `bits`, the low quadword's first.
 ///
-/// A carry-less product of reflected operands comes out multiplied by x, and a 32-bit constant in
-/// the low half of a quadword counts x³² more, hence −33. The low quadword holds the higher
-/// powers: 64 more.
+/// A carry-less product of reflected operands is multiplied by x, and a 32-bit constant in the low
+/// half of a quadword counts x³² more, hence −33. The low quadword holds the higher powers: 64
+/// more.
 #[cfg(target_arch = "x86_64")]
 pub(super) const fn fold_factors(bits: u32) -> [i64; 2] {
     [x_to_the(bits + 64 - 33) as i64, x_to_the(bits - 33) as i64]
 }
 
-/// Bytes that a turn of three lanes takes from each.
+/// Bytes that one turn takes from each of the three lanes.
 pub(super) const LANE_TURN_LEN: usize = 32;
-/// Turns after which lanes are joined at the latest.
+/// Number of turns after which lanes are joined at the latest.
 pub(super) const TURNS_MAX: usize = 64;
 
-/// Row `turns` moves CRC registers ahead by 1, 2, 3 and 6 lanes of so many turns.
+/// Row `turns` moves CRC registers ahead by 1, 2, 3 and 6 lanes of `turns` turns each.
 ///
 /// Multiply a register by a factor, without carries, then feed the 64-bit product to the CRC
 /// instruction, which multiplies by x³² and reduces. Row 0 is unused.

@@ -1,16 +1,17 @@
-//! The CRC instruction of x86-64, octet after octet: short runs, and what others leave over.
+//! The CRC instruction of x86-64, without folding: for short runs, and for the rest of other
+//! kernels.
 
 use std::arch::asm;
 
-/// Adds `len` octets at `src` to a running CRC32c.
+/// Adds `len` bytes at `src` to a running CRC32c.
 ///
 /// # Safety
-/// The processor must have SSE4.2; `src` must be readable for `len` octets.
+/// The processor must have SSE4.2; `src` must be readable for `len` bytes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
     let mut state = u64::from(state);
-    // SAFETY: `left` counts down the readable octets; each step loads at most that many.
+    // SAFETY: `left` counts down the readable bytes; each step loads at most that many.
     unsafe {
         asm!(
             "sub {left}, 8",
@@ -21,7 +22,8 @@ pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
             "sub {left}, 8",
             "jae 2b",
             "3:",
-            // Only the low three bits of `left`, unchanged by steps of 8, matter from here.
+            // From here on, only the low three bits of `left` matter; steps of 8 have not changed
+            // them.
             "test {left:l}, 4",
             "jz 4f",
             "crc32 {state:e}, dword ptr [{src}]",
@@ -45,15 +47,15 @@ pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
     register(state)
 }
 
-/// Copies `len` octets from `src` to `dst` and adds them to a running CRC32c, loading each once.
+/// Copies `len` bytes from `src` to `dst` and adds them to a running CRC32c, loading each once.
 ///
 /// # Safety
-/// As [`append`]; `dst` must be writable for `len` octets, which do not overlap those at `src`.
+/// As [`append`]; `dst` must be writable for `len` bytes, which do not overlap those at `src`.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     let mut state = u64::from(state);
-    // SAFETY: as in `append`; what is loaded from `src + i` is stored to `dst + i`.
+    // SAFETY: as in `append`; each byte loaded from `src + i` is stored to `dst + i`.
     unsafe {
         asm!(
             "sub {left}, 8",

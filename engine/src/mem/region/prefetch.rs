@@ -1,7 +1,7 @@
-//! Memory that is needed soon: the processor is told before, and brings it while it does other things.
+//! Prefetching: loads memory into the cache ahead of its use.
 //!
-//! With many connections the state of the next one is in no cache. A program that reads it field by field waits
-//! for memory again and again; what is asked for together comes together.
+//! With many connections the state of the next one is in no cache. Code that reads it field by
+//! field waits for memory each time; prefetched lines are loaded in parallel.
 #![expect(unsafe_code, reason = "the processor's instruction takes an address")]
 
 use std::collections::VecDeque;
@@ -11,20 +11,20 @@ use std::ptr;
 /// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 
-/// The cache lines of `value` are needed soon.
+/// Prefetches the cache lines of `value`.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     prefetch_lines(ptr::from_ref(value).cast(), size_of::<T>());
 }
 
-/// The cache lines of this part of `value`, in bytes from its beginning, are needed soon.
+/// Prefetches the cache lines of a byte range of `value`.
 #[inline(always)]
 pub(crate) fn prefetch_part<T>(value: &T, part: &Range<usize>) {
     prefetch_lines(ptr::from_ref(value).cast::<u8>().wrapping_add(part.start), part.len());
 }
 
-/// The cache lines of the oldest entry of `queue` are needed soon, or those of the place where the next one
-/// will stand if there is none.
+/// Prefetches the cache lines of the oldest entry of `queue`, or of the slot for the next entry if
+/// the queue is empty.
 #[inline]
 pub(crate) fn prefetch_front<T>(queue: &VecDeque<T>) {
     if queue.capacity() > 0 {
@@ -45,12 +45,12 @@ fn prefetch_lines(base: *const u8, len: usize) {
 #[inline]
 fn prefetch_line(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction; it reads nothing that the program sees, and does nothing
-    // where nothing is mapped.
+    // SAFETY: every x86-64 has the instruction; it changes nothing visible to the program, and does
+    // nothing if nothing is mapped at the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }
 
-/// Other processors are not told.
+/// Other processors do not prefetch.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 const fn prefetch_line(_line: *const u8) {}
@@ -59,7 +59,7 @@ const fn prefetch_line(_line: *const u8) {}
 mod tests {
     use super::*;
 
-    /// There is nothing to see but that nothing happens, wherever the bytes are.
+    /// The only visible effect would be a fault: there is none, wherever the bytes are.
     #[test]
     fn what_is_asked_for_stays_as_it_is() {
         let value = [7_u8; 300];

@@ -1,4 +1,4 @@
-//! Memory windows of a table: allocated, bound to parts of regions, unbound.
+//! Memory windows of a table: allocation, binding to parts of regions, unbinding.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::mem::{Access, RegisterError, Scope};
 use crate::types::{PdNum, QpNum, Stag};
 
 impl RegionTable {
-    /// Makes a window that shows nothing yet; returns a steering tag of it, which is not valid, and an odd
-    /// number drawn for choosing others.
+    /// Allocates a window that is not bound. Returns one of its steering tags, which is not valid
+    /// yet, and a random odd number for choosing others.
     ///
     /// # Errors
-    /// [`RegisterError::TableFull`] when there are [`WINDOWS_MAX`].
+    /// [`RegisterError::TableFull`] if there are [`WINDOWS_MAX`].
     pub(crate) fn alloc_window(
         &self,
         pd: PdNum,
@@ -34,7 +34,7 @@ impl RegionTable {
         Ok((stag, step | 1))
     }
 
-    /// Takes a window away, of which `stag` is any steering tag. Waits as
+    /// Removes the window that has the steering tag `stag` (any of its 256). Waits as
     /// [`deregister`](Self::deregister) does.
     pub(crate) fn dealloc_window(&self, stag: Stag) {
         let mut inner = self.write();
@@ -45,11 +45,11 @@ impl RegionTable {
         drop(removed);
     }
 
-    /// Binds a window for stream `qp` of domain `pd`. What it showed before is shown no more when this
-    /// returns, to which it waits as [`deregister`](Self::deregister) does.
+    /// Binds a window for stream `qp` of domain `pd`. Waits as [`deregister`](Self::deregister)
+    /// does: after the return, the old binding gives no access.
     ///
     /// # Errors
-    /// See [`BindError`]; the window shows what it did.
+    /// See [`BindError`]; the old binding stays then.
     pub(crate) fn bind(&self, bind: &MwBind, pd: PdNum, qp: QpNum) -> Result<(), BindError> {
         let mut inner = self.write();
         let shown = inner.shown(bind, pd, qp)?;
@@ -62,8 +62,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Unbinds the windows of type 2 that are bound at stream `qp` of domain `pd`: it is no more, and
-    /// another one may have its number. Waits as [`deregister`](Self::deregister) does.
+    /// Unbinds the windows of type 2 that are bound at stream `qp` of domain `pd`. The stream has
+    /// ended, and another one may get its number. Waits as [`deregister`](Self::deregister) does.
     pub(crate) fn unbind_at(&self, pd: PdNum, qp: QpNum) {
         let mut inner = self.write();
         if inner.windows_bound > 0 {
@@ -76,7 +76,7 @@ impl RegionTable {
 }
 
 impl Inner {
-    /// The entry of a window's binding was taken away. The tag stays the window's: it is not retired.
+    /// Handles the removal of a binding's entry. The tag stays with the window: it is not retired.
     pub(super) fn unbound(&mut self, stag: Stag) {
         self.windows_bound -= 1;
         let window = self.windows.get_mut(&index_of(stag.0));
@@ -94,8 +94,8 @@ impl Inner {
         self.remove(stag)
     }
 
-    /// Unbinds the windows that `which` picks by their entry and the region they are bound to. Their
-    /// memory stays mapped, since the region or another handle keeps it.
+    /// Unbinds the windows that `which` selects by their entry and the region they are bound to.
+    /// Their memory stays mapped, since the region or another handle keeps it.
     pub(super) fn unbind_all(&mut self, which: impl Fn(&Entry, Stag) -> bool) {
         let Self { windows, entries, .. } = self;
         let bound = windows.values().filter_map(|window| window.bound);
@@ -110,10 +110,11 @@ impl Inner {
         }
     }
 
-    /// What a window shows when it is bound so; `None` for nothing.
+    /// The registration for a binding, after all checks; `None` for a binding to no bytes.
     //
-    // The checks of the RDMAC verbs, §7.10.4.2, and of InfiniBand, §10.6.6.2 (C10-70 to C10-75): one domain, a
-    // region that permits windows, no right to write that the region's owner has not, bounds.
+    // The checks of the RDMAC verbs, §7.10.4.2, and of InfiniBand, §10.6.6.2 (C10-70 to C10-75):
+    // one domain, a region that permits windows, no right to write that the region's owner lacks,
+    // bounds.
     fn shown(
         &self,
         bind: &MwBind,
@@ -137,7 +138,7 @@ impl Inner {
         };
         registration.check_association(pd, qp).map_err(|_| BindError::NotAssociated)?;
         let access = bind.access & OF_PEERS;
-        // RFC 5040 §8.1.1 (5): the window's rights are no more than the owner's.
+        // RFC 5040 §8.1.1 (5): the window has at most the rights of the owner.
         let writes = access.intersects(Access::WRITING);
         if !registration.access.contains(Access::MW_BIND)
             || (writes && !registration.access.contains(Access::LOCAL_WRITE))
@@ -161,7 +162,7 @@ impl Inner {
         }))
     }
 
-    /// Opens what was found to be right; the window is not bound.
+    /// Enters a checked binding. The window must not be bound.
     fn show(&mut self, bind: &MwBind, registration: Registration) {
         let window = self.windows.get_mut(&index_of(bind.stag.0)).expect("checked: it is there");
         window.bound = Some((bind.stag, bind.mr));

@@ -1,4 +1,4 @@
-//! Requests that are posted together or not at all.
+//! Requests that are posted all together or not at all.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use super::{PostError, Qp};
 use crate::verbs::receives::reserve;
 use crate::verbs::{SendWr, WcStatus};
 
-/// Requests for the send queue of one queue pair, of which either all are posted or none. Each has its place
-/// in the queue from [`push`](Self::push) on; dropped, they leave it.
+/// Requests for the send queue of one queue pair, posted all together or not at all. Each reserves
+/// its place in the queue at [`push`](Self::push); dropping the batch releases the places.
 ///
-/// It may be used again and again: then it allocates nothing but for more requests than ever before, of
-/// which there are never more than the queue holds.
+/// A batch can be reused. It allocates only if it holds more requests than ever before; the depth
+/// of the queue limits their number.
 #[derive(Debug)]
 pub struct SendBatch {
     qp: Qp,
@@ -18,7 +18,7 @@ pub struct SendBatch {
 }
 
 impl Qp {
-    /// A batch of no requests yet.
+    /// An empty batch.
     #[must_use]
     pub fn batch(&self) -> SendBatch {
         SendBatch { qp: Self { shared: Arc::clone(&self.shared) }, requests: Vec::new() }
@@ -26,10 +26,10 @@ impl Qp {
 }
 
 impl SendBatch {
-    /// Adds a request, which is checked and has a place in the queue now.
+    /// Checks a request, reserves its place in the queue, and adds it.
     ///
     /// # Errors
-    /// See [`PostError`]; the batch is as it was.
+    /// See [`PostError`]; the batch is unchanged.
     pub fn push(&mut self, wr: SendWr) -> Result<(), PostError> {
         let shared = &self.qp.shared;
         self.qp.check_send(&wr)?;
@@ -38,8 +38,8 @@ impl SendBatch {
         Ok(())
     }
 
-    /// Posts all of it, in order; it is empty then. What has changed since they were pushed is told as for
-    /// requests posted then: they are flushed when the queue pair is in error by now.
+    /// Posts all requests in order; the batch is empty then. A state change since `push` affects
+    /// them like posted requests: if the queue pair is in error by now, they are flushed.
     pub fn post(&mut self) {
         let shared = &self.qp.shared;
         if self.requests.is_empty() {
@@ -47,26 +47,26 @@ impl SendBatch {
         }
         shared.sq.extend(self.requests.drain(..));
         shared.press();
-        // As for single requests: there may be no stream left to flush them.
+        // As for single requests: perhaps no stream is left to flush them.
         if shared.is_flushed.load(std::sync::atomic::Ordering::SeqCst) {
             shared.flush_posted_sends(WcStatus::WrFlushErr);
         }
     }
 
-    /// Takes all of it back: nothing was posted.
+    /// Removes all requests: nothing was posted.
     pub fn clear(&mut self) {
         for _ in self.requests.drain(..) {
             self.qp.shared.send_completed();
         }
     }
 
-    /// Requests in it.
+    /// Number of requests.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if the batch is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.requests.is_empty()

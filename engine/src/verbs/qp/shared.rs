@@ -1,4 +1,4 @@
-//! What a queue pair's handles and its connection share.
+//! State that a queue pair's handles and its connection share.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -14,36 +14,37 @@ use crate::verbs::qp::config::{CompletionMeans, QpConfig, QpRules, QpState, Queu
 use crate::verbs::receives::Receives;
 use crate::verbs::{Cq, RecvWr, RnicShared, SendWr, Wc, WcOpcode, WcStatus};
 
-// What a request of the program touches lies in the first two lines, what a Write of the peer in the third.
-// Two queue pairs have no cache line in common: most programs make all of theirs one after the other.
+// Layout: a request of the application touches the first two cache lines, a Write of the peer the
+// third. Two queue pairs share no cache line: most applications create all of theirs one after the
+// other.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct QpShared {
     pub(crate) sq: Posted<SendWr>,
     pub(super) sq_outstanding: AtomicUsize,
-    /// Set when a port takes the queue pair.
+    /// Set when a port takes over the queue pair.
     pub(crate) bell: OnceLock<Bell>,
     pub(crate) send_cq: Cq,
     pub(crate) number: QpNum,
     pub(crate) pd: PdNum,
     pub(super) state: AtomicU8,
-    /// Its completions are wanted no more.
+    /// No completion of this queue pair must be raised.
     pub(super) silent: AtomicBool,
-    /// The engine has flushed what it had.
+    /// The engine has flushed all work that it had.
     pub(super) is_flushed: AtomicBool,
-    /// Whether Sends and Writes with immediate data may be sent; set as `ord`.
+    /// Sends and Writes with immediate data are agreed on; set together with `ord`.
     pub(super) immediates: AtomicBool,
-    /// Reads and Atomics that may be outstanding; set when the connection is established.
+    /// Limit of outstanding Reads and Atomics; set when the connection is established.
     pub(super) ord: AtomicU16,
-    /// RDMA Writes of the peer that were delivered.
+    /// Delivered RDMA Writes of the peer.
     writes: AtomicU64,
-    /// Segments of them, and of one that is not complete yet.
+    /// Delivered segments of Writes, including those of an incomplete Write.
     write_segments: AtomicU64,
-    /// What its peer may do with memory that is the peer's to use; bits of [`Access`].
+    /// Rights of the peer on this stream; bits of [`Access`].
     pub(super) remote_rights: AtomicU8,
-    /// Whether a connection has it: one in its life, but for a startup that is tried again.
+    /// A connection has the queue pair. It serves one in its life, unless a startup is retried.
     pub(super) claimed: AtomicBool,
-    /// No other attempt to connect is to be made.
+    /// No further attempt to connect may follow.
     pub(super) given_up: AtomicBool,
     pub(crate) rules: QpRules,
     pub(crate) completion: CompletionMeans,
@@ -52,10 +53,10 @@ pub(crate) struct QpShared {
 }
 
 impl QpShared {
-    /// What most messages need, in bytes from the beginning.
+    /// Byte range of the struct that most messages need.
     const HOT: Range<usize> = 0..offset_of!(Self, remote_rights) + 1;
 
-    /// A queue pair that no connection has.
+    /// A queue pair without a connection.
     pub(super) fn new(rnic: &RnicShared, pd: PdNum, config: QpConfig) -> Result<Self, QueueError> {
         let QpConfig { send_cq, recv_cq, send_depth, recv_depth, rules, number, .. } = config;
         let QpConfig { receiver_not_ready, srq, completion, .. } = config;
@@ -100,74 +101,74 @@ impl QpShared {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Takes the queue pair for a connection; of several attempts at the same time, one succeeds.
+    /// Claims the queue pair for a connection. Of several concurrent attempts, one succeeds.
     pub(crate) fn claim(&self) -> bool {
         self.state() == QpState::Init && !self.claimed.swap(true, Ordering::AcqRel)
     }
 
-    /// The startup was not begun, or is to be tried again: the next claim succeeds.
+    /// Releases the claim: the startup was not begun, or will be retried.
     pub(crate) fn release_claim(&self) {
         self.claimed.store(false, Ordering::Release);
     }
 
-    /// A startup has failed, or its connection before RDMA began.
+    /// Handles a failed startup, or a connection that ended before RDMA began.
     pub(crate) fn attempt_failed(&self, first_send: WcStatus, first_receive: WcStatus) {
         if self.rules == QpRules::InfiniBand && !self.given_up.load(Ordering::Acquire) {
             self.release_claim();
-            // It may have been given up just now, when the claim was still taken: either that is seen
-            // here, or the free claim there.
+            // The queue pair may be given up concurrently, while it was still claimed. Either this
+            // side sees that, or the other side sees the free claim.
             fence(Ordering::SeqCst);
             if !self.given_up.load(Ordering::Acquire) || !self.claim() {
                 return;
             }
         }
         self.set_state(QpState::Error);
-        // Nothing was started: all that was posted is where it was posted.
+        // Nothing was started: all posted work is still in the posted queues.
         self.flush_posted_sends(first_send);
         self.flush_posted_receives(first_receive);
         self.flushed();
     }
 
-    /// RFC 5040 §8.1.1 (4): whether the peer may do this on this stream.
+    /// RFC 5040 §8.1.1 (4): returns an error if the peer lacks this right on this stream.
     #[inline]
     pub(crate) fn check_right(&self, right: Access) -> Result<(), Refusal> {
         let rights = Access::from_bits_retain(self.remote_rights.load(Ordering::Relaxed));
         if rights.contains(right) { Ok(()) } else { Err(Refusal::AccessRights) }
     }
 
-    /// No other attempt to connect is to be made: the one that fails next is the last.
+    /// Prevents further attempts to connect: the next one that fails is the last.
     pub(crate) fn end_attempts(&self) {
         self.given_up.store(true, Ordering::Release);
     }
 
-    /// All that the engine had of it is flushed: what is posted from now on is flushed where it is
-    /// posted, behind that.
+    /// Notes that the engine has flushed all its work of this queue pair. Work posted from now on
+    /// is flushed by the posting call, behind that.
     pub(crate) fn flushed(&self) {
         self.is_flushed.store(true, Ordering::SeqCst);
         self.flush_posted_sends(WcStatus::WrFlushErr);
         self.flush_posted_receives(WcStatus::WrFlushErr);
     }
 
-    /// What was agreed on; to be told before the state that lets requests be posted.
+    /// Stores the negotiated terms. Call before the state that allows requests to be posted.
     pub(crate) fn set_terms(&self, ord: u16, immediates: bool) {
         self.ord.store(ord, Ordering::Relaxed);
         self.immediates.store(immediates, Ordering::Relaxed);
     }
 
-    /// What requests of the program and Writes of the peer touch is needed soon.
+    /// Prefetches the fields that requests of the application and Writes of the peer touch.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_part(self, &Self::HOT);
     }
 
-    /// What [`note_write`](Self::note_write) changes is needed soon.
+    /// Prefetches the fields that [`note_write`](Self::note_write) changes.
     #[inline]
     pub(crate) fn prefetch_counts(&self) {
         prefetch(&self.writes);
     }
 
-    /// A segment of the peer's Writes was delivered. One thread at a time says so: that which turns
-    /// the connection.
+    /// Counts a delivered segment of the peer's Writes. Only the thread that runs the connection
+    /// calls it.
     #[inline]
     pub(crate) fn note_write(&self, last: bool) {
         self.write_segments
@@ -185,33 +186,33 @@ impl QpShared {
         self.writes.load(Ordering::Acquire)
     }
 
-    /// Whether the connection has agreed on Sends and Writes with immediate data.
+    /// Returns true if the connection has agreed on Sends and Writes with immediate data.
     pub(crate) fn has_immediates(&self) -> bool {
         self.immediates.load(Ordering::Relaxed)
     }
 
-    /// Raises the error completion of a send request and frees its place in the queue.
+    /// Raises the error completion of a send request and releases its place in the queue.
     pub(crate) fn fail_send(&self, wr: &SendWr, status: WcStatus) {
         let wc = Wc::failed(wr.id, status, wr.op.wc_opcode(), self.number);
         self.send_completed();
-        // A full queue has no room for bad news either; the overflow flag tells.
+        // If the queue is full, this completion is lost too; the overflow flag reports it.
         let _lost_is_flagged = self.push_send(wc);
     }
 
-    /// Raises the error completion of a receive request and frees its place in the queue.
+    /// Raises the error completion of a receive request and releases its place in the queue.
     pub(crate) fn fail_receive(&self, wr: &RecvWr, status: WcStatus) {
         let wc = Wc::failed(wr.id, status, WcOpcode::Recv, self.number);
         self.receives.completed();
         let _lost_is_flagged = self.push_receive(wc);
     }
 
-    /// Raises a completion of the send queue; `false` when it was lost.
+    /// Raises a completion of the send queue. Returns false if it was lost.
     #[must_use]
     pub(crate) fn push_send(&self, wc: Wc) -> bool {
         self.send_cq.push(wc, &self.silent)
     }
 
-    /// Raises a completion of the receive queue; `false` when it was lost.
+    /// Raises a completion of the receive queue. Returns false if it was lost.
     #[must_use]
     pub(crate) fn push_receive(&self, wc: Wc) -> bool {
         self.recv_cq.push(wc, &self.silent)
@@ -226,8 +227,8 @@ impl QpShared {
         }
     }
 
-    /// Fails every receive request that the engine has not taken: `first` for the oldest. Those of a
-    /// shared queue are not this queue pair's.
+    /// Fails every receive request that the engine has not taken: `first` for the oldest. Does
+    /// nothing for a shared queue: its requests do not belong to this queue pair.
     pub(crate) fn flush_posted_receives(&self, first: WcStatus) {
         if self.receives.are_shared() {
             return;
@@ -239,14 +240,14 @@ impl QpShared {
         }
     }
 
-    /// There is something for the stream to look at.
+    /// Notifies the stream that there is work.
     pub(crate) fn press(&self) {
         if let Some(bell) = self.bell.get() {
             bell.press();
         }
     }
 
-    /// A send request has completed: its place in the queue is free.
+    /// Releases the place of a completed send request in the queue.
     pub(crate) fn send_completed(&self) {
         self.sq_outstanding.fetch_sub(1, Ordering::Release);
     }

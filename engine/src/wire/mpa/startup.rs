@@ -1,8 +1,8 @@
-//! The MPA Request and Reply frames, and the word RFC 6581 puts in front of their Private Data.
+//! The MPA Request and Reply frames, and the RFC 6581 word in front of their Private Data.
 
 use crate::limits::PRIVATE_DATA_LEN_MAX;
 
-/// Which of the two startup frames.
+/// Kind of a startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupKind {
     /// Sent by the initiator.
@@ -27,19 +27,19 @@ impl StartupKind {
     }
 }
 
-/// Why bytes can never become the expected startup frame.
+/// Reason why bytes can never become the expected startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartupFrameError {
-    /// The Key field is that of no startup frame.
+    /// No startup frame has this Key field.
     #[error("the peer does not speak MPA: wrong key")]
     Key,
-    /// A Request where a Reply is due, or the other way round (RFC 5044 §7.1.2 (8)).
+    /// A Request arrived instead of a Reply, or the other way round (RFC 5044 §7.1.2 (8)).
     #[error("both ends play the same part: an MPA {0:?} frame came")]
     Kind(StartupKind),
     /// PD_Length, given here, is above 512 (RFC 5044 §7.1.1).
     #[error("private data of {0} octets is above 512")]
     PrivateDataLen(u16),
-    /// S is set, but PD_Length, given here, has no room for the word it promises (RFC 6581 §6).
+    /// S is set, but PD_Length, given here, is too short for the enhanced word (RFC 6581 §6).
     #[error("enhanced frame with private data of {0} octets")]
     EnhancedWord(u16),
 }
@@ -53,29 +53,30 @@ pub struct StartupHeader {
     pub markers: bool,
     /// C: the sender wants CRCs.
     pub crc: bool,
-    /// R: the connection is rejected. Means something in a Reply only.
+    /// R: the connection is rejected. Has a meaning only in a Reply.
     pub reject: bool,
     /// S: an [`EnhancedHeader`] leads the Private Data. Never set below revision 2.
     pub enhanced: bool,
-    /// The sender speaks this engine's extension, Sends and Writes with immediate data. No RFC has it:
-    /// the last two of the bits that are zero by RFC 5044 §7.1.1 and not checked by receivers, one to
-    /// ask and one to answer. (siw uses another of them for an extension of its own.)
+    /// The sender supports this engine's extension, Sends and Writes with immediate data. No RFC
+    /// defines it. It uses the last two of the bits that RFC 5044 §7.1.1 sets to zero and receivers
+    /// do not check, one to ask and one to answer. (siw uses another of these bits for an extension
+    /// of its own.)
     pub immediates: bool,
-    /// Rev: revision of MPA, as it stands on the wire.
+    /// Rev: revision of MPA, as on the wire.
     pub revision: u8,
 }
 
 impl StartupHeader {
-    /// Bytes of the fixed part.
+    /// Length of the fixed part.
     pub const LEN: usize = 20;
 
-    /// Reads the fixed part of a `kind` frame, and PD_Length after it.
+    /// Parses the fixed part of a `kind` frame, and PD_Length after it.
     ///
-    /// `bytes` may hold less than the fixed part (the result is then `Ok(None)`: more is needed)
-    /// or more.
+    /// `bytes` may be shorter than the fixed part (the result is then `Ok(None)`: more bytes are
+    /// needed) or longer.
     ///
     /// # Errors
-    /// As soon as the bytes at hand rule the frame out.
+    /// As soon as the bytes exclude a valid frame.
     pub fn parse(
         kind: StartupKind,
         bytes: &[u8],
@@ -138,15 +139,15 @@ pub struct StartupFrame<'a> {
 }
 
 impl<'a> StartupFrame<'a> {
-    /// Bytes of the longest legal frame.
+    /// Length of the longest legal frame.
     pub(crate) const LEN_MAX: usize = StartupHeader::LEN + PRIVATE_DATA_LEN_MAX;
 
-    /// Reads a frame of either kind from the start of `bytes`, and its length.
+    /// Parses a frame of either kind at the start of `bytes`. Returns the frame and its length.
     ///
-    /// `Ok(None)`: what is there may become a frame, more is needed.
+    /// `Ok(None)`: the bytes may become a frame, more are needed.
     ///
     /// # Errors
-    /// As soon as the bytes at hand rule a frame out.
+    /// As soon as the bytes exclude a valid frame.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, StartupFrameError> {
         match Self::parse_as(StartupKind::Request, bytes) {
             Err(StartupFrameError::Kind(kind)) => Self::parse_as(kind, bytes),
@@ -157,7 +158,7 @@ impl<'a> StartupFrame<'a> {
     /// Like [`parse`](Self::parse), for a frame of the given kind only.
     ///
     /// # Errors
-    /// As soon as the bytes at hand rule the frame out.
+    /// As soon as the bytes exclude a valid frame.
     pub(crate) fn parse_as(
         kind: StartupKind,
         bytes: &'a [u8],
@@ -185,7 +186,7 @@ impl<'a> StartupFrame<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Panics
-    /// When the Private Data is longer than 512 bytes: a caller's bug.
+    /// If the Private Data is longer than 512 bytes: a bug of the caller.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let len = self.private_data.len();
         assert!(len <= PRIVATE_DATA_LEN_MAX, "private data was limited when it was configured");
@@ -217,25 +218,25 @@ bitflags::bitflags! {
 pub struct EnhancedHeader {
     /// A: peer-to-peer model, in which the initiator sends an RTR message first.
     pub peer_to_peer: bool,
-    /// B, C, D: the RTR messages the sender of the frame supports.
+    /// B, C, D: the RTR messages that the sender of the frame supports.
     pub rtr: RtrKinds,
-    /// Inbound RDMA Reads the sender can take at a time: 14 bits, or
+    /// Inbound RDMA Reads that the sender accepts at a time: 14 bits, or
     /// [`NOT_NEGOTIATED`](Self::NOT_NEGOTIATED).
     pub ird: u16,
-    /// Outbound RDMA Reads the sender wants to have open at a time: 14 bits, or
+    /// Outbound RDMA Reads that the sender wants outstanding at a time: 14 bits, or
     /// [`NOT_NEGOTIATED`](Self::NOT_NEGOTIATED).
     pub ord: u16,
 }
 
 impl EnhancedHeader {
-    /// Bytes of the word.
+    /// Length of the word.
     pub const LEN: usize = 4;
 
-    /// The value of IRD or ORD that is no number: the ULPs settle it themselves.
+    /// Value of IRD or ORD that is not a number: the ULPs agree on it themselves.
     // RFC 6581 §9.1: all ones means that the value is not negotiated by MPA.
     pub const NOT_NEGOTIATED: u16 = 0x3FFF;
 
-    /// Reads the word. Any bytes are one.
+    /// Parses the word. Any bytes are valid.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         let word = u32::from_be_bytes(bytes);
@@ -252,7 +253,7 @@ impl EnhancedHeader {
         }
     }
 
-    /// The bytes of the word. Of `ird` and `ord` the low 14 bits count.
+    /// The bytes of the word. Only the low 14 bits of `ird` and `ord` are used.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let word = if self.peer_to_peer { PEER_TO_PEER } else { 0 }
@@ -265,7 +266,7 @@ impl EnhancedHeader {
     }
 }
 
-/// Compares the bytes there are with the Key.
+/// Compares the bytes received so far with the Key.
 fn check_key(kind: StartupKind, bytes: &[u8]) -> Result<(), StartupFrameError> {
     let begins = |kind: StartupKind| kind.key().iter().zip(bytes).all(|(key, byte)| key == byte);
     if begins(kind) {
@@ -281,8 +282,8 @@ const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
-/// siw makes its Reply of the Request as it came, with bits that it does not know: the answer is another
-/// bit, without the one that asks.
+/// siw copies the flags of the Request into its Reply, including bits that it does not know. So the
+/// answer is another bit, without the bit that asks.
 const ASKS_IMMEDIATES: u8 = 0x01;
 const HAS_IMMEDIATES: u8 = 0x02;
 

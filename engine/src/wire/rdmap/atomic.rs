@@ -6,7 +6,7 @@ use super::exactly;
 use crate::types::{Stag, TaggedOffset};
 use crate::wire::WrongLength;
 
-/// What an Atomic Request asks for (RFC 7306 §5.2.1).
+/// Operation of an Atomic Request (RFC 7306 §5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOpcode {
     /// 0x0 add, field by field.
@@ -48,7 +48,7 @@ pub struct AtomicRequest {
     pub request_id: u32,
     /// Responder's buffer.
     pub stag: Stag,
-    /// Where in the buffer the 64-bit value is.
+    /// Offset in the buffer of the 64-bit value.
     pub to: TaggedOffset,
     /// Add or Swap Data.
     pub data: u64,
@@ -61,14 +61,14 @@ pub struct AtomicRequest {
 }
 
 impl AtomicRequest {
-    /// Bytes of the header.
+    /// Length of the header.
     // RFC 7306 §5.2.1, Figure 4.
     pub const LEN: usize = 52;
 
-    /// Reads the header, which is all there is behind the DDP header.
+    /// Parses the header, which is everything after the DDP header.
     ///
     /// # Errors
-    /// When there are fewer or more bytes (RFC 7306 §4.2: no payload).
+    /// If there are fewer or more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         let [_, _, _, opcode] = wire.opcode;
@@ -105,19 +105,19 @@ impl AtomicRequest {
 pub struct AtomicResponse {
     /// Original Request Identifier.
     pub request_id: u32,
-    /// Original Remote Data Value: what the memory held before.
+    /// Original Remote Data Value: the previous contents of the memory.
     pub original: u64,
 }
 
 impl AtomicResponse {
-    /// Bytes of the header.
-    // RFC 7306 §5.2.2, Figure 6; the "32 octets" of its §4 count MPA's and DDP's bytes as well.
+    /// Length of the header.
+    // RFC 7306 §5.2.2, Figure 6. The "32 octets" in its §4 include the bytes of MPA and DDP.
     pub const LEN: usize = 12;
 
-    /// Reads the header, which is all there is behind the DDP header.
+    /// Parses the header, which is everything after the DDP header.
     ///
     /// # Errors
-    /// When there are fewer or more bytes (RFC 7306 §4.2: no payload).
+    /// If there are fewer or more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicResponseWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         Ok(Self {

@@ -11,24 +11,24 @@ use crate::wire::WrongLength;
 pub struct ReadRequest {
     /// Requester's buffer, echoed in the Response.
     pub sink_stag: Stag,
-    /// Where in the requester's buffer the data goes.
+    /// Offset of the data in the requester's buffer.
     pub sink_to: TaggedOffset,
     /// RDMARDSZ: bytes to read.
     pub size: u32,
     /// Responder's buffer.
     pub source_stag: Stag,
-    /// Where in the responder's buffer the data is.
+    /// Offset of the data in the responder's buffer.
     pub source_to: TaggedOffset,
 }
 
 impl ReadRequest {
-    /// Bytes of the header.
+    /// Length of the header.
     pub const LEN: usize = 28;
 
-    /// Reads the header, which is all there is behind the DDP header.
+    /// Parses the header, which is everything after the DDP header.
     ///
     /// # Errors
-    /// When there are fewer or more bytes (RFC 5040 §4.2: a Read Request has no payload).
+    /// If there are fewer or more bytes (RFC 5040 §4.2: a Read Request has no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: ReadRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         Ok(Self {

@@ -15,7 +15,7 @@ pub struct TerminateCode {
     pub code: u8,
 }
 
-/// What kind of error a Terminate tells of: its layer and error type (RFC 5040 §4.8, RFC 6580 §3).
+/// Kind of error that a Terminate reports: its layer and error type (RFC 5040 §4.8, RFC 6580 §3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorType {
     /// 0/0: RDMAP, local catastrophic error.
@@ -30,7 +30,7 @@ pub enum ErrorType {
     TaggedBuffer,
     /// 1/2: DDP, untagged buffer error.
     UntaggedBuffer,
-    /// 2, whatever the type: the lower layer, MPA.
+    /// 2, with any type: the lower layer, MPA.
     Llp,
     /// A layer or type that no RFC assigns.
     Unassigned,
@@ -50,20 +50,21 @@ impl TerminateCode {
     pub const RDMAP_STAG_NOT_ASSOCIATED: Self = Self::new(0, 1, 0x03);
     /// 0/1/04: Offset and length together exceed 64 bits.
     pub const RDMAP_TO_WRAP: Self = Self::new(0, 1, 0x04);
-    /// 0/1/09: The STag in a Send with Invalidate may not be invalidated by this stream.
+    /// 0/1/09: This stream may not invalidate the STag in a Send with Invalidate.
     pub const RDMAP_CANNOT_INVALIDATE: Self = Self::new(0, 1, 0x09);
     /// 0/1/FF: A protection fault that fits no other code.
     pub const RDMAP_PROTECTION_UNSPECIFIED: Self = Self::new(0, 1, 0xFF);
-    /// 0/2/05: RV is not the negotiated one.
+    /// 0/2/05: RV is not the negotiated version.
     pub const RDMAP_INVALID_VERSION: Self = Self::new(0, 2, 0x05);
-    /// 0/2/06: The opcode is reserved, or illegal for its queue, or answers nothing.
+    /// 0/2/06: The opcode is reserved, or illegal for its queue, or the Response matches no
+    /// request.
     pub const RDMAP_UNEXPECTED_OPCODE: Self = Self::new(0, 2, 0x06);
     /// 0/2/07: A failure that is confined to the stream.
     pub const RDMAP_CATASTROPHIC_STREAM: Self = Self::new(0, 2, 0x07);
     /// 0/2/08: A failure of the whole RNIC.
     pub const RDMAP_CATASTROPHIC_GLOBAL: Self = Self::new(0, 2, 0x08);
-    /// 0/2/09: Like [`RDMAP_CANNOT_INVALIDATE`](Self::RDMAP_CANNOT_INVALIDATE), seen as a failed
-    /// operation.
+    /// 0/2/09: Like [`RDMAP_CANNOT_INVALIDATE`](Self::RDMAP_CANNOT_INVALIDATE), reported as a
+    /// failed operation.
     pub const RDMAP_OPERATION_CANNOT_INVALIDATE: Self = Self::new(0, 2, 0x09);
     /// 0/2/FF: A failed operation that fits no other code.
     pub const RDMAP_OPERATION_UNSPECIFIED: Self = Self::new(0, 2, 0xFF);
@@ -78,19 +79,19 @@ impl TerminateCode {
     pub const DDP_TAGGED_STAG_NOT_ASSOCIATED: Self = Self::new(1, 1, 0x02);
     /// 1/1/03: Offset and length together exceed 64 bits.
     pub const DDP_TAGGED_TO_WRAP: Self = Self::new(1, 1, 0x03);
-    /// 1/1/04: DV of a tagged segment is not the negotiated one.
+    /// 1/1/04: DV of a tagged segment is not the negotiated version.
     pub const DDP_TAGGED_INVALID_VERSION: Self = Self::new(1, 1, 0x04);
     /// 1/2/01: There is no such queue.
     pub const DDP_UNTAGGED_INVALID_QN: Self = Self::new(1, 2, 0x01);
     /// 1/2/02: The message is the next one, and no buffer is queued for it.
     pub const DDP_UNTAGGED_NO_BUFFER: Self = Self::new(1, 2, 0x02);
-    /// 1/2/03: The message is not one that a queued buffer is for.
+    /// 1/2/03: No queued buffer is for the message.
     pub const DDP_UNTAGGED_MSN_RANGE: Self = Self::new(1, 2, 0x03);
     /// 1/2/04: The message offset lies outside the buffer.
     pub const DDP_UNTAGGED_INVALID_MO: Self = Self::new(1, 2, 0x04);
-    /// 1/2/05: The message does not fit the buffer.
+    /// 1/2/05: The message does not fit in the buffer.
     pub const DDP_UNTAGGED_TOO_LONG: Self = Self::new(1, 2, 0x05);
-    /// 1/2/06: DV of an untagged segment is not the negotiated one.
+    /// 1/2/06: DV of an untagged segment is not the negotiated version.
     pub const DDP_UNTAGGED_INVALID_VERSION: Self = Self::new(1, 2, 0x06);
 
     /// 2/0/01: TCP closed or lost; hardly ever sent.
@@ -99,13 +100,14 @@ impl TerminateCode {
     pub const MPA_CRC: Self = Self::new(2, 0, 0x02);
     /// 2/0/03: A marker contradicts the lengths of the FPDUs.
     pub const MPA_MARKER: Self = Self::new(2, 0, 0x03);
-    /// 2/0/04: An MPA Request or Reply that is none; hardly ever sent.
+    /// 2/0/04: An invalid MPA Request or Reply; hardly ever sent.
     pub const MPA_STARTUP_FRAME: Self = Self::new(2, 0, 0x04);
-    /// 2/0/05: A local failure while an enhanced connection is set up (RFC 6581 §9.3). This engine knows
-    /// such a code from peers and has none to report: what a connection needs is taken when its queue
-    /// pair is made, so between Reply and first FPDU nothing can fail but what has codes of its own.
+    /// 2/0/05: A local failure during the setup of an enhanced connection (RFC 6581 §9.3). This
+    /// engine accepts the code from peers and never sends it: the resources of a connection are
+    /// allocated with its queue pair, so every failure between Reply and first FPDU has a code of
+    /// its own.
     pub const MPA_LOCAL_CATASTROPHIC: Self = Self::new(2, 0, 0x05);
-    /// 2/0/06: The initiator cannot take as many Reads as the responder wants (RFC 6581 §9.1).
+    /// 2/0/06: The initiator cannot serve as many Reads as the responder wants (RFC 6581 §9.1).
     pub const MPA_INSUFFICIENT_IRD: Self = Self::new(2, 0, 0x06);
     /// 2/0/07: The two ends support no RTR message in common (RFC 6581 §9.2).
     pub const MPA_NO_MATCHING_RTR: Self = Self::new(2, 0, 0x07);
@@ -114,7 +116,7 @@ impl TerminateCode {
         Self { layer, etype, code }
     }
 
-    /// What kind of error it is.
+    /// Kind of the error.
     #[must_use]
     pub const fn error_type(self) -> ErrorType {
         match (self.layer, self.etype) {
@@ -129,7 +131,7 @@ impl TerminateCode {
         }
     }
 
-    /// The meaning in the words of the RFCs.
+    /// The meaning, in the words of the RFCs.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self.assigned_text() {
@@ -138,7 +140,7 @@ impl TerminateCode {
         }
     }
 
-    /// The RFCs give this triple a meaning.
+    /// Returns true if the RFCs assign a meaning to this triple.
     #[must_use]
     pub const fn is_assigned(self) -> bool {
         self.assigned_text().is_some()
