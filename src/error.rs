@@ -1,10 +1,10 @@
 //! The errors of the library.
 //!
-//! One family for what is asked of endpoints, listeners, connections and completion channels:
-//! [`Error`]. Work and its queues have their own, from the engine, for these calls are frequent and
-//! their errors few: [`QueueError`](crate::QueueError) when queues are made, [`PostError`](crate::PostError)
-//! when work is posted, a [`WcStatus`](crate::WcStatus) for how posted work ended, and a
-//! [`StreamError`](crate::StreamError) in the event that tells of a connection's failure.
+//! One family of errors for endpoints, listeners, connections and completion channels: [`Error`].
+//! Work and its queues have error types of the engine, for these calls are frequent and their
+//! errors few: [`QueueError`](crate::QueueError) for making queues, [`PostError`](crate::PostError)
+//! for posting work, [`WcStatus`](crate::WcStatus) for the result of posted work, and
+//! [`StreamError`](crate::StreamError) in the event that reports a connection's failure.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use urnic_engine::mpa::startup::Rejection;
 use urnic_engine::port::PortError;
 use urnic_engine::stream::{PhaseError, StartupFailure};
 
-/// Why an endpoint, a listener, a connection or a completion channel could not do what it was asked.
+/// Error of an endpoint, a listener, a connection or a completion channel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(clippy::error_impl_error, reason = "the one family of the crate, written urnic::Error")]
 pub enum Error {
-    /// It has not happened in the time given. What was waited for may still come.
+    /// The awaited event has not happened in the time given. It may still happen.
     #[error(
         "it did not happen in the time given: wait longer, or check that the peer is reachable"
     )]
@@ -27,39 +27,39 @@ pub enum Error {
     /// The kernel's TCP could not connect or listen, or the connection was lost.
     #[error("TCP: {}{}", io::Error::from(*.0), tcp_advice(*.0))]
     Io(io::ErrorKind),
-    /// The operating system refused something that is not of one connection: a descriptor, a thread, a
-    /// core, randomness.
+    /// The operating system refused something that does not concern one connection: a descriptor, a
+    /// thread, a core, randomness.
     #[error("{action}: {}{}", io::Error::from_raw_os_error(*.os_error), advice(*.os_error))]
     System {
-        /// What was asked of it.
+        /// The attempted action.
         action: &'static str,
         /// `errno` of the call.
         os_error: i32,
     },
-    /// The configuration cannot be carried out; the text says which part.
+    /// The configuration cannot be used; the text says which part.
     #[error("the configuration cannot be carried out: {0}")]
     Config(&'static str),
     /// The peer's application refused to start RDMA. Its private data may say why.
     #[error("the peer's application rejected the connection")]
     Rejected(Rejection),
-    /// MPA could not be started: what answers there may not speak it.
+    /// MPA could not be started: the service at that address may not speak it.
     #[error("MPA startup failed: {0}; check that an RDMA service listens at that address and port")]
     Startup(StartupFailure),
-    /// The endpoint cannot be shown to [`top`](crate::top): the folder of its socket cannot be used.
+    /// The endpoint cannot be shown to [`top`](crate::top): the folder of its socket is unusable.
     #[error("showing the endpoint in {}: {reason}", folder.display())]
     Top {
-        /// Where its socket was to be.
+        /// Folder for its socket.
         folder: PathBuf,
-        /// What is wrong there.
+        /// Reason why the folder is unusable.
         reason: String,
     },
     /// The interface has no such address, no free TCP port, or no room for a connection.
     #[error(transparent)]
     Port(PortError),
-    /// The call does not fit what the connection or the queue pair is doing.
+    /// The call does not fit the state of the connection or the queue pair.
     #[error(transparent)]
     Phase(#[from] PhaseError),
-    /// The connection is over. Its last event says how it ended.
+    /// The connection is over. Its last event has the reason.
     #[error("the connection is over")]
     Closed,
     /// The endpoint has been dropped, or its worker has failed: open another.
@@ -68,14 +68,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// The operating system's refusal to do this.
+    /// Error for an action that the operating system refused.
     pub(crate) fn system(action: &'static str, error: &io::Error) -> Self {
         let os_error = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
         Self::System { action, os_error }
     }
 }
 
-/// As an engine on a device says it and one over the kernel's TCP alike.
+/// Same error for an engine on a device and for one over the kernel's TCP.
 impl From<PortError> for Error {
     fn from(error: PortError) -> Self {
         match error {
@@ -85,7 +85,7 @@ impl From<PortError> for Error {
     }
 }
 
-/// For programs whose own errors are those of I/O.
+/// For applications whose own errors are I/O errors.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -98,7 +98,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// What mends a failure of TCP, where that is known.
+/// Advice for a failure of TCP, if any is known.
 const fn tcp_advice(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::ConnectionRefused => "; nothing listens at that address and port",
@@ -108,7 +108,7 @@ const fn tcp_advice(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// What mends a refusal, where that is known.
+/// Advice for a refusal, if any is known.
 const fn advice(os_error: i32) -> &'static str {
     match Errno::from_raw_os_error(os_error) {
         Errno::MFILE => "; raise the process's limit of open files (`ulimit -n`)",

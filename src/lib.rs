@@ -6,37 +6,38 @@
 //!
 //! # Concepts
 //!
-//! - An [`Rnic`] is one adapter in software. A protection domain ([`Pd`]) of it ties memory to the
-//!   queue pairs that may use it.
-//! - An [`Endpoint`] is one interface: a port on a device (TAP, packet socket, AF_XDP, memory link) or
-//!   the kernel's TCP, which needs no privilege. It connects and listens.
-//! - Memory is registered ([`Mr`]) with rights ([`Access`]). Its steering tag and offset, a
-//!   [`RemoteBuffer`], are what a peer needs to write or read it; programs send them as they like,
-//!   for example in the private data of the connection.
-//! - A queue pair ([`Qp`]) is one end of a connection. Work is posted to it ([`SendWr`], [`RecvWr`]),
-//!   and what became of it ([`Wc`]) is found in its completion queue ([`Cq`]).
-//! - Memory that a peer may write is never a Rust slice: it is read and written by copying, and
-//!   the completion queue orders what was copied.
-//! - A completed Send or Write says that its memory is yours again. With a TCP of urnic's own the
-//!   peer's TCP has acknowledged it; over the kernel's TCP only the local socket has taken it.
-//!   [`QpConfig::completion`] asks for more.
-//! - A connection is closed in order by [`Connection::close`]. An endpoint that is dropped resets
-//!   those that are not closed yet.
+//! - An [`Rnic`] is one adapter in software. A protection domain ([`Pd`]) of it groups memory and
+//!   the queue pairs that may use it.
+//! - An [`Endpoint`] is one interface: a port on a device (TAP, packet socket, AF_XDP, memory link)
+//!   or the kernel's TCP, which needs no privilege. It connects and listens.
+//! - Memory is registered ([`Mr`]) with rights ([`Access`]). A peer needs its steering tag and
+//!   offset, a [`RemoteBuffer`], to write or read it. Applications send a `RemoteBuffer` by any
+//!   means, for example in the private data of the connection.
+//! - A queue pair ([`Qp`]) is one end of a connection. Work is posted to it ([`SendWr`],
+//!   [`RecvWr`]). The results ([`Wc`]) are in its completion queue ([`Cq`]).
+//! - Memory that a peer may write is never a Rust slice: it is read and written by copying, and the
+//!   completion queue orders the copies.
+//! - A completed Send or Write says that its memory belongs to the application again. With urnic's
+//!   own TCP, the peer's TCP has acknowledged it; over the kernel's TCP only the local socket has
+//!   accepted it. [`QpConfig::completion`] asks for more.
+//! - [`Connection::close`] closes a connection in order. Dropping an endpoint resets the
+//!   connections that are not closed yet.
 //!
-//! In the order a program meets them: [`Rnic::new`], [`Endpoint::kernel`] or [`Endpoint::on_device`],
-//! [`Rnic::alloc_pd`], [`Pd::reg_mr`], [`Rnic::create_cq`], [`Pd::create_qp`], [`Endpoint::listen`] or
-//! [`Endpoint::connect`], [`Qp::post_send`], [`Endpoint::wait`], [`Connection::close`].
+//! In the order of a program: [`Rnic::new`], [`Endpoint::kernel`] or [`Endpoint::on_device`],
+//! [`Rnic::alloc_pd`], [`Pd::reg_mr`], [`Rnic::create_cq`], [`Pd::create_qp`], [`Endpoint::listen`]
+//! or [`Endpoint::connect`], [`Qp::post_send`], [`Endpoint::wait`], [`Connection::close`].
 //!
-//! All configuration is plain structs with public fields: change some, take the rest with
-//! `..EndpointConfig::default()`, or `..QpConfig::new(&cq)` and `..PortConfig::for_ipv4(address)`, where
-//! something has no default. What endpoints and connections refuse is an [`Error`]; making queues
-//! and posting work have a [`QueueError`] and a [`PostError`]; how posted work ended is a [`WcStatus`].
-//! The library logs by `tracing`, with the target `urnic`.
+//! All configuration is plain structs with public fields: set some and take the rest from
+//! `..EndpointConfig::default()`. Structs with a field that has no default have a constructor:
+//! `..QpConfig::new(&cq)` and `..PortConfig::for_ipv4(address)`. Errors of endpoints and
+//! connections are an [`Error`], errors of making queues a [`QueueError`], errors of posting work a
+//! [`PostError`]. The result of posted work is a [`WcStatus`]. The library logs by `tracing`, with
+//! the target `urnic`.
 //!
 //! # A server and a client
 //!
-//! Two programs over the kernel's TCP. The server lets one peer write into its memory, and tells it
-//! where by private data (`cargo run --example serve`):
+//! Two programs over the kernel's TCP. The server lets one peer write into its memory, and sends
+//! the address by private data (`cargo run --example serve`):
 //!
 //! ```no_run
 #![doc = include_str!("../examples/serve.rs")]
@@ -50,8 +51,8 @@
 //!
 //! # Waiting in an async program
 //!
-//! A [`CompChannel`] has a descriptor, which stands in any event loop; here that of tokio
-//! (`cargo run --example tokio`):
+//! A [`CompChannel`] has a descriptor that fits in any event loop; here in tokio's (`cargo run
+//! --example tokio`):
 //!
 //! ```no_run
 #![doc = include_str!("../examples/tokio.rs")]
@@ -59,9 +60,13 @@
 //!
 //! # The engine by hand
 //!
-//! The package [`urnic_engine`] below is sans-IO: no thread, no clock, no socket. Replay of captures, the
-//! simulator, tests and benches drive it themselves, and its documentation has an example. Applications
-//! do not need it.
+//! The engine is the package `urnic-engine`, sans-IO: no thread, no clock, no socket. Replay of
+//! captures, simulators, tests and benches drive it themselves; applications do not need it. Two
+//! RNICs on a memory link under a virtual clock (`cargo run --example lockstep`):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/lockstep.rs")]
+//! ```
 
 mod clock;
 mod config;
@@ -87,7 +92,7 @@ pub use urnic_engine::stream::life::LifeTimes;
 pub use urnic_engine::tcp::{Config as TcpConfig, KeepAliveTimes};
 pub use urnic_engine::verbs::{Rnic, RnicConfig, Seed};
 
-// What is counted.
+// Counters.
 pub use handle::watch::{Seen, Watch};
 pub use mail::figures::{ConnectionFigures, EndpointFigures, FIGURES, Figures};
 
@@ -119,6 +124,6 @@ pub use urnic_engine::wire::terminate::Terminate;
 pub use urnic_engine::types::{QpNum, WrId};
 pub use urnic_engine::verbs::{PostError, RecvWr, SendOp, SendWr, Sge, Wc, WcOpcode, WcStatus};
 
-/// For programs that turn a port or a device of the packages below themselves: the clock of
-/// endpoints.
+/// The clock of endpoints, for applications that run a port or a device of the other packages
+/// themselves.
 pub use clock::monotonic_now;

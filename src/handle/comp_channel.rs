@@ -13,8 +13,8 @@ use crate::mail::wakeup::Wakeup;
 use urnic_engine::time::Duration;
 use urnic_engine::verbs::{Cq, Wc};
 
-/// The completion event channel of one completion queue (`ibv_comp_channel`): its descriptor
-/// becomes readable when completions arrive, so the queue can stand in an epoll set.
+/// The completion event channel of one completion queue (`ibv_comp_channel`). Its descriptor
+/// becomes readable when completions arrive, so the queue can be part of an epoll set.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/wait_by_descriptor.rs")]
@@ -27,11 +27,12 @@ pub struct CompChannel {
 }
 
 impl CompChannel {
-    /// Makes a channel for `cq`. A queue may have several, with a thread or a loop for each: all that
-    /// have asked are told of the next completion, and the first to poll takes it.
+    /// Creates a channel for `cq`. A queue may have several, with a thread or a loop for each. The
+    /// next completion notifies all channels that have asked, and the first thread to poll takes
+    /// it.
     ///
     /// # Errors
-    /// When the process may not open another descriptor.
+    /// If the process may not open another descriptor.
     pub fn new(cq: &Cq) -> Result<Self, Error> {
         let wakeup = Wakeup::new()?;
         let waker = Waker::from(Arc::clone(&wakeup));
@@ -39,24 +40,24 @@ impl CompChannel {
     }
 
     /// Asks for the descriptor to become readable at the next completion. Poll the queue once more
-    /// afterwards: completions that were there before are not announced.
+    /// afterwards: earlier completions are not reported.
     pub fn req_notify(&self) {
         self.cq.req_notify(&self.waker);
     }
 
-    /// Makes the descriptor unreadable until the next announcement.
+    /// Makes the descriptor unreadable until the next notification.
     pub fn clear(&self) {
         self.wakeup.clear();
     }
 
-    /// Takes the oldest completion, waiting for one for at most `timeout` (`None`: for ever).
-    /// `Ok(None)` when none came in time.
+    /// Takes the oldest completion, waiting for at most `timeout` (`None`: for ever). `Ok(None)` if
+    /// none came in time.
     ///
-    /// Needs an endpoint with a thread of its own ([`EndpointConfig::own_thread`](crate::EndpointConfig)),
-    /// or another thread that turns it.
+    /// Needs an endpoint with a thread of its own
+    /// ([`EndpointConfig::own_thread`](crate::EndpointConfig)), or another thread that runs it.
     ///
     /// # Errors
-    /// When the operating system refuses to wait.
+    /// If the operating system refuses to wait.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Wc>, Error> {
         let deadline = timeout.map(|timeout| monotonic_now() + timeout);
         loop {

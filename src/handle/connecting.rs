@@ -26,7 +26,7 @@ pub struct Connecting {
     claim: Claim,
     remote: SocketAddr,
     notices: Told<Notice>,
-    /// Why it ends, when that is known before the end.
+    /// Reason of the end, if it is known before the end.
     reason: Error,
 }
 
@@ -43,8 +43,9 @@ impl Connecting {
     /// Waits until RDMA has started.
     ///
     /// # Errors
-    /// Why it did not. When it has not in time: [`Error::Timeout`] if nothing came back from the peer,
-    /// [`StartupFailure::Timeout`] if TCP stands and the peer does not answer over it.
+    /// The reason of a failure. After the timeout: [`Error::Timeout`] if nothing came back from the
+    /// peer, [`StartupFailure::Timeout`] if TCP is established and the peer does not answer over
+    /// it.
     pub fn wait(mut self, timeout: Duration) -> Result<Connection, Error> {
         loop {
             let received = self.link.receive(&self.notices, Some(timeout));
@@ -55,7 +56,8 @@ impl Connecting {
         }
     }
 
-    /// Adds to [`Error::Timeout`] that TCP stands, if it does: bytes of the stream are sent from then on.
+    /// Replaces [`Error::Timeout`] if TCP is established: bytes of the stream are sent only after
+    /// that.
     fn timed_out(&self, error: Error) -> Error {
         if error != Error::Timeout {
             return error;
@@ -69,10 +71,10 @@ impl Connecting {
         }
     }
 
-    /// Whether RDMA has started by now: the connection, or this again.
+    /// Returns the connection if RDMA has started, otherwise `self`.
     ///
     /// # Errors
-    /// Why it will not start.
+    /// The reason why RDMA will not start.
     pub fn poll(mut self) -> Result<Result<Connection, Self>, Error> {
         loop {
             match self.notices.try_receive() {
@@ -87,14 +89,14 @@ impl Connecting {
         }
     }
 
-    /// Asks for one call of `waker` when [`poll`](Self::poll) may tell something new. Poll once more
-    /// afterwards: what has happened before gives no call. The call is made by the endpoint's worker:
-    /// it may not wait for completions or for an endpoint.
+    /// Asks for one call of `waker` when [`poll`](Self::poll) may return something new. Poll once
+    /// more afterwards: earlier events cause no call. The endpoint's worker makes the call, which
+    /// must not wait for completions or for an endpoint.
     pub fn notify(&self, waker: &Waker) {
         self.notices.notify(waker);
     }
 
-    /// The terms, once RDMA has started.
+    /// Returns the terms once RDMA has started.
     fn handle_notice(&mut self, notice: Notice) -> Result<Option<Negotiated>, Error> {
         match notice {
             Notice::Event(event) => self.handle_event(*event),
@@ -114,7 +116,7 @@ impl Connecting {
         match event {
             StreamEvent::Established(terms) => Ok(Some(terms)),
             StreamEvent::Rejected(rejection) => Err(Error::Rejected(rejection)),
-            // What follows a reason is its consequence.
+            // An event after a reason is its consequence.
             StreamEvent::StartupFailed(failure) => Err(match self.reason.clone() {
                 Error::Closed => Error::Startup(failure),
                 earlier => earlier,
@@ -129,7 +131,7 @@ impl Connecting {
     }
 }
 
-/// How long a worker may take to say what a connection has counted.
+/// Time for a worker to return the counters of a connection.
 const COUNTERS_WAIT: Duration = Duration::from_secs(1);
 
 /// A peer that asks to start RDMA. Dropping it closes the connection.
@@ -140,36 +142,36 @@ pub struct ConnectRequest {
 }
 
 impl ConnectRequest {
-    /// The handle of a connection that one of the listener's queues has told of.
+    /// The handle of a connection that one of the listener's queues has reported.
     pub(super) fn new(link: WorkerLink, incoming: Incoming) -> Self {
         let Incoming { claim, remote, request, notices } = incoming;
         Self { connecting: Connecting::new(link, claim, remote, notices), request }
     }
 
-    /// Where the peer connects from.
+    /// Address of the peer.
     #[must_use]
     pub const fn remote(&self) -> SocketAddr {
         self.connecting.remote
     }
 
-    /// What the peer asks for.
+    /// Request of the peer.
     #[must_use]
     pub const fn request(&self) -> &PeerRequest {
         &self.request
     }
 
-    /// Accepts with `qp`. An [`Offer`] says what the peer's application is told, and how many Reads and
-    /// Atomics may be open at a time: none with `Offer::default()`.
+    /// Accepts with `qp`. The [`Offer`] has the data for the peer's application, and limits the
+    /// Reads and Atomics outstanding at a time: none with `Offer::default()`.
     ///
-    /// [`Connecting::wait`] waits for the start of RDMA, which for this end is its
-    /// Reply (RFC 5044 §7.1.2 (5)). Work may be posted from then on; it is sent after the initiator's
-    /// first FPDU (§7.1.2 (4)), so after the ready-to-receive message if there is one (RFC 6581
-    /// §9.2). An initiator that owes that message and does not send it within
-    /// [`MPA_FIRST_FPDU_TIMEOUT_NS`](urnic_engine::limits::MPA_FIRST_FPDU_TIMEOUT_NS) is given up; another is
-    /// probed whether it is still there.
+    /// [`Connecting::wait`] waits for the start of RDMA. For this end, that is its Reply (RFC 5044
+    /// §7.1.2 (5)). Work may be posted from then on. It is sent after the initiator's first FPDU
+    /// (§7.1.2 (4)), so after the ready-to-receive message if there is one (RFC 6581 §9.2). An
+    /// initiator that does not send an expected ready-to-receive message within
+    /// [`MPA_FIRST_FPDU_TIMEOUT_NS`](urnic_engine::limits::MPA_FIRST_FPDU_TIMEOUT_NS) is given up.
+    /// Any other initiator is probed by keep-alives.
     ///
     /// # Errors
-    /// [`Error::Down`]. All else is told by [`Connecting::wait`].
+    /// [`Error::Down`]. [`Connecting::wait`] reports all other errors.
     pub fn accept(self, qp: &Qp, offer: &Offer<'_>) -> Result<Connecting, Error> {
         let Self { connecting, .. } = self;
         let (key, qp, offer) = (connecting.claim.key(), qp.clone(), OwnedOffer::new(offer));
@@ -180,9 +182,9 @@ impl ConnectRequest {
 
     /// Refuses, with Private Data for the peer's application, and closes.
     ///
-    /// RFC 5044 §7.1.2 (2), (6): MPA leaves TCP open after a rejection, and what becomes of it is the
-    /// application's. An endpoint offers no streaming mode, so it closes at once, in order; a peer that
-    /// does not close too is reset after [`LINGER_NS`](urnic_engine::limits::LINGER_NS).
+    /// RFC 5044 §7.1.2 (2), (6): MPA leaves TCP open after a rejection, and the application decides
+    /// about TCP. An endpoint offers no streaming mode, so it closes at once, in order. If the peer
+    /// does not close too, it is reset after [`LINGER_NS`](urnic_engine::limits::LINGER_NS).
     /// [`Port::reject`](urnic_engine::port::Port::reject) leaves TCP open.
     ///
     /// # Errors

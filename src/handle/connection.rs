@@ -20,22 +20,23 @@ use urnic_engine::stream::{StreamError, StreamEvent};
 use urnic_engine::time::Duration;
 use urnic_engine::wire::terminate::Terminate;
 
-/// Something that happened to an open connection.
+/// Event of an open connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// This end found an error; the peer is told and the connection closes.
+    /// This end found an error. It sends a Terminate to the peer and closes the connection.
     Failed(StreamError),
     /// The peer ended the stream with this Terminate.
     Terminated(Terminate),
-    /// The peer has closed its half of the connection: nothing more arrives. What was posted is
-    /// still sent; [`disconnect`](Connection::disconnect) closes this half.
+    /// The peer has closed its half of the connection: nothing more arrives. Posted work is still
+    /// sent; [`disconnect`](Connection::disconnect) closes this half.
     PeerClosed,
-    /// The peer has closed its half, behind messages that wait for receives
-    /// ([`ReceiverNotReady::Wait`](crate::ReceiverNotReady::Wait)) and are too many to be read: they may
-    /// still have them. Told over the kernel's TCP, before [`PeerClosed`](Self::PeerClosed).
+    /// The peer has closed its half, after messages that wait for receives
+    /// ([`ReceiverNotReady::Wait`](crate::ReceiverNotReady::Wait)) and are too many to be read for
+    /// now. Receives posted now still get them. Reported only over the kernel's TCP, before
+    /// [`PeerClosed`](Self::PeerClosed).
     PeerEnding,
-    /// The connection is over, for the application; this is what it counted. TCP may keep the
+    /// The connection is over for the application; these are its counters. TCP may keep the
     /// addresses for a while (TIME-WAIT).
     Closed(Box<ConnectionCounters>),
 }
@@ -46,15 +47,15 @@ pub enum ConnectionEvent {
 /// # Events
 /// In this order, each at most once:
 /// 1. [`PeerClosed`](ConnectionEvent::PeerClosed): receives are flushed; this end may still send.
-/// 2. [`Failed`](ConnectionEvent::Failed) or [`Terminated`](ConnectionEvent::Terminated): all work was
-///    completed, with errors. Without one of them the end is orderly.
+/// 2. [`Failed`](ConnectionEvent::Failed) or [`Terminated`](ConnectionEvent::Terminated): all work
+///    was completed, with errors. Without one of these events the end is orderly.
 /// 3. [`Closed`](ConnectionEvent::Closed), always, unless the endpoint ends first: all work is
-///    completed, and the connection holds no memory and no queue pair any more.
+///    completed, and the connection holds neither memory nor its queue pair.
 ///
-/// A peer cannot put that off for ever once this end closes, or has failed: the
-/// [table](urnic_engine::stream::life) of a connection's life says which timer bounds which stage, the same
-/// over the kernel's TCP and that of the engine. While this end does not close, a peer may be silent
-/// as long as it likes.
+/// Once this end closes, or has failed, a peer cannot delay the end for ever. The
+/// [table](urnic_engine::stream::life) of a connection's life says which timer limits each stage;
+/// it is the same for the kernel's TCP and the engine's own. While this end does not close, a peer
+/// may be silent for any time.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) link: WorkerLink,
@@ -71,13 +72,13 @@ impl Connection {
         self.remote
     }
 
-    /// What was agreed at the start, with the peer's Private Data.
+    /// Terms agreed on at the start, with the peer's Private Data.
     #[must_use]
     pub const fn terms(&self) -> &Negotiated {
         &self.terms
     }
 
-    /// Waits for something to happen to the connection; `Ok(None)` when nothing does in time.
+    /// Waits for an event of the connection; `Ok(None)` if none comes in time.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -102,27 +103,28 @@ impl Connection {
         }
     }
 
-    /// Asks for one call of `waker` when [`next_event`](Self::next_event) may have something new. Look
-    /// once more afterwards, with a timeout of zero: what has happened before gives no call. The call
-    /// is made by the endpoint's worker: it may not wait for completions or for an endpoint.
+    /// Asks for one call of `waker` when [`next_event`](Self::next_event) may have something new.
+    /// Call it once more afterwards, with a timeout of zero: earlier events cause no call of
+    /// `waker`. The endpoint's worker makes the call, which must not wait for completions or for an
+    /// endpoint.
     pub fn notify(&self, waker: &Waker) {
         self.notices.notify(waker);
     }
 
-    /// What the connection has counted so far.
+    /// Counters of the connection so far.
     ///
     /// # Errors
-    /// [`Error::Closed`] when it is over: [`ConnectionEvent::Closed`] has the counts.
+    /// [`Error::Closed`] if it is over: [`ConnectionEvent::Closed`] has the counters.
     pub fn counters(&self) -> Result<Box<ConnectionCounters>, Error> {
         let (reply, reply_rx) = bounded(1);
         self.claim.send(Command::Counters { key: self.claim.key(), reply })?;
         self.link.receive(&reply_rx, None).map_err(|_| Error::Closed)
     }
 
-    /// Starts to close in order: work posted so far is finished first. The peer may go on sending as
-    /// long as its FPDUs keep coming (RFC 5041 §6.2.1), and receives may be posted for them; without
-    /// progress for [`CLOSE_SILENCE_NS`](urnic_engine::limits::CLOSE_SILENCE_NS) the connection is reset.
-    /// [`ConnectionEvent::Closed`] tells when it is done.
+    /// Starts to close in order: work posted so far is finished first. The peer may continue to
+    /// send as long as its FPDUs keep coming (RFC 5041 §6.2.1), and receives may be posted for
+    /// them. Without progress for [`CLOSE_SILENCE_NS`](urnic_engine::limits::CLOSE_SILENCE_NS) the
+    /// connection is reset. [`ConnectionEvent::Closed`] reports the end.
     pub fn disconnect(&self) {
         debug!(target: "urnic", remote = %self.remote, "closing");
         // An endpoint that is down has closed it.
@@ -130,12 +132,12 @@ impl Connection {
     }
 
     /// Closes in order and waits for the end: [`disconnect`](Self::disconnect), then events until
-    /// [`ConnectionEvent::Closed`], which has the counts. Both ends do so before they drop their
-    /// endpoints, for that resets what is not closed yet.
+    /// [`ConnectionEvent::Closed`], which has the counters. Both ends should do this before they
+    /// drop their endpoints, because that resets unclosed connections.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when the peer does not close in time: the connection goes on closing.
-    /// [`Error::Closed`] when the end was told before.
+    /// [`Error::Timeout`] if the peer does not close in time: the connection continues to close.
+    /// [`Error::Closed`] if the end was reported before.
     pub fn close(self, timeout: Duration) -> Result<Box<ConnectionCounters>, Error> {
         self.disconnect();
         let deadline = monotonic_now() + timeout;

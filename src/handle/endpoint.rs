@@ -1,4 +1,4 @@
-//! An endpoint: one interface with its connections, as application threads see it.
+//! An endpoint: one interface with its connections, for application threads.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -42,26 +42,26 @@ use urnic_engine::verbs::{Cq, Qp, Rnic, Wc};
 #[doc = include_str!("../../examples/connect.rs")]
 /// ```
 ///
-/// Dropping an endpoint ends its thread, and resets connections that are not closed by then:
+/// Dropping an endpoint ends its thread, and resets unclosed connections:
 /// [`Connection::close`](crate::Connection::close) waits for an orderly end.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// One for each worker: at least one.
+    /// One link for each worker: at least one.
     links: Vec<WorkerLink>,
     threads: Vec<JoinHandle<()>>,
-    /// Which worker opens the next connection.
+    /// Index of the worker that opens the next connection.
     next: AtomicUsize,
-    /// Of the first worker's interface. The other end is the worker's: it ends with that.
+    /// Events of the first worker's interface. The worker has the other end, which ends with it.
     events: Receiver<EndpointEvent>,
 }
 
 impl Endpoint {
-    /// An endpoint over the kernel's TCP sockets: layered (RFC 5044 §5), on all the machine's
-    /// addresses, without any privilege.
+    /// An endpoint over the kernel's TCP sockets: layered (RFC 5044 §5), on all addresses of the
+    /// machine, without any privilege.
     ///
     /// # Errors
-    /// [`Error::System`] when the process may not open more descriptors or threads;
-    /// [`Error::Config`] when [`EndpointConfig::core`] is no core.
+    /// [`Error::System`] if the process may not open more descriptors or threads; [`Error::Config`]
+    /// if [`EndpointConfig::core`] is not a core.
     pub fn kernel(rnic: &Rnic, config: &EndpointConfig) -> Result<Self, Error> {
         let mailbox = Mailbox::new(config)?;
         let feed = EventFeed::new();
@@ -72,9 +72,9 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// An endpoint with a TCP/IP stack of its own on `device`, which has the addresses of `port`. The
-    /// devices are in the package `urnic-netdev`: a TAP interface, a packet socket or AF_XDP socket
-    /// beside the kernel, or one end of a link in memory.
+    /// An endpoint with its own TCP/IP stack on `device`, with the addresses of `port`. The devices
+    /// are in the package `urnic-netdev`: a TAP interface, a packet socket or AF_XDP socket beside
+    /// the kernel, or one end of a link in memory.
     ///
     /// ```no_run
     #[doc = include_str!("../../examples/on_device.rs")]
@@ -91,12 +91,12 @@ impl Endpoint {
         Self::on_queues(rnic, vec![device], port, config)
     }
 
-    /// An endpoint on several queues of one interface, each a device by itself: for example
-    /// `Tap::open_queues` of `urnic-netdev`. Each queue is turned by a thread of its own, on the core
-    /// after that of the one before if cores are asked for, or all by the threads that wait.
+    /// An endpoint on several queues of one interface, each of them a device: for example
+    /// `Tap::open_queues` of `urnic-netdev`. Each queue has a thread of its own, on consecutive
+    /// cores if cores are set. Without own threads, the waiting threads run all queues.
     ///
-    /// Connections opened here take turns among the queues. One that a peer opens is served at the
-    /// queue at which its SYN arrives.
+    /// Connections opened here are distributed over the queues in turn. A connection that a peer
+    /// opens is served at the queue at which its SYN arrives.
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel). [`Error::Config`] without a queue, [`Error::Port`] for several
@@ -128,7 +128,7 @@ impl Endpoint {
         let alone = queues.len() == 1;
         let feed = EventFeed::new();
         let mut endpoint = Self::without_workers(&feed);
-        // With several queues only the first one tells of the interface.
+        // With several queues only the first one reports the interface's events.
         let mut feed = Some(feed);
         let mut engines = Vec::with_capacity(queues.len());
         for (queue, ((port, device), handovers)) in
@@ -157,7 +157,7 @@ impl Endpoint {
         Self { links: Vec::new(), threads: Vec::new(), next: AtomicUsize::new(0), events }
     }
 
-    /// Adds a worker for `engine`. When that fails, dropping the endpoint ends those before.
+    /// Adds a worker for `engine`. If that fails, dropping the endpoint ends the earlier workers.
     fn start(
         &mut self,
         config: &EndpointConfig,
@@ -196,10 +196,11 @@ impl Endpoint {
         &self.links[0]
     }
 
-    /// Starts a connection to `remote` with `qp`. Returns at once; [`Connecting::wait`] waits.
+    /// Starts a connection to `remote` with `qp`. Returns at once; [`Connecting::wait`] waits for
+    /// it.
     ///
     /// # Errors
-    /// [`Error::Down`]. All else is told by [`Connecting::wait`].
+    /// [`Error::Down`]. [`Connecting::wait`] reports all other errors.
     pub fn connect(
         &self,
         remote: SocketAddr,
@@ -215,14 +216,14 @@ impl Endpoint {
         Ok(Connecting::new(link.clone(), link.outbox.claim(key), remote, notices_rx))
     }
 
-    /// Waits for connections at `local`, an address of the endpoint's interface or machine, or the
-    /// unspecified one of a family, which stands for all of that family; `::` stands for those of
-    /// both families. TCP port 0 lets the endpoint choose one.
+    /// Waits for connections at `local`: an address of the endpoint's interface or machine, or the
+    /// unspecified address of a family for all addresses of that family; `::` is for both families.
+    /// With TCP port 0 the endpoint chooses a port.
     ///
     /// # Errors
     /// [`Error::Port`] with [`PortError::NoSuchAddress`](crate::PortError::NoSuchAddress) or
-    /// [`PortError::PortTaken`](crate::PortError::PortTaken), and whatever else keeps the kernel's TCP
-    /// from it ([`Error::Io`]).
+    /// [`PortError::PortTaken`](crate::PortError::PortTaken), and other errors of the kernel's TCP
+    /// ([`Error::Io`]).
     pub fn listen(&self, local: SocketAddr, params: ListenParams) -> Result<Listener, Error> {
         let backlog = params.backlog.min(LISTEN_ASKED_MAX);
         let (requests, requests_rx) = limited(CONNECT_REQUESTS_MAX.max(backlog));
@@ -234,20 +235,21 @@ impl Endpoint {
             link.receive(&reply_rx, None)?
         };
         let unlisten = |link: &mut WorkerLink, local| {
-            // A worker that is gone listens no more.
+            // A worker that has ended does not listen.
             let _gone = link.outbox.send(Command::Unlisten { local, reply: None });
         };
         let local = listen_at_all(&mut links, local, listen, unlisten)?;
         Ok(Listener::new(links, local, requests_rx))
     }
 
-    /// Closes all connections, those whose handles are gone included, for a process that ends: work
-    /// posted so far is finished, and the peers are told. Waits for at most `timeout` until they have
-    /// acknowledged it, and shortly for their own ends. What is not sent by then is reset; what the
-    /// kernel's TCP has taken it goes on to send, unless the peer sends something, too.
+    /// Closes all connections, also those whose handles were dropped, before the process ends: work
+    /// posted so far is finished, and the FINs are sent. Waits for at most `timeout` until the
+    /// peers have acknowledged everything, and shortly for the peers' FINs. Then resets connections
+    /// with unsent data. The kernel's TCP continues to send what it has accepted, unless the peer
+    /// sends something, too.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when not all was, [`Error::Down`].
+    /// [`Error::Timeout`] if not everything was acknowledged, [`Error::Down`].
     pub fn finish(&self, timeout: Duration) -> Result<(), Error> {
         let until = monotonic_now() + timeout;
         let replies: Vec<_> = self
@@ -261,7 +263,7 @@ impl Endpoint {
             .collect::<Result<_, Error>>()?;
         let mut finished = Ok(());
         for (link, done) in replies {
-            // The worker answers in time, unless another thread keeps it from turning.
+            // The worker answers in time, unless another thread keeps it from running.
             match link.receive(&done, Some((until - monotonic_now()) + FINISH_GRACE)) {
                 Ok(true) => {}
                 Ok(false) => finished = Err(Error::Timeout),
@@ -271,44 +273,44 @@ impl Endpoint {
         finished
     }
 
-    /// Takes a queue pair back from its connection, or from an attempt at one: when this returns, the
-    /// endpoint neither reads nor writes memory that work posted to it names, nor what its peer names.
-    /// Work that had not completed fails; what was sent is delivered, and the connection closes in
-    /// order. For programs that give memory back which they have not allocated here.
+    /// Takes a queue pair from its connection, or from an attempt at one. After the return, the
+    /// endpoint neither reads nor writes memory that its posted work names, nor memory that its
+    /// peer names. Work that had not completed fails; sent bytes are delivered, and the connection
+    /// closes in order. For applications that return memory which they have not allocated here.
     ///
     /// # Errors
-    /// [`Error::Down`]: then nothing is used any more either.
+    /// [`Error::Down`]: then no memory is used either.
     pub fn release(&self, qp: &Qp) -> Result<(), Error> {
         self.tell_all(|reply| Command::Release { qp: qp.clone(), reply })
     }
 
-    /// Sends a command to each worker and waits until all have carried it out.
+    /// Sends a command to each worker and waits until all have executed it.
     fn tell_all(&self, command: impl Fn(Sender<()>) -> Command) -> Result<(), Error> {
         let mut told = Ok(());
         for link in &self.links {
             let (reply, done) = bounded::<()>(0);
             match link.outbox.send(command(reply)) {
-                // The worker drops its end when it is done, or when it is gone.
+                // The worker drops its end of the channel when it is done, or when it ends.
                 Ok(()) => drop(link.receive(&done, None)),
-                // The others are told all the same.
+                // The other workers still get the command.
                 Err(error) => told = Err(error),
             }
         }
         told
     }
 
-    /// Waits until the endpoint has an IPv4 address, at once if it was given one, else from DHCP
-    /// ([`PortConfig::dhcp`](urnic_engine::port::PortConfig::dhcp)). Over the kernel's TCP that is
-    /// 0.0.0.0: all addresses of the machine.
+    /// Waits until the endpoint has an IPv4 address: at once if it was configured, otherwise from
+    /// DHCP ([`PortConfig::dhcp`](urnic_engine::port::PortConfig::dhcp)). Over the kernel's TCP
+    /// that is 0.0.0.0: all addresses of the machine.
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Down`].
     pub fn wait_address(&self, timeout: Duration) -> Result<IpAddr, Error> {
-        // The answer of now, and the one to come.
+        // Room for the immediate answer and a later one.
         let (reply, reply_rx) = bounded(2);
         let until = monotonic_now() + timeout;
         self.first().outbox.send(Command::AwaitAddress { until, reply })?;
-        // However short the time: an address that is there is told.
+        // An existing address is returned, however short the timeout.
         if let Some(address) = self.first().receive(&reply_rx, None)? {
             return Ok(address);
         }
@@ -316,10 +318,10 @@ impl Endpoint {
         self.first().receive(&reply_rx, Some(left))?.ok_or(Error::Timeout)
     }
 
-    /// Takes the oldest event of the endpoint's interface, waiting for one for at most `timeout`;
-    /// `Ok(None)` when none came. Of events that are not taken, the last
-    /// [`ENDPOINT_EVENTS_MAX`](urnic_engine::limits::ENDPOINT_EVENTS_MAX) are kept. Over the kernel's TCP
-    /// there are none.
+    /// Takes the oldest event of the endpoint's interface, waiting for at most `timeout`;
+    /// `Ok(None)` if none came. Only the last
+    /// [`ENDPOINT_EVENTS_MAX`](urnic_engine::limits::ENDPOINT_EVENTS_MAX) events are kept. Over the
+    /// kernel's TCP there are none.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -331,8 +333,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes the oldest completion of `cq`, waiting for one for at most `timeout`; `Ok(None)` when
-    /// none came. Failed work completes too: look at [`Wc::status`].
+    /// Takes the oldest completion of `cq`, waiting for at most `timeout`; `Ok(None)` if none came.
+    /// Failed work completes too: check [`Wc::status`].
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -344,11 +346,11 @@ impl Endpoint {
         }
     }
 
-    /// Lets an endpoint without a thread work once; when there has been nothing to do for as long as
-    /// its spin time, sleeps until there is, for at most `timeout`. With a zero `timeout` it never
-    /// sleeps. For programs that look at several queues, or at their own memory, between turns.
+    /// Runs an endpoint without a thread once. After its spin time without work, sleeps until there
+    /// is work, for at most `timeout`. With a zero `timeout` it never sleeps. For applications that
+    /// check several queues, or their own memory, between calls.
     ///
-    /// With a thread of its own there is nothing to be done here.
+    /// With a thread of its own, the endpoint needs no such calls: this does nothing.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -362,12 +364,12 @@ impl Endpoint {
         worker.turn(None, Some(deadline), link.spin)
     }
 
-    /// Lets an endpoint that is [`polled`](EndpointConfig::polled) work once, unless another thread does
-    /// so just now; never sleeps. With `stays`, the caller will come again soon: the endpoint's own
-    /// thread leaves the work to it, until it [hands over](Self::hand_over) or has not come for half
-    /// a millisecond.
+    /// Runs a [`polled`](EndpointConfig::polled) endpoint once, unless another thread is running
+    /// it; never sleeps. With `stays`, the caller promises to come again soon: the endpoint's own
+    /// thread leaves the work to it, until the caller [hands over](Self::hand_over) or has not come
+    /// for half a millisecond.
     ///
-    /// Other endpoints are not helped by that: one with a thread of its own needs no other, and one
+    /// Other endpoints need no such calls: one with a thread of its own runs itself, and one
     /// without has [`turn`](Self::turn).
     ///
     /// # Errors
@@ -382,8 +384,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The thread that came to [`poll_turn`](Self::poll_turn) is about to sleep: the endpoint's own
-    /// thread takes over at once.
+    /// Lets the endpoint's own thread take over at once: the thread that called
+    /// [`poll_turn`](Self::poll_turn) is about to sleep.
     pub fn hand_over(&self) {
         for (link, thread) in self.links.iter().zip(&self.threads) {
             if let Some(worker) = &link.in_thread {
@@ -392,8 +394,8 @@ impl Endpoint {
         }
     }
 
-    /// Frames dropped before any connection saw them. What an endpoint over the kernel's TCP drops
-    /// is the kernel's business: all zero.
+    /// Frames dropped before they reached a connection. All zero over the kernel's TCP, where the
+    /// kernel drops frames.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -407,20 +409,20 @@ impl Endpoint {
         Ok(sum)
     }
 
-    /// Looks at what the endpoint has counted, from another thread: [`top`](crate::top) does.
+    /// A view of the endpoint's counters for another thread, as in [`top`](crate::top).
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch::new(&self.links)
     }
 
-    /// Ends the sleep of [`turn`](Self::turn), from another thread.
+    /// A waker that ends the sleep of [`turn`](Self::turn), from another thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(self.first().outbox.wakeup()))
     }
 
-    /// Lets an endpoint without a thread work for `time` at most, or until it has nothing to do for
-    /// as long as its spin time; with a thread, sleeps for `time`.
+    /// Runs an endpoint without a thread for at most `time`, or until it has had no work for its
+    /// spin time. With a thread, sleeps for `time`.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -439,12 +441,12 @@ impl Drop for Endpoint {
             if let Some(worker) = &link.in_thread {
                 worker.stop();
             }
-            // A worker that is gone has ended its connections.
+            // A worker that has ended has closed its connections.
             let _gone = link.outbox.send(Command::Shutdown);
         }
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // A worker that panicked has said so itself.
+            // A worker that panicked has logged that itself.
             let _panicked = thread.join();
         }
         for link in &self.links {
@@ -455,7 +457,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// How long a worker that has to answer by some time is waited for beyond it.
+/// Time to wait for a worker's answer beyond the deadline that the worker has.
 const FINISH_GRACE: Duration = Duration::from_millis(50);
 
 fn spawn(
@@ -465,7 +467,7 @@ fn spawn(
 ) -> Result<JoinHandle<()>, Error> {
     let (ready, ready_rx) = bounded(1);
     let body = move || {
-        // The worker goes before it, even if it panics, and ends what it has served.
+        // The worker is dropped before it, even after a panic, and ends its connections.
         let _alive = alive;
         let pinned = core.map_or(Ok(()), pin);
         let runs = pinned.is_ok();
@@ -482,7 +484,7 @@ fn spawn(
     Ok(thread)
 }
 
-/// Keeps the calling thread on a core.
+/// Pins the calling thread to a core.
 fn pin(core: usize) -> Result<(), Error> {
     if core >= CpuSet::MAX_CPU {
         return Err(Error::Config("EndpointConfig::core is no core of this machine"));

@@ -1,4 +1,4 @@
-//! A handle's way to its worker: commands there, waiting for what comes of them.
+//! Link from a handle to its worker: sends commands, waits for the results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,20 +18,20 @@ use crate::worker::shared::SharedWorker;
 use urnic_engine::time::Duration;
 use urnic_engine::verbs::{Alarm, Cq, Wc};
 
-/// The way from handles to their worker.
+/// Link from handles to their worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerLink {
     pub(crate) outbox: Outbox,
-    /// How long to look before sleeping.
+    /// Time to look for work before sleeping.
     pub(crate) spin: Duration,
-    /// The worker, when it has no thread of its own, or one that others may stand in for.
+    /// The worker, if it has no thread of its own, or one that other threads may replace.
     pub(crate) in_thread: Option<Arc<SharedWorker>>,
-    /// The end of the worker's own thread.
+    /// Reports the end of the worker's own thread.
     pub(crate) end: Arc<ThreadEnd>,
 }
 
 impl WorkerLink {
-    /// Waits for a message, turning the worker meanwhile if no other thread does.
+    /// Waits for a message. Runs the worker meanwhile if no other thread does.
     pub(crate) fn receive<T>(
         &self,
         from: &impl Receive<T>,
@@ -58,7 +58,7 @@ impl WorkerLink {
         }
     }
 
-    /// Waits for a completion, turning the worker meanwhile if no other thread does.
+    /// Waits for a completion. Runs the worker meanwhile if no other thread does.
     pub(crate) fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, Error> {
         let started = monotonic_now();
         let deadline = started + timeout;
@@ -70,7 +70,7 @@ impl WorkerLink {
             if let Some(worker) = &self.in_thread {
                 worker.turn(Some(seen), Some(deadline), self.spin)?;
             } else if self.end.has_come() {
-                // Its last act may have been to complete something.
+                // The worker may have completed something before it ended.
                 return cq.poll().map(Some).ok_or(Error::Down);
             }
             let now = monotonic_now();
@@ -80,7 +80,7 @@ impl WorkerLink {
             if self.in_thread.is_some() {
                 // The worker has waited, if there was nothing to do.
             } else if now - started < self.spin {
-                // Lets a worker that shares this core go on.
+                // Lets a worker on the same core run.
                 thread::yield_now();
             } else {
                 UNPARK.with(|waker| self.park(cq, waker, deadline - now));
@@ -92,7 +92,7 @@ impl WorkerLink {
     fn park(&self, cq: &Cq, waker: &Waker, timeout: Duration) {
         cq.req_notify(waker);
         self.end.alarm.arm(waker);
-        // What came before the request is not announced.
+        // Completions before the request are not reported.
         if cq.is_empty() && !self.end.has_come() {
             thread::park_timeout(timeout);
         }
@@ -101,7 +101,7 @@ impl WorkerLink {
     }
 }
 
-/// Whether the thread of a worker has ended. A panic ends it while others wait for what it does.
+/// Reports that the thread of a worker has ended. A panic may end it while other threads wait.
 #[derive(Debug)]
 pub(crate) struct ThreadEnd {
     has_come: AtomicBool,
@@ -114,7 +114,7 @@ impl ThreadEnd {
     }
 }
 
-/// Held by the thread: tells of its end when it goes.
+/// Held by the worker's thread: reports its end when dropped.
 pub(crate) struct Alive(pub(crate) Arc<ThreadEnd>);
 
 impl Drop for Alive {
@@ -124,7 +124,7 @@ impl Drop for Alive {
     }
 }
 
-/// A worker's link to its handles, before there is a worker.
+/// A worker's link to its handles, created before the worker.
 pub(crate) struct Mailbox {
     pub(crate) link: WorkerLink,
     pub(crate) commands: Receiver<Command>,
@@ -143,7 +143,7 @@ impl Mailbox {
     }
 }
 
-/// Ends a [`thread::park`].
+/// Waker that ends a [`thread::park`].
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -153,6 +153,6 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// Wakes the thread it is made in, when that waits for a completion.
+    /// Waker for the thread that it belongs to, while that waits for a completion.
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }

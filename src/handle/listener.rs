@@ -1,4 +1,4 @@
-//! Listeners: where peers ask to connect.
+//! Listeners for connections of peers.
 
 use std::net::SocketAddr;
 use std::task::Waker;
@@ -12,10 +12,10 @@ use crate::handle::link::WorkerLink;
 use crate::mail::channel::Told;
 use crate::mail::command::{Command, Incoming};
 
-/// Waits for peers at one address. Dropping it lets no more in; connections stay.
+/// Waits for peers at one address. Dropping it stops new connections; existing ones stay.
 #[derive(Debug)]
 pub struct Listener {
-    /// One for each worker of the endpoint.
+    /// One link for each worker of the endpoint.
     links: Vec<WorkerLink>,
     local: SocketAddr,
     requests: Told<Incoming>,
@@ -36,14 +36,15 @@ impl Listener {
         self.local
     }
 
-    /// Asks for one call of `waker` when [`next_request`](Self::next_request) may have something new.
-    /// Look once more afterwards, with a timeout of zero: what has come before gives no call. The call
-    /// is made by the endpoint's worker: it may not wait for completions or for an endpoint.
+    /// Asks for one call of `waker` when [`next_request`](Self::next_request) may have something
+    /// new. Call it once more afterwards, with a timeout of zero: earlier requests cause no call of
+    /// `waker`. The endpoint's worker makes the call, which must not wait for completions or for an
+    /// endpoint.
     pub fn notify(&self, waker: &Waker) {
         self.requests.notify(waker);
     }
 
-    /// Waits for the next peer's request; `Ok(None)` when none comes in time.
+    /// Waits for the next peer's request; `Ok(None)` if none comes in time.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -63,13 +64,13 @@ impl Listener {
 }
 
 impl Listener {
-    /// Lets no more in, and waits until the address is free for others.
+    /// Stops new connections, and waits until the address is free for other listeners.
     pub fn close(mut self) {
         for link in std::mem::take(&mut self.links) {
             let (reply, done) = bounded::<()>(0);
             let command = Command::Unlisten { local: self.local, reply: Some(reply) };
             if link.outbox.send(command).is_ok() {
-                // The worker drops its end when it is done, or when it is gone.
+                // The worker drops its end of the channel when it is done, or when it ends.
                 let _done = link.receive(&done, None);
             }
         }

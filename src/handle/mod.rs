@@ -1,5 +1,5 @@
-//! What programs hold: endpoints, listeners, connections, and waiting for completions. Handles send
-//! mail to workers; an endpoint starts and ends them.
+//! Handles of applications: endpoints, listeners, connections, and waiting for completions. Handles
+//! send commands to workers; an endpoint starts and ends the workers.
 
 pub(crate) mod comp_channel;
 pub(crate) mod connecting;

@@ -1,4 +1,4 @@
-//! Looking at what an endpoint has counted, beside the program that uses it.
+//! Reading an endpoint's counters from outside the application's threads.
 
 use std::mem;
 use std::time::Duration;
@@ -10,29 +10,30 @@ use crate::handle::link::WorkerLink;
 use crate::mail::command::Command;
 use crate::mail::figures::EndpointFigures;
 
-/// Asks the workers of an endpoint for what they have counted. It does not turn an endpoint without a
-/// thread, so the program's own work goes on as it would; and it does not keep the endpoint.
+/// Asks the workers of an endpoint for their counters. It does not run an endpoint without a
+/// thread, so it does not disturb the application's work. It does not keep the endpoint alive.
 #[derive(Debug)]
 pub struct Watch {
     workers: Vec<Watched>,
 }
 
-/// What is known of a worker.
+/// Last known state of a worker.
 #[derive(Debug)]
 struct Watched {
     link: WorkerLink,
-    /// An answer that has not come: nothing more is asked meanwhile, so a worker that is not turned
-    /// has one question waiting, however often it is looked at.
+    /// An outstanding answer. No further request is sent meanwhile, so a worker that does not run
+    /// has at most one request waiting.
     pending: Option<Receiver<EndpointFigures>>,
     last: EndpointFigures,
 }
 
-/// What a [`Watch`] sees.
+/// Result of a [`Watch`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// What was counted, at last.
+    /// The latest counters.
     pub figures: EndpointFigures,
-    /// Whether all of it is of now. A program that does not turn its endpoint does not answer.
+    /// All counters are current. False if the application does not run its endpoint, which then
+    /// does not answer.
     pub is_new: bool,
 }
 
@@ -46,7 +47,7 @@ impl Watch {
         Self { workers: links.iter().map(watched).collect() }
     }
 
-    /// What has been counted so far, waiting for at most `timeout` for those that know.
+    /// Counters of all connections so far, waiting for at most `timeout` for the workers.
     pub fn look(&mut self, timeout: Duration) -> Seen {
         let until = monotonic_now() + timeout;
         for worker in &mut self.workers {
@@ -56,7 +57,7 @@ impl Watch {
         for (queue, worker) in (0_u64..).zip(&mut self.workers) {
             seen.is_new &= worker.take(until - monotonic_now());
             let mut figures = worker.last.clone();
-            // Each worker numbers its own.
+            // Each worker numbers its own connections.
             for one in &mut figures.open {
                 one.number |= queue << QUEUE_SHIFT;
             }
@@ -76,7 +77,7 @@ impl Watched {
         }
     }
 
-    /// Takes the answer; `false` if there is none.
+    /// Takes the answer. Returns false if there is none.
     fn take(&mut self, timeout: Duration) -> bool {
         let Some(answer) = mem::take(&mut self.pending) else { return false };
         match answer.recv_timeout(timeout) {
@@ -94,5 +95,5 @@ impl Watched {
     }
 }
 
-/// Above any number that a worker gives out.
+/// Bit above all numbers that a worker assigns.
 const QUEUE_SHIFT: u32 = 48;

@@ -1,7 +1,8 @@
-//! Channels from a worker to a handle. The handle waits by the channel, or asks for a waker to be called.
+//! Channels from a worker to a handle. The handle waits by the channel, or asks for a call of a
+//! waker.
 //!
-//! Each connection has one, for a handful of messages in its life: one of `crossbeam` would take 1.3 KiB
-//! then, this takes less than 256 bytes.
+//! Each connection has one, for a few messages in its life. A channel of `crossbeam` would take 1.3
+//! KiB; this one takes less than 256 bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,7 @@ struct Queue<T> {
     messages: VecDeque<T>,
     limit: usize,
     tellers: usize,
-    /// Whether the handle's end is there.
+    /// The handle's end exists.
     is_heard: bool,
 }
 
@@ -51,12 +52,12 @@ pub(crate) fn limited<T>(limit: usize) -> (Teller<T>, Told<T>) {
 }
 
 impl<T> Shared<T> {
-    // A panic of another holder leaves the queue whole: every step on it is one of its own.
+    // A panic of another holder leaves the queue consistent: every step on it is atomic.
     fn queue(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is something new at the handle's end.
+    /// Reports to the handle's end that something has changed.
     fn ring(&self) {
         self.arrived.notify_all();
         self.alarm.ring();
@@ -68,7 +69,7 @@ impl<T> Queue<T> {
         let end = if self.tellers == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty };
         let message = self.messages.pop_front().ok_or(end)?;
         if self.messages.is_empty() {
-            // Most wait for their next message for long.
+            // Frees the memory: most channels wait for their next message for a long time.
             self.messages = VecDeque::new();
         }
         Ok(message)
@@ -76,16 +77,16 @@ impl<T> Queue<T> {
 }
 
 impl<T> Teller<T> {
-    /// Tells the handle. It may be gone, and then there is nothing to be told.
+    /// Sends a message to the handle, or drops it if the handle was dropped.
     pub(crate) fn tell(&self, message: T) {
         let _heard = self.try_tell(message);
     }
 
-    /// Tells the handle, if it is there and has room.
+    /// Sends a message to the handle, if it exists and has room.
     pub(crate) fn try_tell(&self, message: T) -> Result<(), TrySendError<T>> {
         {
             let mut queue = self.0.queue();
-            // What is not taken is dropped by the caller, without the lock.
+            // The caller drops a refused message, without the lock.
             if !queue.is_heard {
                 return Err(TrySendError::Disconnected(message));
             }
@@ -108,15 +109,15 @@ impl<T> Clone for Teller<T> {
 
 impl<T> Drop for Teller<T> {
     fn drop(&mut self) {
-        // That the last of them has gone is news too: first it goes, then it is told.
+        // The end of the last sender is an event, too: first decrement, then ring.
         self.0.queue().tellers -= 1;
         self.0.ring();
     }
 }
 
 impl<T> Told<T> {
-    /// Asks for one call of `waker` at the next message, or when there will be no more. Look once more
-    /// afterwards: what was there before gives no call.
+    /// Asks for one call of `waker` at the next message, or at the end of the last sender. Check
+    /// once more afterwards: earlier messages cause no call.
     pub(crate) fn notify(&self, waker: &Waker) {
         self.0.alarm.arm(waker);
     }
@@ -132,12 +133,12 @@ impl<T> Drop for Told<T> {
     }
 }
 
-/// An end of a channel at which messages arrive.
+/// The receiving end of a channel.
 pub(crate) trait Receive<T> {
     /// Takes the oldest message.
     fn try_receive(&self) -> Result<T, TryRecvError>;
 
-    /// Takes the oldest message, waiting for one for at most `timeout` (`None`: for ever).
+    /// Takes the oldest message, waiting for at most `timeout` (`None`: for ever).
     fn receive(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError>;
 }
 

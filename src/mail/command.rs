@@ -1,4 +1,4 @@
-//! What handles in application threads ask of the worker that runs their endpoint.
+//! Commands from handles in application threads to the worker of their endpoint.
 
 pub(crate) mod outbox;
 
@@ -17,11 +17,11 @@ use urnic_engine::port::{ConnectionCounters, ListenParams, PortDrops};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::Qp;
 
-/// Names a connection of an endpoint, for commands. Given out by the handles, never reused.
+/// Name of a connection of an endpoint, for commands. Assigned by the handles, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionKey(pub(crate) u64);
 
-/// Private Data and depths, owned while they travel.
+/// Private Data and depths, owned while they are in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedOffer {
     private_data: Vec<u8>,
@@ -39,8 +39,8 @@ impl OwnedOffer {
     }
 }
 
-/// A connection that a peer has opened, with its Request: what a listener makes a handle of. Dropping
-/// it closes the connection.
+/// A connection that a peer has opened, with its Request: the listener makes a handle of it.
+/// Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) claim: Claim,
@@ -49,7 +49,7 @@ pub(crate) struct Incoming {
     pub(crate) notices: Told<Notice>,
 }
 
-/// One request to a worker. What comes of a connection arrives as [`Notice`]s.
+/// A command to a worker. Events of a connection arrive as [`Notice`]s.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Open a connection.
@@ -65,16 +65,16 @@ pub(crate) enum Command {
         local: SocketAddr,
         params: ListenParams,
         requests: Teller<Incoming>,
-        /// The address listened at, with the TCP port filled in.
+        /// The listening address with the TCP port.
         reply: Sender<Result<SocketAddr, Error>>,
     },
-    /// Wait no more. Connections that exist stay.
+    /// Stop listening. Existing connections stay.
     Unlisten {
         local: SocketAddr,
         /// For a caller that waits until the address is free.
         reply: Option<Sender<()>>,
     },
-    /// Use the memory of a queue pair no more, and close its connection.
+    /// Stop using the memory of a queue pair, and close its connection.
     Release { qp: Qp, reply: Sender<()> },
     /// Accept the peer's Request.
     Accept { key: ConnectionKey, qp: Qp, offer: OwnedOffer },
@@ -84,24 +84,25 @@ pub(crate) enum Command {
     Disconnect { key: ConnectionKey },
     /// End at once.
     Abort { key: ConnectionKey },
-    /// Report counters; no answer when the connection is over.
+    /// Report counters; no answer if the connection is over.
     Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
-    /// Report what all connections have counted, in short.
+    /// Report the main counters of all connections.
     Figures { reply: Sender<EndpointFigures> },
-    /// Tell the endpoint's IPv4 address: at once, if only that there is none yet, and then when it has
+    /// Report the endpoint's IPv4 address: at once, even if there is none yet, and then when it has
     /// one, until `until`.
     AwaitAddress { until: Instant, reply: Sender<Option<IpAddr>> },
-    /// Report what was dropped before any connection saw it; nothing where the kernel does that.
+    /// Report the frames dropped before they reached a connection; none where the kernel drops
+    /// them.
     Drops { reply: Sender<PortDrops> },
-    /// Close all connections, and tell whether the peers have all there was to tell them; until then,
-    /// at most, and reset the others.
+    /// Close all connections, and report whether the peers have received everything. At `until`,
+    /// reset the others.
     Finish { until: Instant, reply: Sender<bool> },
     /// End all connections and stop.
     Shutdown,
 }
 
 impl Command {
-    /// The connection that it is about.
+    /// The connection that the command concerns.
     pub(crate) const fn key(&self) -> Option<ConnectionKey> {
         match self {
             Self::Accept { key, .. }

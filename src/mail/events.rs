@@ -1,4 +1,4 @@
-//! What an endpoint tells its program of its interface.
+//! Events of an endpoint's interface, for the application.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use urnic_engine::limits::{ADDRESS_WAITERS_MAX, ENDPOINT_EVENTS_MAX};
 use urnic_engine::port::PortEvent;
 use urnic_engine::time::Instant;
 
-/// Something that happened to an endpoint's interface.
+/// Event of an endpoint's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointEvent {
@@ -21,23 +21,23 @@ pub enum EndpointEvent {
     AddressAcquired {
         /// The address.
         address: IpAddr,
-        /// Bits of it that its network has in common.
+        /// Length of the network prefix in bits.
         prefix_len: u8,
     },
-    /// The lease of an address has ended, or another has taken its place. Connections of that
+    /// The lease of an address has ended, or another address has replaced it. Connections of that
     /// address are over.
     AddressLost {
         /// The address.
         address: IpAddr,
     },
-    /// DHCP has been asked for an address for
-    /// [`ADDRESS_PATIENCE_NS`](urnic_engine::limits::ADDRESS_PATIENCE_NS), and no server has given one. It
-    /// goes on being asked.
+    /// DHCP has asked for an address for
+    /// [`ADDRESS_PATIENCE_NS`](urnic_engine::limits::ADDRESS_PATIENCE_NS), and no server has given
+    /// one. It continues to ask.
     AddressOverdue,
 }
 
 impl EndpointEvent {
-    /// What a port's event means for its endpoint; `None` when it is of a connection.
+    /// The endpoint's event for a port's event; `None` if the event belongs to a connection.
     pub(crate) const fn of(event: &PortEvent) -> Option<Self> {
         Some(match event {
             PortEvent::LinkDown => Self::LinkDown,
@@ -54,7 +54,8 @@ impl EndpointEvent {
     }
 }
 
-/// The last events of an endpoint. The oldest make room for later ones that the program does not take.
+/// The last events of an endpoint. New events replace the oldest that the application has not
+/// taken.
 #[derive(Clone, Debug)]
 pub(crate) struct EventFeed {
     sender: Sender<EndpointEvent>,
@@ -79,15 +80,15 @@ impl EventFeed {
     }
 }
 
-/// Callers that wait for the address that DHCP gives.
+/// Callers that wait for an address from DHCP.
 #[derive(Debug, Default)]
 pub(crate) struct AddressWaiters {
     waiting: Vec<(Instant, Sender<Option<IpAddr>>)>,
 }
 
 impl AddressWaiters {
-    /// Adds a caller that waits until `until`. With [`ADDRESS_WAITERS_MAX`] of them, the one whose time
-    /// is up first is dropped.
+    /// Adds a caller that waits until `until`. At [`ADDRESS_WAITERS_MAX`] callers, the one with the
+    /// earliest time is dropped.
     pub(crate) fn add(&mut self, until: Instant, reply: Sender<Option<IpAddr>>) {
         let now = monotonic_now();
         self.waiting.retain(|(until, _)| *until > now);
@@ -101,7 +102,7 @@ impl AddressWaiters {
 
     pub(crate) fn tell(&mut self, address: IpAddr) {
         for (_, reply) in self.waiting.drain(..) {
-            // It may wait no longer.
+            // The caller may no longer wait.
             let _gone = reply.try_send(Some(address));
         }
     }

@@ -1,4 +1,4 @@
-//! What an endpoint has counted, in short: of each connection there is, and of those that are over.
+//! The main counters of an endpoint: for each open connection, and the sum for closed connections.
 
 use std::net::SocketAddr;
 
@@ -7,21 +7,21 @@ use urnic_netdev::Refusals;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $field:ident = $from:expr,)*) => {
-        /// What connections have counted, of all layers. Over the kernel's TCP what is of segments and
-        /// frames stays 0.
+        /// Counters of connections, of all layers. Over the kernel's TCP the counters of segments
+        /// and frames stay 0.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Figures {
             $($(#[$doc])* pub $field: u64,)*
         }
 
         impl Figures {
-            /// All figures with their names.
+            /// All counters with their names.
             #[must_use]
             pub const fn named(&self) -> [(&'static str, u64); FIGURES] {
                 [$((stringify!($field), self.$field),)*]
             }
 
-            /// The sum of two, figure by figure.
+            /// Sum of both, counter by counter.
             #[must_use]
             pub const fn plus(&self, other: &Self) -> Self {
                 Self { $($field: self.$field.saturating_add(other.$field),)* }
@@ -32,12 +32,12 @@ macro_rules! figures {
             }
         }
 
-        /// How many figures there are.
+        /// Number of counters.
         pub const FIGURES: usize = [$(stringify!($field)),*].len();
     };
 }
 
-/// What all figures are taken from.
+/// Source of all counters.
 type From = ConnectionCounters;
 
 figures! {
@@ -45,81 +45,81 @@ figures! {
     bytes_sent = |from: &From| from.bytes_sent,
     /// Bytes of the stream that arrived with all before them.
     bytes_received = |from: &From| from.bytes_received,
-    /// Bytes held now because their FPDU is not whole.
+    /// Bytes held now because their FPDU is incomplete.
     bytes_held_now = |from: &From| from.bytes_held_now,
-    /// Bytes of Read Responses: what was in memory when they were framed.
+    /// Bytes of Read Responses, copied from memory when they were framed.
     payload_bytes_snapshot = |from: &From| from.rdma_tx.bytes_snapshot,
-    /// Bytes of other FPDUs that were kept because a part of them went out alone.
+    /// Bytes of other FPDUs that were copied because a part of them was sent alone.
     payload_bytes_kept = |from: &From| from.rdma_tx.bytes_kept,
     /// Bytes placed in registered memory.
     bytes_placed = |from: &From| from.rdma.bytes_placed,
-    /// Of those, placed before all earlier bytes had arrived.
+    /// Bytes of `bytes_placed` that were placed before all earlier bytes had arrived.
     bytes_placed_out_of_order = |from: &From| from.rdma.bytes_placed_out_of_order,
-    /// Bytes that had to be held, in all, because their FPDU was not whole.
+    /// Total of the bytes that had to be held because their FPDU was incomplete.
     bytes_held = |from: &From| from.mpa.bytes_held,
     /// FPDUs framed for sending.
     fpdus_sent = |from: &From| from.fpdus_framed,
-    /// FPDUs found in what arrived.
+    /// Valid FPDUs received and placed.
     fpdus_received = |from: &From| from.mpa.fpdus,
-    /// Of those, with a wrong CRC.
+    /// FPDUs received with a wrong CRC; not in `fpdus_received`.
     crc_bad = |from: &From| from.mpa.crc_bad,
     /// Markers read.
     markers_received = |from: &From| from.mpa.markers,
     /// Segments with FPDUs that were sent.
     segments_sent = |from: &From| from.alignment.segments,
-    /// Of those, that begin and end with an FPDU.
+    /// Segments of `segments_sent` that begin and end with an FPDU.
     segments_aligned = |from: &From| from.alignment.segments_aligned,
     /// Segments received.
     segments_received = |from: &From| from.tcp.segments_received,
-    /// Of those, ahead of bytes still missing.
+    /// Segments of `segments_received` ahead of missing bytes.
     segments_out_of_order = |from: &From| from.tcp.out_of_order,
     /// Segments retransmitted.
     retransmissions = |from: &From| from.tcp.retransmissions,
     /// Retransmission timeouts.
     rtos = |from: &From| from.tcp.rtos,
-    /// Frames sent, acknowledgments too.
+    /// Frames sent, acknowledgments included.
     frames_sent = |from: &From| from.frames_sent,
-    /// Of those, super-frames: of more than one segment.
+    /// Frames of `frames_sent` with more than one segment (super-frames).
     super_frames_sent = |from: &From| from.alignment.super_frames,
-    /// Accesses of peers that were refused: to a steering tag, an offset or with a right that they do not
-    /// have. Each ends its connection.
+    /// Refused accesses of peers: a steering tag, an offset or a right that they do not have. Each
+    /// ends its connection.
     accesses_refused = |from: &From| from.accesses_refused,
 }
 
-/// A connection that is not over.
+/// An open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionFigures {
-    /// Which one of its endpoint's: no other has its number, then or later.
+    /// Number in its endpoint, never reused.
     pub number: u64,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// What it has counted.
+    /// Its counters.
     pub figures: Figures,
 }
 
-/// What an endpoint has counted.
+/// Counters of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointFigures {
     /// Connections that are over.
     pub connections_closed: u64,
     /// Connections that the application has rejected.
     pub connections_rejected: u64,
-    /// What those had counted, all together.
+    /// Sum of the counters of connections that are over.
     pub closed: Figures,
-    /// The connections that there are, by their numbers.
+    /// Open connections, by their numbers.
     pub open: Vec<ConnectionFigures>,
-    /// Refusals of the device, of the process at its other end.
+    /// Refusals by the device, concerning the process at its other end.
     pub refusals: Refusals,
 }
 
 impl EndpointFigures {
-    /// What all connections have counted, those that are over too.
+    /// Sum of the counters of all connections, open and closed.
     #[must_use]
     pub fn total(&self) -> Figures {
         self.open.iter().fold(self.closed, |sum, one| sum.plus(&one.figures))
     }
 
-    /// Adds those of other connections of the same endpoint.
+    /// Adds the counters of other connections of the same endpoint.
     pub(crate) fn add(&mut self, other: Self) {
         let Self { connections_closed, connections_rejected, closed, open, refusals } = other;
         self.connections_closed += connections_closed;
@@ -129,11 +129,11 @@ impl EndpointFigures {
         self.refusals = self.refusals.plus(&refusals);
     }
 
-    /// A connection is over.
+    /// Adds the counters of a connection that is over.
     pub(crate) fn close(&mut self, counters: &ConnectionCounters) {
         self.connections_closed += 1;
         self.closed = self.closed.plus(&Figures::of(counters));
-        // It holds nothing any more.
+        // A connection that is over holds no bytes.
         self.closed.bytes_held_now = 0;
     }
 }

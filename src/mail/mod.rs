@@ -1,4 +1,4 @@
-//! What travels between handles in application threads and the worker of their endpoint.
+//! Messages between handles in application threads and the worker of their endpoint.
 
 pub(crate) mod channel;
 pub(crate) mod command;

@@ -1,15 +1,15 @@
-//! What a worker tells the handle of a connection.
+//! Messages from a worker to the handle of a connection.
 
 use crate::error::Error;
 use urnic_engine::port::ConnectionCounters;
 use urnic_engine::stream::StreamEvent;
 
-/// What a worker tells of a connection.
+/// Message about a connection.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// Something happened to its stream. Boxed, as few are told at a time.
+    /// An event of its stream. Boxed, since few are queued at a time.
     Event(Box<StreamEvent>),
-    /// It could not be opened, or the last request for it could not be carried out.
+    /// It could not be opened, or the last request for it could not be executed.
     Refused(Box<Error>),
     /// The peer has closed its half, behind messages that wait for receives.
     PeerEnding,

@@ -1,4 +1,4 @@
-//! An eventfd: what wakes a sleeping thread of the driver, or of the application.
+//! An eventfd that wakes a sleeping thread of the worker or of the application.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::Error;
 
-/// A descriptor that becomes readable when it is rung, and stays so until it is cleared.
+/// A descriptor that becomes readable when it is rung, and stays readable until it is cleared.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     fd: OwnedFd,
 }
 
 impl Wakeup {
-    /// Makes one that has not been rung.
+    /// Creates one that has not been rung.
     pub(crate) fn new() -> Result<Arc<Self>, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::system("opening an eventfd", &errno.into()))?;

@@ -1,4 +1,4 @@
-//! What a worker turns: a port on its device, or sockets of the kernel.
+//! Interface between a worker and its engine: a port on its device, or sockets of the kernel.
 
 use std::fmt;
 use std::task::Waker;
@@ -9,48 +9,48 @@ use urnic_engine::time::Instant;
 
 /// Moves data for the connections of one endpoint. Belongs to one worker.
 ///
-/// No connection outlives its engine: dropped, it fails all work, also after a panic in the middle
-/// of something, so that no program waits for it for ever.
+/// No connection outlives its engine: dropping the engine fails all work, also after a panic, so
+/// that no application waits for ever.
 pub(crate) trait Engine: fmt::Debug + Send {
-    /// Carries out a request of a handle.
+    /// Executes a command of a handle.
     fn handle_command(&mut self, now: Instant, command: Command);
 
-    /// Moves what can be moved without waiting; returns how much, in units of its own. 0 means that
-    /// nothing happens until [`next_wakeup`](Self::next_wakeup), input, or new work.
+    /// Moves what can be moved without waiting. Returns the amount, in units of its own. 0 means
+    /// that nothing happens until [`next_wakeup`](Self::next_wakeup), input, or new work.
     fn turn(&mut self, now: Instant) -> usize;
 
-    /// When there is something to do without input or new work.
+    /// Time of the next work without input or posted work.
     fn next_wakeup(&mut self) -> Option<Instant>;
 
-    /// Asks for a call of `waker` at new work; `false` when there is work already.
+    /// Asks for a call of `waker` at new work. Returns false if there is work already.
     fn arm(&mut self, waker: &Waker) -> bool;
 
-    /// The call of `waker` is wanted no more.
+    /// Cancels the request of `waker`.
     fn disarm(&mut self, waker: &Waker);
 
-    /// Sleeps until there is input, `wakeup` is rung, or `deadline` has come.
+    /// Sleeps until there is input, `wakeup` is rung, or `deadline` is reached.
     fn wait(&mut self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup);
 
-    /// Ends all connections, telling their peers.
+    /// Ends all connections with a RST to their peers.
     fn shutdown(&mut self, now: Instant);
 
     /// Closes all connections in order.
     fn close_all(&mut self, now: Instant);
 
-    /// What is missing until the peers of connections that close have been told all.
+    /// Reports what the peers of closing connections have not received or acknowledged yet.
     fn owed(&self) -> Owed;
 
-    /// Resets connections that owe their peers something.
+    /// Resets connections with undelivered bytes.
     fn abort_owing(&mut self);
 }
 
-/// What is missing until an engine can go without its peers missing anything.
+/// Work left before an engine can end without loss for its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
     /// Nothing.
     Nothing,
-    /// Acknowledgments of what the peers still send: their ends, most likely.
+    /// The peers' FINs must still be acknowledged, most likely.
     Answers,
-    /// Bytes, or this end's close.
+    /// Bytes, or this end's FIN.
     Octets,
 }

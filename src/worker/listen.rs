@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use crate::error::Error;
 
-/// All queues listen, or none does. The first one chooses the TCP port if that is left open; the
-/// others take the same. Returns the address with the TCP port filled in.
+/// Listens at all queues, or at none. The first queue chooses the TCP port if it is 0; the others
+/// use the same. Returns the address with the TCP port.
 pub(crate) fn listen_at_all<Q>(
     queues: &mut [Q],
     mut local: SocketAddr,

@@ -1,5 +1,5 @@
-//! The loop that turns an engine: polls while there is work, then waits. Workers know the mail that
-//! handles send, and no handles.
+//! The loop that runs an engine: polls while there is work, then waits. Workers know the messages
+//! of handles, but no handles.
 
 pub(crate) mod engine;
 pub(crate) mod kernel;
@@ -21,7 +21,8 @@ use crate::mail::wakeup::Wakeup;
 use crate::worker::engine::{Engine, Owed};
 use urnic_engine::time::{Duration, Instant};
 
-/// An engine with its mailbox. Turned by a thread of its own, or by the threads that wait for something.
+/// An engine with its mailbox. Run by a thread of its own, or by the threads that wait for
+/// something.
 #[derive(Debug)]
 pub(crate) struct Worker {
     engine: Box<dyn Engine>,
@@ -29,28 +30,28 @@ pub(crate) struct Worker {
     wakeup: Arc<Wakeup>,
     waker: Waker,
     spin: Duration,
-    /// It sleeps soon when there is nothing to do.
+    /// Sleeps soon when there is nothing to do.
     is_brief: bool,
     idle_since: Option<Instant>,
     stopped: bool,
     finishing: Vec<Finishing>,
 }
 
-/// A caller that waits until the peers have been told all.
+/// A caller that waits until the peers have received everything.
 #[derive(Debug)]
 struct Finishing {
     until: Instant,
     reply: Sender<bool>,
 }
 
-/// How often it is looked whether the peers have all.
+/// Interval of the checks if the peers have received everything.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
-/// How long the peers' own ends are waited for when they have all of this end.
+/// Time to wait for the peers' FINs after they have received everything of this end.
 const ANSWERS_AWAITED: Duration = Duration::from_millis(200);
 
-/// How long to look for work before the core is offered to others: a few frames' time. An offer
-/// costs as much as looking.
+/// Time to look for work before yielding the core: the time of a few frames. A yield costs as much
+/// as looking.
 const BARE_SPIN: Duration = Duration::from_micros(5);
 
 impl Worker {
@@ -65,8 +66,9 @@ impl Worker {
         Self { engine, commands, wakeup, waker, spin, is_brief, idle_since, stopped, finishing }
     }
 
-    /// Whether it sleeps soon when there is nothing to do, instead of after the spin time. Beside a
-    /// thread that looks at its memory, an offered core comes back a whole slice later.
+    /// Sets whether it sleeps soon when there is nothing to do, instead of after the spin time. If
+    /// another thread polls its memory on the same core, a yielded core comes back a whole time
+    /// slice later.
     pub(crate) const fn set_brief(&mut self, is_brief: bool) {
         self.is_brief = is_brief;
     }
@@ -78,12 +80,12 @@ impl Worker {
         }
     }
 
-    /// Works once. Without anything to do for as long as the spin time, sleeps until there is, or
-    /// until `deadline`.
+    /// Runs once. After the spin time without work, sleeps until there is work, or until
+    /// `deadline`.
     ///
     /// # Panics
-    /// With what the engine or its device panics with. The worker is to be dropped then, and the
-    /// engine with it, which fails all work.
+    /// If the engine or its device panics. The worker must be dropped then, with its engine, which
+    /// fails all work.
     pub(crate) fn turn_or_wait(&mut self, deadline: Option<Instant>) {
         let worked = catch_unwind(AssertUnwindSafe(|| self.work_or_wait(deadline)));
         if let Err(panic) = worked {
@@ -103,20 +105,20 @@ impl Worker {
         if idle < self.spin.min(BARE_SPIN) {
             std::hint::spin_loop();
         } else if idle < self.spin && !self.is_brief {
-            // With more threads than cores, the one that has the work this waits for may be waiting
-            // for this core.
+            // With more threads than cores, the thread that this one waits for may be waiting for
+            // this core.
             std::thread::yield_now();
         } else if !self.stopped && deadline.is_none_or(|deadline| deadline > now) {
             self.wait(now, deadline);
         }
     }
 
-    /// Works once; `false` when there was nothing to do.
+    /// Runs once. Returns false if there was nothing to do.
     fn turn(&mut self, now: Instant) -> bool {
         let mut worked = false;
         while !self.stopped {
             match self.commands.try_recv() {
-                // Or all handles are gone.
+                // Or all handles were dropped.
                 Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => {
                     self.engine.shutdown(now);
                     debug!(target: "urnic", "worker stopped");
@@ -138,7 +140,7 @@ impl Worker {
         worked || moved > 0
     }
 
-    /// Answers callers whose peers have been told all, or whose time is over.
+    /// Answers callers whose peers have received everything, or whose time is over.
     #[cold]
     fn finish(&mut self, now: Instant) {
         let owed = self.engine.owed();
@@ -161,9 +163,9 @@ impl Worker {
     }
 
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
-        // Commands ring the wakeup itself; only queue pairs have to be asked for a call.
+        // Commands ring the wakeup themselves; only queue pairs need a request.
         if self.engine.arm(&self.waker) {
-            // No event of a socket tells that its peer has all.
+            // No event of a socket reports that its peer has received everything.
             let look = |finishing: &Finishing| finishing.until.min(now + LOOK_AFTER);
             let finishing = self.finishing.iter().map(look).min();
             let next = [self.engine.next_wakeup(), deadline, finishing];

@@ -1,4 +1,4 @@
-//! Which handle is told of which connection.
+//! Connections of an engine, and the handles that get their events.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,33 +19,33 @@ use urnic_engine::stream::StreamEvent;
 #[derive(Debug)]
 struct Entry {
     key: ConnectionKey,
-    /// `None` until the connection's listener knows of it.
+    /// `None` until the connection's listener knows of the connection.
     notices: Option<Teller<Notice>>,
     local: SocketAddr,
-    /// The listener that it was opened to by the peer.
+    /// The listener at which the peer opened it.
     listener: Option<u64>,
     remote: SocketAddr,
 }
 
-/// Where Requests go that are sent to an address.
+/// Destination of Requests that arrive at an address.
 #[derive(Debug)]
 struct Listening {
-    /// Never used twice: a later listener at the same address is another one.
+    /// Never reused: a later listener at the same address has another number.
     number: u64,
     requests: Teller<Incoming>,
 }
 
-/// The two names of each connection, an engine's own and its handle's, and which handle is told of
-/// what.
+/// The two names of each connection, the engine's and its handle's, and the handle that gets its
+/// events.
 #[derive(Debug)]
 pub(crate) struct Registry<Id> {
     entries: HashMap<Id, Entry>,
     ids: HashMap<ConnectionKey, Id>,
-    /// By the address listened at.
+    /// Listeners by their address.
     listeners: HashMap<SocketAddr, Listening>,
     /// The number of the newest listener.
     newest_listener: u64,
-    /// Of connections that are over.
+    /// Counters of connections that are over.
     over: EndpointFigures,
     outbox: Outbox,
 }
@@ -57,12 +57,12 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         Self { entries, ids, listeners, newest_listener: 0, over, outbox }
     }
 
-    /// The engine's name of a handle's connection; `None` when it is over.
+    /// The engine's name of a handle's connection; `None` if it is over.
     pub(crate) fn id(&self, key: ConnectionKey) -> Option<Id> {
         self.ids.get(&key).copied()
     }
 
-    /// A connection opened here.
+    /// Adds a connection opened here.
     pub(crate) fn opened(
         &mut self,
         id: Id,
@@ -77,7 +77,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.entries.insert(id, entry);
     }
 
-    /// A connection opened by a peer, at the address `local` that is listened at.
+    /// Adds a connection that a peer opened at the listener's address `local`.
     pub(crate) fn incoming(&mut self, id: Id, local: SocketAddr, remote: SocketAddr) {
         let key = self.outbox.next_key();
         self.ids.insert(key, id);
@@ -95,15 +95,16 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.listeners.remove(&local);
     }
 
-    /// Passes an event on; `false` when it is a Request that no listener takes, whose connection is
-    /// to be ended. A handle that was dropped has closed its connection, which goes on to its end.
+    /// Passes an event to its handle. Returns false for a Request that no listener accepts: its
+    /// connection must be ended. A dropped handle has closed its connection, which continues to its
+    /// end.
     pub(crate) fn event(&mut self, id: Id, event: StreamEvent) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return true };
         trace_event(entry, &event);
         match event {
             StreamEvent::Request(request) => self.request(id, request),
             event => {
-                // A startup that fails before its Request has come has no handle.
+                // A startup that fails before its Request has arrived has no handle.
                 if let Some(notices) = &entry.notices {
                     notices.tell(Notice::Event(Box::new(event)));
                 }
@@ -112,18 +113,18 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         }
     }
 
-    /// The peer has closed its half, behind messages that wait.
+    /// Reports that the peer has closed its half, behind messages that wait.
     pub(crate) fn peer_ending(&self, id: Id) {
         if let Some(notices) = self.entries.get(&id).and_then(|entry| entry.notices.as_ref()) {
             notices.tell(Notice::PeerEnding);
         }
     }
 
-    /// Gives the listener a Request, if it has room.
+    /// Gives a Request to the listener, if it has room.
     ///
-    /// RFC 9293 §3.9.1.1, §3.9.1.4: a connection belongs to the passive OPEN that it matched, and ends
-    /// with it. A later listener at the same address may have other parameters, and another program
-    /// behind it.
+    /// RFC 9293 §3.9.1.1, §3.9.1.4: a connection belongs to the passive OPEN that it matched, and
+    /// ends with it. A later listener at the same address may have other parameters, and may belong
+    /// to another application.
     fn request(&mut self, id: Id, request: PeerRequest) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let (sender, notices) = unlimited();
@@ -147,7 +148,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         }
     }
 
-    /// The last request for a connection could not be carried out.
+    /// Reports that the last request for a connection could not be executed.
     pub(crate) fn refused(&self, id: Id, error: Error) {
         let Some(entry) = self.entries.get(&id) else { return };
         debug!(target: "urnic", remote = %entry.remote, %error, "connection refused its request");
@@ -161,7 +162,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.entries.keys().copied().collect()
     }
 
-    /// What all connections have counted, those that are over too.
+    /// Counters of all connections, open and closed.
     pub(crate) fn figures(
         &self,
         mut counters: impl FnMut(Id) -> ConnectionCounters,
@@ -178,12 +179,12 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         EndpointFigures { open, ..self.over.clone() }
     }
 
-    /// The application rejects a connection.
+    /// Counts a connection that the application rejects.
     pub(crate) const fn rejected(&mut self) {
         self.over.connections_rejected += 1;
     }
 
-    /// A connection is over.
+    /// Removes a connection that is over.
     pub(crate) fn closed(&mut self, id: Id, counters: Box<ConnectionCounters>) {
         if let Some(entry) = self.entries.remove(&id) {
             self.over.close(&counters);
@@ -196,7 +197,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
     }
 }
 
-/// Tells the log what has happened to a connection.
+/// Logs an event of a connection.
 fn trace_event(entry: &Entry, event: &StreamEvent) {
     let remote = entry.remote;
     match event {

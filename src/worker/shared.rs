@@ -1,5 +1,27 @@
-//! The worker of an endpoint without a thread: one of the threads that wait turns it, the others
-//! sleep. Or one with a thread that rests while others poll.
+//! A worker that several threads run: for an endpoint without a thread, and for an endpoint whose
+//! thread rests while others poll.
+//!
+//! Without a thread of its own ([`turn`](SharedWorker::turn)):
+//! 1. A waiting thread reads `turns`, looks for its message or completion, and calls `turn`.
+//! 2. If no other thread holds `worker`, it runs the worker once. [`EndOfTurn`] then increments
+//!    `turns` and wakes all sleepers, also after a panic.
+//! 3. Otherwise it retries for the spin time, then sleeps on `turned` until another turn has ended.
+//!
+//! Race: a turn may end before the thread of step 3 sleeps. The fences in `sleep` and `EndOfTurn`
+//! pair: the sleeper sees the new `turns`, or the end of the turn sees the sleeper.
+//!
+//! With a thread of its own, beside polling threads ([`poll`](SharedWorker::poll),
+//! [`run`](SharedWorker::run)):
+//! 1. `poll` sets `was_polled`, clears `is_awaited`, and runs the worker without sleeping.
+//! 2. The own thread rests if `was_polled` was set since its last check, longer each time.
+//!    Otherwise it runs the worker, and may sleep in it (`is_with_thread`).
+//! 3. A polling thread that finds the worker taken too often rings the wakeup once, to end the own
+//!    thread's sleep.
+//! 4. Before a polling thread sleeps, `hand_over` sets `is_awaited` and unparks the own thread if
+//!    it rests.
+//!
+//! Race: the own thread may begin to rest during step 4. The fences in `rest` and `hand_over` pair:
+//! `rest` sees `is_awaited`, or `hand_over` sees `rests`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -11,28 +33,29 @@ use crate::mail::wakeup::Wakeup;
 use crate::worker::Worker;
 use urnic_engine::time::{Duration, Instant};
 
-/// A worker, and the threads that wait while another turns it.
+/// A worker, and the threads that wait while another thread runs it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedWorker {
-    /// Empty before there is a worker, after its end, and after a panic in it.
+    /// Empty before the worker exists, after its end, and after a panic in it.
     worker: Mutex<Option<Box<Worker>>>,
-    /// Turns that have ended.
+    /// Number of turns that have ended.
     turns: AtomicU64,
     /// Threads that sleep until the next turn has ended. Changed only under `gate`.
     sleepers: AtomicUsize,
     gate: Mutex<()>,
     turned: Condvar,
-    /// A thread has turned the worker by polling since its own thread looked last.
+    /// A thread has polled the worker since its own thread checked last.
     was_polled: AtomicBool,
-    /// The worker's own thread, if it has one, turns it just now, and may sleep in it.
+    /// The worker's own thread is running it now, and may sleep in it.
     is_with_thread: AtomicBool,
-    /// The worker's own thread leaves it to those that poll.
+    /// The worker's own thread leaves it to polling threads.
     rests: AtomicBool,
-    /// A thread sleeps until something comes; otherwise those that polled look at something else.
+    /// A polling thread has handed over and sleeps until something arrives. False while threads
+    /// poll.
     is_awaited: AtomicBool,
-    /// How often that thread was found with it.
+    /// Number of polls that found the worker taken.
     refused: AtomicUsize,
-    /// The worker's own thread is to end.
+    /// The worker's own thread must end.
     has_stopped: AtomicBool,
 }
 
@@ -45,15 +68,15 @@ impl SharedWorker {
         lock(&self.worker).take()
     }
 
-    /// How many turns have ended. Ask before looking for what turns bring, and give it to
-    /// [`turn`](Self::turn).
+    /// Number of turns that have ended. Read it before looking for the results of turns, and pass
+    /// it to [`turn`](Self::turn).
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)
     }
 
-    /// Turns the worker once. If another thread does so just now, looks for `spin` and then sleeps,
-    /// until more than `seen` turns have ended or `deadline` has come. Without `seen`, when the thread
-    /// looked last is not known: it does not sleep for long.
+    /// Runs the worker once. If another thread is running it, retries for `spin` and then sleeps,
+    /// until more than `seen` turns have ended or `deadline` is reached. Without `seen`, the time
+    /// of the caller's last check is unknown: it sleeps only briefly.
     pub(crate) fn turn(
         &self,
         seen: Option<u64>,
@@ -79,8 +102,8 @@ impl SharedWorker {
         }
     }
 
-    /// Turns the worker once, without sleep, unless another thread does so just now. With `stays`, the
-    /// caller does so again and again: the worker's own thread leaves it alone meanwhile.
+    /// Runs the worker once, without sleeping, unless another thread is running it. With `stays`,
+    /// the caller does so continuously: the worker's own thread leaves it alone meanwhile.
     pub(crate) fn poll(&self, wakeup: &Wakeup, stays: bool) -> Result<(), Error> {
         if stays {
             self.was_polled.store(true, Ordering::Relaxed);
@@ -89,7 +112,8 @@ impl SharedWorker {
         if let Some(turned) = self.try_turn(Some(Instant::ZERO), false) {
             return turned;
         }
-        // It may sleep with the worker. A thread that comes again and again wakes it, once.
+        // The own thread may sleep with the worker. A thread that polls continuously wakes it,
+        // once.
         if stays
             && self.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX
             && self.is_with_thread.swap(false, Ordering::AcqRel)
@@ -100,7 +124,7 @@ impl SharedWorker {
         Ok(())
     }
 
-    /// The thread that polled will sleep now: the worker's own thread takes over.
+    /// Lets the worker's own thread take over, since the polling thread will sleep now.
     pub(crate) fn hand_over(&self, thread: &Thread) {
         self.was_polled.store(false, Ordering::Relaxed);
         self.is_awaited.store(true, Ordering::Relaxed);
@@ -110,7 +134,7 @@ impl SharedWorker {
         }
     }
 
-    /// What the worker's own thread does: turns it, except while others do.
+    /// Body of the worker's own thread: runs the worker, except while other threads do.
     pub(crate) fn run(&self) {
         let mut rest = SHORT_REST;
         while !self.has_stopped.load(Ordering::Acquire) {
@@ -125,7 +149,7 @@ impl SharedWorker {
             match turned {
                 Some(Ok(())) => rest = SHORT_REST,
                 Some(Err(_down)) => return,
-                // Another thread is in it, and may wait there for long.
+                // Another thread runs it, and may wait there for long.
                 None => {
                     self.rest(rest);
                     rest = (rest * 2).min(LONG_REST);
@@ -134,10 +158,11 @@ impl SharedWorker {
         }
     }
 
-    /// Sleeps for a while, unless a thread that polled hands over.
+    /// Sleeps for a while, unless a polling thread has handed over.
     fn rest(&self, time: Duration) {
         self.rests.store(true, Ordering::Relaxed);
-        // Pairs with the fence of `hand_over`: either that is seen here, or this there.
+        // Pairs with the fence in `hand_over`: this side sees `is_awaited`, or `hand_over` sees
+        // `rests`.
         fence(Ordering::SeqCst);
         if !self.is_awaited.load(Ordering::Relaxed) || self.is_taken() {
             thread::park_timeout(time);
@@ -145,7 +170,7 @@ impl SharedWorker {
         self.rests.store(false, Ordering::Relaxed);
     }
 
-    /// Whether another thread turns the worker just now.
+    /// Returns true if another thread is running the worker.
     fn is_taken(&self) -> bool {
         self.try_lock().is_none()
     }
@@ -155,11 +180,12 @@ impl SharedWorker {
         self.has_stopped.store(true, Ordering::Release);
     }
 
-    /// `None` when another thread turns the worker. With `is_brief`, it sleeps soon.
+    /// Runs the worker once; `None` if another thread is running it. With `is_brief`, it sleeps
+    /// soon.
     fn try_turn(&self, deadline: Option<Instant>, is_brief: bool) -> Option<Result<(), Error>> {
         let place = self.try_lock()?;
-        // However the turn ends: first goes a worker that has panicked, then the lock; then the
-        // others look.
+        // Order of drops, however the turn ends: first a worker that has panicked, then the lock.
+        // Then the other threads look.
         let _last = EndOfTurn(self);
         let mut place = place;
         let Some(mut worker) = place.take() else { return Some(Err(Error::Down)) };
@@ -172,18 +198,18 @@ impl SharedWorker {
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<Box<Worker>>>> {
         match self.worker.try_lock() {
             Ok(place) => Some(place),
-            // The worker that panicked is gone.
+            // The worker that panicked was dropped.
             Err(TryLockError::Poisoned(place)) => Some(place.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// Sleeps while another thread turns the worker and no turn has ended since `seen`.
+    /// Sleeps while another thread runs the worker and no turn has ended since `seen`.
     fn sleep(&self, seen: u64, now: Instant, deadline: Option<Instant>) {
         let gate = lock(&self.gate);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence at the end of a turn: either that end is seen here, or this sleeper
-        // there.
+        // Pairs with the fence at the end of a turn: this side sees the end, or the end sees this
+        // sleeper.
         fence(Ordering::SeqCst);
         if self.turns() == seen && self.try_lock().is_none() {
             match deadline {
@@ -198,19 +224,19 @@ impl SharedWorker {
     }
 }
 
-/// How long the worker's own thread sleeps while others poll, at first and when they have gone on for
-/// some time: as long, at most, it is missed when they stop without a word.
+/// Rest of the worker's own thread while others poll, at first and after some time. It is also the
+/// longest time without service after they stop without handing over.
 const SHORT_REST: Duration = Duration::from_micros(20);
 const LONG_REST: Duration = Duration::from_micros(500);
 
-/// How often one that polls finds the worker's own thread with the worker before it wakes it. Waking
-/// costs more than looking: those that look only now and then do not.
+/// Number of polls that find the worker taken by its own thread before one wakes that thread.
+/// Waking costs more than polling: threads that poll only occasionally do not wake it.
 const REFUSED_MAX: usize = 16;
 
-/// How long a thread sleeps that may have missed a turn, at most.
+/// Longest sleep of a thread that may have missed a turn.
 const UNSEEN_SLEEP: Duration = Duration::from_millis(1);
 
-/// Tells the other threads, when it goes, that a turn has ended.
+/// Reports the end of a turn to the other threads when dropped.
 struct EndOfTurn<'a>(&'a SharedWorker);
 
 impl Drop for EndOfTurn<'_> {
@@ -225,7 +251,7 @@ impl Drop for EndOfTurn<'_> {
     }
 }
 
-/// These locks protect nothing that a panic leaves half done.
+/// Takes a lock, even after a panic of another holder: these locks protect no partial updates.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The way to a worker: commands, the key of the next connection, and the duty to close one.
+//! Sending to a worker: commands, the key of the next connection, and the obligation to close one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::mail::command::{Command, ConnectionKey};
 use crate::mail::wakeup::Wakeup;
 
-/// Where the commands to one worker go. It does not keep the worker alive, so the worker may have
-/// one, too.
+/// Sender of commands to one worker. It does not keep the worker alive, so the worker may have one,
+/// too.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     commands: Sender<Command>,
@@ -32,25 +32,25 @@ impl Outbox {
         ConnectionKey(self.key_next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The duty to close a connection.
+    /// The obligation to close a connection.
     pub(crate) fn claim(&self, key: ConnectionKey) -> Claim {
         Claim { outbox: self.clone(), key, released: false }
     }
 
-    /// Hands a command to the worker.
+    /// Sends a command to the worker.
     pub(crate) fn send(&self, command: Command) -> Result<(), Error> {
         self.commands.send(command).map_err(|_| Error::Down)?;
         self.wakeup.ring();
         Ok(())
     }
 
-    /// Whether both lead to the same worker.
+    /// Returns true if both send to the same worker.
     pub(crate) fn is_of_same_worker(&self, other: &Self) -> bool {
         self.commands.same_channel(&other.commands)
     }
 }
 
-/// The key of a connection with the duty to close it: what is dropped closes.
+/// The key of a connection with the obligation to close it: dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Claim {
     outbox: Outbox,
@@ -71,7 +71,7 @@ impl Claim {
         self.outbox.send(command)
     }
 
-    /// The worker closes the connection without being told.
+    /// Gives up the obligation, because the worker closes the connection itself.
     pub(crate) fn release(&mut self) {
         self.released = true;
     }
@@ -80,7 +80,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if !self.released {
-            // A worker that is gone has closed it.
+            // A worker that has ended has closed it.
             let _gone = self.outbox.send(Command::Disconnect { key: self.key });
         }
     }

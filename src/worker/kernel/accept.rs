@@ -1,4 +1,4 @@
-//! What refuses a connection that a peer has opened, and when it is asked for again.
+//! Failures of `accept`, and the time of the next attempt.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use crate::worker::kernel::KernelEngine;
 use urnic_engine::limits::ACCEPT_RETRY_NS;
 use urnic_engine::time::Instant;
 
-/// Why `accept` gave no connection.
+/// Reason why `accept` returned no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoConnection {
     /// None waits.
     Empty,
-    /// This one is over already; the next may not be.
+    /// This connection is over already; the next may not be.
     Lost,
-    /// The process or the system has no descriptor or memory for it. It waits in the kernel's
+    /// The process or the system has no descriptor or memory for it. It stays in the kernel's
     /// backlog, and the listener stays readable.
     Exhausted,
 }
@@ -27,8 +27,8 @@ impl NoConnection {
         };
         match errno {
             Errno::AGAIN => Self::Empty,
-            // accept(2): Linux passes errors of the new connection on; they are to be treated like
-            // EAGAIN by trying again.
+            // accept(2): Linux reports errors of the new connection here. Treat them like EAGAIN
+            // and try again.
             Errno::INTR
             | Errno::CONNABORTED
             | Errno::PERM
@@ -40,18 +40,17 @@ impl NoConnection {
             | Errno::HOSTUNREACH
             | Errno::OPNOTSUPP
             | Errno::NETUNREACH => Self::Lost,
-            // EMFILE, ENFILE, ENOBUFS, ENOMEM; and of what is unknown the listener stays readable,
-            // too.
+            // EMFILE, ENFILE, ENOBUFS, ENOMEM. For unknown errors the listener stays readable, too.
             _ => Self::Exhausted,
         }
     }
 }
 
 impl KernelEngine {
-    /// Leaves a listener alone for a while. It would be reported as readable again and again.
+    /// Stops polling a listener for a while, since it would be reported as readable continuously.
     pub(super) fn pause_accepting(&mut self, now: Instant, slot: usize) {
         let Some(listener) = self.listeners.get_mut(slot) else { return };
-        // A listener that cannot be taken out of the set is asked again at once.
+        // A listener that cannot be removed from the set is polled again at once.
         if self.events.watch_listener(&listener.socket, slot, false).is_ok() {
             listener.paused = true;
             let retry = now.plus_nanos(ACCEPT_RETRY_NS);
@@ -59,15 +58,15 @@ impl KernelEngine {
         }
     }
 
-    /// Asks for the connections of all paused listeners again.
+    /// Polls all paused listeners again.
     pub(super) fn resume_accepting(&mut self) {
         if self.accept_retry.take().is_none() {
             return;
         }
         for (slot, listener) in &mut self.listeners {
             if listener.paused {
-                // Nothing is lost by asking: what waits is reported as long as it waits. Were it not
-                // watched again, no peer could connect any more.
+                // A failure here would keep all peers from connecting. Polling again loses nothing:
+                // waiting connections are reported as long as they wait.
                 let watched = self.events.watch_listener(&listener.socket, slot, true);
                 debug_assert!(watched.is_ok(), "an entry of the set is changed: {watched:?}");
                 listener.paused = false;
@@ -75,7 +74,7 @@ impl KernelEngine {
         }
     }
 
-    /// When paused listeners are asked again.
+    /// Time at which paused listeners are polled again.
     pub(super) const fn accept_retry(&self) -> Option<Instant> {
         self.accept_retry
     }

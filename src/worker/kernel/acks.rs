@@ -1,4 +1,4 @@
-//! Whether the peer's TCP still acknowledges what was written to a kernel socket.
+//! Detects that the peer's TCP no longer acknowledges bytes written to a kernel socket.
 //!
 //! R2 of RFC 9293 §3.8.3 for the kernel's TCP. Its own limit, `TCP_USER_TIMEOUT`, also ends a
 //! connection whose peer keeps its window closed but answers every probe, which MUST-37 forbids.
@@ -7,13 +7,13 @@ use urnic_netdev::stream_socket::Delivery;
 
 use urnic_engine::time::{Duration, Instant};
 
-/// Looks at a socket now and then while something written may be unacknowledged.
+/// Checks a socket periodically while written bytes may be unacknowledged.
 #[derive(Debug)]
 pub(super) struct AckWatch {
-    /// How long a peer may leave data unacknowledged, at least.
+    /// Minimum time that a peer may leave data unacknowledged.
     limit: Duration,
-    /// Since when the peer owes an acknowledgment, or up to one step earlier: what was acknowledged
-    /// and written between two looks is not seen.
+    /// Time since which the peer owes an acknowledgment, or up to one step earlier: bytes
+    /// acknowledged and written between two checks are not noticed.
     since: Option<Instant>,
     look_at: Instant,
 }
@@ -27,7 +27,7 @@ impl AckWatch {
         self.limit / STEPS
     }
 
-    /// Bytes were written.
+    /// Notes that bytes were written.
     pub(super) fn wrote(&mut self, now: Instant) {
         if self.since.is_none() {
             self.since = Some(now);
@@ -35,12 +35,12 @@ impl AckWatch {
         }
     }
 
-    /// When [`is_over`](Self::is_over) wants to be asked.
+    /// Time of the next call of [`is_over`](Self::is_over).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.since.map(|_| self.look_at)
     }
 
-    /// Whether the peer has not answered for too long.
+    /// Returns true if the peer has not answered for too long.
     pub(super) fn is_over(&mut self, now: Instant, delivery: impl FnOnce() -> Delivery) -> bool {
         let Some(since) = self.since.filter(|_| now >= self.look_at) else { return false };
         let heard_at = match delivery() {
@@ -62,7 +62,7 @@ impl AckWatch {
     }
 }
 
-/// Looks in the time that a peer has.
+/// Number of checks in the time that a peer has.
 const STEPS: u32 = 8;
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
         watch.wrote(at(0));
         assert!(!watch.is_over(at(1), || Delivery::Done));
         assert_eq!(watch.poll_timeout(), None);
-        // What is written later has all the time, however long ago the last answer was.
+        // Bytes written later have the full time, however long ago the last answer was.
         watch.wrote(at(1000));
         assert!(!watch.is_over(at(1008), || ago(1008)));
         assert!(watch.is_over(at(1009), || ago(1009)));
@@ -131,7 +131,7 @@ mod tests {
     fn what_is_written_between_two_looks_has_all_the_time() {
         let mut watch = AckWatch::new(LIMIT);
         watch.wrote(at(0));
-        // All is acknowledged at 0, and more is written shortly before the first look.
+        // All is acknowledged at 0, and more is written shortly before the first check.
         assert!(!watch.is_over(at(1), || ago(1)));
         assert!(!watch.is_over(at(8), || ago(8)));
         assert!(watch.is_over(at(9), || ago(9)));

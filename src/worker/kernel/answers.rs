@@ -1,24 +1,26 @@
-//! Answers to RDMA Reads of no bytes, which say only that what came before them is placed. A program that
-//! answers a message with one of its own does so at once: both go in one write, if the answer waits for
-//! a moment. Where no message follows, answers do not wait.
+//! Delay of answers to RDMA Reads of no bytes, which only say that everything before them is
+//! placed. An application that answers a message with a message of its own sends it at once. If the
+//! answer to the Read waits a moment, both go in one write. On connections where no message
+//! follows, answers do not wait.
 
 use urnic_engine::time::{Duration, Instant};
 
-/// How long an answer waits for a message. A program that polls needs a tenth of it.
+/// Limit of an answer's wait for a message. A polling application needs a tenth of it.
 const WAIT_MAX: Duration = Duration::from_micros(20);
 
-/// How often in a row an answer waits for nothing before others go at once.
+/// Consecutive waits in vain after which answers are sent at once.
 const MISSES_MAX: u32 = 4;
 
-/// How many go at once before one waits again, at most. Doubled each time that none followed.
+/// Limit of the answers sent at once before one waits again. The number doubles each time that no
+/// message followed.
 const AT_ONCE_MAX: u32 = 1024;
 
-/// Whether the answers of a connection wait.
+/// Decides for a connection whether answers wait.
 #[derive(Debug)]
 pub(super) struct AnswerWait {
     until: Option<Instant>,
     misses: u32,
-    /// How many are still to go at once, and how many next time.
+    /// Answers still to send at once (`at_once`), and their number next time (`at_once_next`).
     at_once: u32,
     at_once_next: u32,
 }
@@ -28,7 +30,8 @@ impl AnswerWait {
         Self { until: None, misses: 0, at_once: 0, at_once_next: 1 }
     }
 
-    /// Whether what is to be sent waits: if that is `only_answers`, and not for too long.
+    /// Returns true if the bytes to send should wait: if they are `only_answers`, and not for too
+    /// long.
     pub(super) fn waits(&mut self, now: Instant, only_answers: bool) -> bool {
         match self.until {
             None if !only_answers => false,

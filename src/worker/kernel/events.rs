@@ -1,4 +1,4 @@
-//! Which sockets are ready: an epoll set.
+//! Readiness of sockets: an epoll set.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use crate::clock::time_left;
 use crate::mail::wakeup::Wakeup;
 use urnic_engine::time::Instant;
 
-/// What a descriptor in the set is.
+/// Owner of a descriptor in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// A listener's slot.
@@ -37,14 +37,14 @@ impl Token {
     }
 }
 
-/// What a connection's socket is waited for, or ready for.
+/// Events that a connection's socket waits for, or is ready for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Readiness {
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// The socket has an error, or is at its end.
     pub(super) failed: bool,
-    /// The peer has closed its half: told only of a socket that nothing else is waited for of.
+    /// The peer has closed its half. Reported only if no other event of the socket is requested.
     pub(super) peer_ended: bool,
 }
 
@@ -53,14 +53,15 @@ impl Readiness {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.readable);
         flags.set(EventFlags::OUT, self.writable);
-        // Errors and hang-ups are reported whether they are waited for or not: once, where nothing
-        // else is, or a socket that is not read for a while would be ready at every turn.
+        // Errors and hang-ups are always reported. If nothing else is requested, they are reported
+        // only once (edge-triggered): otherwise a socket that is not read for a while would be
+        // ready at every turn.
         flags.set(EventFlags::ET | EventFlags::RDHUP, flags.is_empty());
         flags
     }
 }
 
-/// The set.
+/// The epoll set.
 #[derive(Debug)]
 pub(super) struct Events {
     epoll: OwnedFd,
@@ -72,7 +73,7 @@ impl Events {
         Ok(Self { epoll })
     }
 
-    /// Adds a socket. Closing it takes it out again.
+    /// Adds a socket. Closing the socket removes it.
     pub(super) fn add(&self, socket: &Socket, token: Token) -> io::Result<()> {
         let flags = match token {
             Token::Listener(_) => EventFlags::IN,
@@ -81,7 +82,7 @@ impl Events {
         Ok(epoll::add(&self.epoll, socket, token.data(), flags)?)
     }
 
-    /// Whether a listener, which is in the set, is waited for.
+    /// Sets whether events of a listener in the set are reported.
     pub(super) fn watch_listener(
         &self,
         socket: &Socket,
@@ -92,7 +93,7 @@ impl Events {
         Ok(epoll::modify(&self.epoll, socket, Token::Listener(slot).data(), flags)?)
     }
 
-    /// Changes what a connection is waited for; `None` leaves it.
+    /// Changes the events that a connection waits for; `None` leaves them.
     pub(super) fn update(
         &self,
         socket: &Socket,
@@ -104,17 +105,17 @@ impl Events {
         Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
 
-    /// What is ready now.
+    /// Sockets that are ready now.
     pub(super) fn poll(&self) -> ArrayVec<(Token, Readiness), EVENTS_MAX> {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut buffer = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
-        // Interrupted: the next turn asks again.
+        // Interrupted: the next turn polls again.
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&at_once)) else {
             return ArrayVec::new();
         };
         let read = |event: &mut Event| {
             let (flags, data) = (event.flags, event.data);
-            // Errors and hang-ups show at the next read or write.
+            // The next read or write reports errors and hang-ups.
             let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
             let readable = failed || flags.contains(EventFlags::IN);
             let writable = failed || flags.contains(EventFlags::OUT);
@@ -124,18 +125,18 @@ impl Events {
         ready.iter_mut().map(read).collect()
     }
 
-    /// Sleeps until something is ready, `wakeup` is rung, or `deadline` has come.
+    /// Sleeps until a socket is ready, `wakeup` is rung, or `deadline` is reached.
     pub(super) fn wait(&self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup) {
         let left = deadline.map(|deadline| time_left(now, deadline));
         let epoll = self.epoll.as_fd();
         let mut descriptors =
             [PollFd::new(wakeup, PollFlags::IN), PollFd::new(&epoll, PollFlags::IN)];
-        // Interrupted, or refused for lack of memory: the worker looks for work and comes back.
+        // Interrupted, or refused for lack of memory: the worker looks for work and returns.
         let _woken = poll(&mut descriptors, left.as_ref());
     }
 }
 
-/// Events taken from the kernel at once.
+/// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -146,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    /// A socket that is at its end in both directions and not to be read yet: the kernel reports that
-    /// whether it is asked to or not, and it may not keep the engine from sleeping.
+    /// A socket at its end in both directions that must not be read yet: the kernel always reports
+    /// that, and the report must not keep the engine from sleeping.
     #[test]
     fn the_end_of_a_socket_that_is_not_waited_for_is_told_once() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -1,4 +1,4 @@
-//! Listening sockets: connections that peers open, and their places in the backlog.
+//! Listening sockets: connections opened by peers, and their places in the backlog.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -23,14 +23,15 @@ pub(super) struct KernelListener {
     pub(super) socket: Socket,
     pub(super) local: SocketAddr,
     pub(super) params: ListenParams,
-    /// Connections that are not handed over yet. The kernel has its own limit for half-open ones.
+    /// Connections not yet handed over. The kernel has its own limit for half-open ones.
     pub(super) waiting: tcp::Backlog,
-    /// Whether it is left alone until [`KernelEngine::accept_retry`].
+    /// Not polled until [`KernelEngine::accept_retry`].
     pub(super) paused: bool,
 }
 
 impl Drop for KernelListener {
-    /// A child of this process may have the socket too, and nothing accepts connections there.
+    /// Shuts the socket down, because a child of this process may have it too, where nothing
+    /// accepts connections.
     fn drop(&mut self) {
         let _closes_anyway = self.socket.shutdown(Shutdown::Both);
     }
@@ -45,8 +46,8 @@ impl KernelEngine {
     ) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
         if local.is_ipv6() {
-            // `::` is all addresses of both families, unless it is told otherwise, whatever the machine's
-            // default.
+            // Unless configured otherwise, `::` is all addresses of both families, whatever the
+            // default of the machine.
             socket.set_only_v6(params.only_ipv6)?;
         }
         socket.set_reuse_address(true)?;
@@ -67,7 +68,7 @@ impl KernelEngine {
     }
 
     pub(super) fn unlisten(&mut self, local: SocketAddr) {
-        // Closing a socket takes it out of the event set.
+        // Closing a socket removes it from the event set.
         self.listeners.retain(|_, listener| listener.local != local);
         for (_, connection) in &mut self.connections {
             if connection.backlog_slot.is_some_and(|held| !self.listeners.contains(held.listener)) {
@@ -77,7 +78,7 @@ impl KernelEngine {
         self.registry.unlisten(local);
     }
 
-    /// Takes connections that peers have opened.
+    /// Accepts connections that peers have opened.
     pub(super) fn accept_incoming(&mut self, now: Instant, slot: usize) -> usize {
         let mut accepted = 0;
         while accepted < ACCEPT_BURST {
@@ -131,7 +132,7 @@ impl KernelEngine {
         accepted
     }
 
-    /// Resets a connection whose place at its listener another one has.
+    /// Resets a connection whose place at its listener was given to another one.
     pub(super) fn evict(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
         connection.backlog_slot = None;
@@ -139,7 +140,7 @@ impl KernelEngine {
         self.ready.push(slot);
     }
 
-    /// A connection has done something: its place at its listener follows.
+    /// Updates the connection's place at its listener after it has done something.
     pub(super) fn settle_place(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
         let standing = connection.standing();
@@ -155,7 +156,7 @@ impl KernelEngine {
     }
 }
 
-/// As a port says it.
+/// Maps an error to the same [`Error`] as a port's.
 pub(super) fn listen_error(error: &io::Error, local: SocketAddr) -> Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => PortError::PortTaken(local.port()).into(),
@@ -164,5 +165,5 @@ pub(super) fn listen_error(error: &io::Error, local: SocketAddr) -> Error {
     }
 }
 
-/// Connections taken from one listener in one turn.
+/// Limit of the connections accepted from one listener in one turn.
 pub(super) const ACCEPT_BURST: usize = 64;

@@ -1,5 +1,5 @@
 //! An engine over the kernel's TCP: layered streams (RFC 5044 §5) on ordinary sockets, which need
-//! no privilege and speak to anything.
+//! no privilege and reach any peer.
 
 mod accept;
 mod acks;
@@ -40,7 +40,7 @@ use urnic_engine::stream::{PhaseError, Scratch};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::{Doorbell, Qp, Rnic};
 
-/// The kernel's TCP copies what is written; walking the list of fragments costs it little beside that.
+/// The kernel's TCP copies all bytes; walking the list of fragments costs little in comparison.
 const GATHER_LEN_MIN: usize = 0;
 
 /// The sockets of one endpoint and the streams on them.
@@ -48,23 +48,24 @@ const GATHER_LEN_MIN: usize = 0;
 pub(crate) struct KernelEngine {
     rnic: Rnic,
     terms: Terms,
-    /// Connections at a time.
+    /// Limit of the connections.
     connections_max: usize,
-    /// Programs poll, and a thread is there for when they do not: answers may wait for messages.
+    /// Applications poll, with a thread for the time when they do not: answers may wait for
+    /// messages.
     answers_wait: bool,
     doorbell: Arc<Doorbell>,
     connections: Slab<KernelConnection>,
     listeners: Slab<KernelListener>,
     registry: Registry<usize>,
     events: Events,
-    /// Connections to be looked at.
+    /// Connections to serve.
     ready: Vec<usize>,
     timers: TimerQueue,
-    /// When listeners that are paused are asked again; `None` when none is.
+    /// Time at which paused listeners are polled again; `None` if none is paused.
     accept_retry: Option<Instant>,
     buffer: Box<[u8]>,
     scratch: Scratch,
-    /// There are no events of an interface: its end tells that of the engine.
+    /// There are no interface events. Dropping the feed reports the end of the engine.
     _feed: EventFeed,
 }
 
@@ -173,13 +174,13 @@ impl KernelEngine {
         }
         let connections = &mut self.connections;
         while let Some(slot) = self.timers.pop_due(now, |slot| timeout_of(connections, slot)) {
-            // What it wants next is asked for when it is served.
+            // The next service of the connection sets its next timer.
             connections[slot as usize].handle_timeout(now);
             self.ready.push(slot as usize);
         }
     }
 
-    /// Moves one connection's bytes and tells what happened.
+    /// Moves one connection's bytes and reports its events.
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         let mut moved = connection.receive(now, &mut self.buffer);
@@ -198,7 +199,7 @@ impl KernelEngine {
         let mut wanted = true;
         while let Some(event) = connection.layered.poll_event() {
             wanted &= self.registry.event(slot, event);
-            // The thread that turns this engine may wait for it.
+            // The thread that runs this engine may wait for the event.
             moved += 1;
         }
         if !wanted {
@@ -223,7 +224,7 @@ impl KernelEngine {
         moved
     }
 
-    /// Starts over on another socket in the place of the one on which MPA could not be started.
+    /// Starts again on another socket, in place of the socket on which MPA could not be started.
     fn reconnect(&mut self, now: Instant, slot: usize) {
         self.ready.push(slot);
         let connection = &mut self.connections[slot];
@@ -238,7 +239,7 @@ impl KernelEngine {
                 let connection = &mut self.connections[slot];
                 connection.qp = old.qp.take();
                 if let Some((retry, qp)) = old.layered.take_retry() {
-                    // What could be asked for once can be asked for again, with less in it.
+                    // A startup that was possible once is possible again with fewer features.
                     let started =
                         connection.layered.initiate(now, &qp, &retry.startup, &retry.offer());
                     if let Err(error) = started {
@@ -268,7 +269,7 @@ impl KernelEngine {
         }
         self.timers.forget(slot32(slot));
         self.registry.closed(slot, Box::new(connection.counters()));
-        // Its descriptor is free now: the next turn may take a connection that waits for one.
+        // Its descriptor is free now: the next turn may accept a connection that waits for one.
         drop(connection);
         self.resume_accepting();
     }
@@ -302,7 +303,7 @@ impl Engine for KernelEngine {
             Command::Connect { key, remote, qp, options, notices } => {
                 if let Err(error) = self.connect(now, key, remote, &qp, &options, &notices) {
                     debug!(target: "urnic", %remote, %error, "cannot connect");
-                    // The handle may be gone already.
+                    // The handle may have been dropped.
                     notices.tell(Notice::Refused(Box::new(error)));
                     notices.tell(Notice::Closed(Box::default()));
                 }
@@ -322,7 +323,7 @@ impl Engine for KernelEngine {
             Command::Accept { key, qp, offer } => {
                 let mut accepted = false;
                 self.with_connection(key, |connection| {
-                    // However long the application took: what the peer owes now, it owes from now.
+                    // The time of the peer starts now, however long the application took.
                     connection.layered.watch(now);
                     connection.layered.accept(&qp, &offer.offer())?;
                     accepted = true;
@@ -362,7 +363,7 @@ impl Engine for KernelEngine {
                 let _gone = reply.send(Some(Ipv4Addr::UNSPECIFIED.into()));
             }
             Command::Drops { reply } => drop(reply.send(PortDrops::default())),
-            // The worker's own.
+            // Handled by the worker.
             Command::Finish { .. } | Command::Shutdown => {}
         }
     }
@@ -376,7 +377,7 @@ impl Engine for KernelEngine {
         for slot in ready.drain(..) {
             moved += self.service(now, slot);
         }
-        // What became ready meanwhile is behind; the allocation is kept.
+        // Connections that became ready meanwhile are in the other list; keeps the allocation.
         if self.ready.is_empty() {
             self.ready = ready;
         }
@@ -436,17 +437,17 @@ impl Engine for KernelEngine {
 }
 
 impl Drop for KernelEngine {
-    /// As the port's: no connection outlives its engine.
+    /// Like the port's: no connection outlives its engine.
     fn drop(&mut self) {
         for (_, connection) in &mut self.connections {
             let connection = AssertUnwindSafe(connection);
-            // A second panic has nothing to add to the first.
+            // A second panic adds nothing to the first.
             let _panicked = catch_unwind(|| { connection }.abort());
         }
     }
 }
 
-/// A connection's place, as timers and bells know it.
+/// A connection's slot in the form that timers and doorbells use.
 fn slot32(slot: usize) -> u32 {
     u32::try_from(slot).expect("bounded by CONNECTIONS_MAX")
 }
@@ -466,6 +467,6 @@ fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// Bytes read from a socket at once: half of a core's second-level cache, so that they are still
-/// there when they are placed.
+/// Bytes read from a socket at a time: half of a core's second-level cache, so that they are still
+/// in the cache when they are placed.
 const RECEIVE_LEN: usize = 256 << 10;

@@ -9,17 +9,17 @@ use urnic_engine::stream::life::{LifeTimes, Probes};
 use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::{Duration, Instant};
 
-/// What the kernel was asked to probe a peer for, and when.
+/// The keep-alive probes that the kernel was asked for.
 #[derive(Debug)]
 pub(super) struct IdleProbes {
     probes: Probes,
-    /// While the first FPDU of the peer is awaited.
+    /// Times while the first FPDU of the peer is awaited.
     first_fpdu: KeepAliveTimes,
-    /// While a Response is awaited.
+    /// Times while a Response is awaited.
     response: KeepAliveTimes,
-    /// Whenever the connection is idle, as the application has it (RFC 9293 MUST-24).
+    /// Times whenever the connection is idle, chosen by the application (RFC 9293 MUST-24).
     chosen: Option<KeepAliveTimes>,
-    /// When it is to be seen whether a Response is still awaited.
+    /// Time of the next check whether a Response is still awaited.
     look_at: Instant,
 }
 
@@ -35,12 +35,12 @@ impl IdleProbes {
         }
     }
 
-    /// What the application wants, if anything.
+    /// Times chosen by the application, if any.
     pub(super) const fn chosen(&self) -> Option<KeepAliveTimes> {
         self.chosen
     }
 
-    /// The application wants this from now on.
+    /// Sets the times of the application.
     pub(super) fn choose(
         &mut self,
         socket: &Socket,
@@ -50,7 +50,7 @@ impl IdleProbes {
         self.ask(socket)
     }
 
-    /// Asks the kernel for what the stream wants.
+    /// Asks the kernel for the probes that the stream needs.
     pub(super) fn follow(
         &mut self,
         now: Instant,
@@ -70,7 +70,7 @@ impl IdleProbes {
         (self.probes == Probes::Response).then_some(self.look_at)
     }
 
-    /// Time has passed: a connection that awaits nothing is left alone again.
+    /// Turns probes off if no Response is awaited.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl IdleProbes {
             Probes::FirstFpdu => Some(self.first_fpdu.within_limits()),
             Probes::Response => Some(self.response),
         };
-        // The sooner ones, as with the TCP of this project.
+        // The earlier ones, as in the TCP of this project.
         let times = own.into_iter().chain(self.chosen).min_by_key(|times| times.idle);
         let Some(times) = times else {
             return socket.set_keepalive(false);
@@ -107,7 +107,7 @@ impl IdleProbes {
     }
 }
 
-/// What the kernel counts in.
+/// Rounds up to whole seconds, the unit of the kernel.
 fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }

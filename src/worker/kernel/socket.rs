@@ -22,12 +22,12 @@ use urnic_engine::tcp::{self, KeepAliveTimes, Standing};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::verbs::{Qp, Rnic};
 
-/// A place at a listener.
+/// A place in the backlog of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogSlot {
     pub(super) listener: usize,
     pub(super) place: tcp::BacklogPlace,
-    /// Whether the peer's Request has come.
+    /// The peer's Request has arrived.
     pub(super) asked: bool,
 }
 
@@ -37,44 +37,44 @@ pub(super) struct KernelConnection {
     pub(super) socket: Socket,
     pub(super) layered: ByteStream,
     pub(super) qp: Option<Qp>,
-    /// How it was opened, by this end.
+    /// Parameters with which this end opened the connection; `None` if the peer opened it.
     opened: Option<Opened>,
-    /// The place at a listener that it still has.
+    /// Its place in a listener's backlog, as long as it has one.
     pub(super) backlog_slot: Option<BacklogSlot>,
-    /// What the kernel last said the socket is ready for, unless found otherwise since.
+    /// Readiness that the kernel reported last, updated by later reads and writes.
     ready: Readiness,
-    /// What the kernel is asked to report.
+    /// Events requested from the kernel.
     interest: Readiness,
     connecting: bool,
     /// A burst limit ended the last round of writes.
     send_stopped: bool,
-    /// Segment length that FPDUs are cut for (RFC 5044 §5.1: as the TCP below has it), and until when
-    /// it is taken for that.
+    /// Segment length for cutting FPDUs (RFC 5044 §5.1: the value of the TCP below), and the time
+    /// until which it is used (`emss_until`).
     emss: usize,
     emss_until: Instant,
-    /// Everything has been sent and the peer has been told.
+    /// Everything has been sent, and the FIN.
     sending_ended: bool,
-    /// Whether the peer has reset the connection behind its FIN, up to which may be read.
+    /// The peer has reset the connection after its FIN. Bytes before the FIN may still be read.
     broken: bool,
     acks: AckWatch,
     answers: AnswerWait,
     probes: IdleProbes,
     receiving_ended: bool,
-    /// The peer has closed its half, behind bytes that cannot be read yet; not told.
+    /// The peer has closed its half, after bytes that cannot be read yet; not yet reported.
     peer_ending: bool,
     lost: bool,
     error: Option<io::ErrorKind>,
 }
 
-/// What all connections of an endpoint are made with.
+/// Parameters of all connections of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// How long a peer may leave data unacknowledged.
+    /// Time that a peer may leave data unacknowledged.
     pub(super) user_timeout: Duration,
     pub(super) life: LifeTimes,
 }
 
-/// What a connection is opened with.
+/// Parameters for opening a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
     pub(super) remote: SocketAddr,
@@ -82,12 +82,12 @@ pub(super) struct Opened {
     pub(super) traffic_class: Option<u8>,
 }
 
-/// Sets what the kernel sends as type of service or traffic class. Connections of a listener inherit it.
+/// Sets the kernel's type of service or traffic class. Connections of a listener inherit it.
 pub(super) fn set_traffic_class(socket: &Socket, end: SocketAddr, octet: u8) -> io::Result<()> {
     match end {
         SocketAddr::V4(_) => socket.set_tos_v4(octet.into()),
         SocketAddr::V6(address) => {
-            // Peers of both families may come to `::`.
+            // Peers of both families may connect to `::`.
             if address.ip().is_unspecified() && !socket.only_v6()? {
                 socket.set_tos_v4(octet.into())?;
             }
@@ -97,7 +97,7 @@ pub(super) fn set_traffic_class(socket: &Socket, end: SocketAddr, octet: u8) -> 
 }
 
 impl Opened {
-    /// The socket connects from where it is to.
+    /// Prepares the socket to connect from the requested address.
     fn prepare(&self, socket: &Socket) -> io::Result<()> {
         if let Some(octet) = self.traffic_class {
             set_traffic_class(socket, self.remote, octet)?;
@@ -116,7 +116,7 @@ impl KernelConnection {
         let domain = Domain::for_address(remote);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         opened.prepare(&socket)?;
-        // RFC 9293 MUST-23: at least three minutes, which the stream's own timer bounds.
+        // RFC 9293 MUST-23: at least three minutes, which the stream's own timer limits.
         set_syn_retries(socket.as_fd(), SYN_RETRIES)?;
         let mut connection = Self::new(rnic, socket, terms)?;
         connection.connecting = true;
@@ -145,7 +145,7 @@ impl KernelConnection {
     fn new(rnic: &Rnic, socket: Socket, terms: Terms) -> io::Result<Self> {
         let Terms { user_timeout, life } = terms;
         socket.set_nonblocking(true)?;
-        // An FPDU that is ready is sent: waiting for more is the application's choice.
+        // Sends an FPDU as soon as it is ready: delaying it is the application's choice.
         socket.set_tcp_nodelay(true)?;
         let both = Readiness { readable: true, writable: true, ..Readiness::default() };
         let layered = ByteStream::opening(rnic, life);
@@ -173,7 +173,8 @@ impl KernelConnection {
         })
     }
 
-    /// How this end opens the connection once more: from another TCP port, as the first may still be in use.
+    /// Parameters for opening the connection once more, from another TCP port, since the first may
+    /// still be in use.
     pub(super) fn opened_again(&self) -> io::Result<Opened> {
         let opened = self.opened.ok_or(io::ErrorKind::NotConnected)?;
         let local = opened.local.map(|mut local| {
@@ -188,7 +189,7 @@ impl KernelConnection {
         self.layered.connected(now);
     }
 
-    /// The kernel says what the socket is ready for.
+    /// Handles the kernel's report of readiness.
     pub(super) fn handle_readiness(&mut self, now: Instant, readiness: Readiness) {
         self.ready.readable |= readiness.readable;
         self.ready.writable |= readiness.writable;
@@ -205,7 +206,7 @@ impl KernelConnection {
         }
     }
 
-    /// Reads what has arrived; returns how many reads that took.
+    /// Reads the bytes that have arrived. Returns the number of reads.
     pub(super) fn receive(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
         self.layered.deliver_held();
         let mut reads = 0;
@@ -218,7 +219,7 @@ impl KernelConnection {
                 }
                 Ok(len) => {
                     self.layered.handle_bytes(now, &buffer[..len]);
-                    // Of a socket that has failed all that is left is read, up to the FIN.
+                    // A failed socket is read until the FIN.
                     self.ready.readable = self.broken || len == buffer.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -236,7 +237,7 @@ impl KernelConnection {
         reads
     }
 
-    /// RFC 5044 §4.5: the EMSS that FPDUs are cut for follows the connection's, which changes with the
+    /// RFC 5044 §4.5: the EMSS for cutting FPDUs follows the connection's, which changes with the
     /// path.
     fn follow_emss(&mut self, now: Instant) {
         if self.emss_until > now {
@@ -248,8 +249,8 @@ impl KernelConnection {
         }
     }
 
-    /// Writes what is to be sent; returns how many writes that took. With `answers_wait`, answers of no
-    /// bytes do so for a message.
+    /// Writes the bytes to send. Returns the number of writes. With `answers_wait`, answers without
+    /// payload wait for a message.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -288,8 +289,8 @@ impl KernelConnection {
         }
         self.send_stopped = writes == WRITE_BURST;
         if self.may_send() && self.layered.wants_close() {
-            // Nothing is to be read after a RST for unread bytes: the peer gets all there is,
-            // then the end (RFC 5040 §7: the Terminate must arrive).
+            // First everything is sent, then the FIN: a RST for unread bytes would prevent the peer
+            // from reading it (RFC 5040 §7: the Terminate must arrive).
             let shut = self.socket.shutdown(Shutdown::Write);
             self.sending_ended = true;
             self.layered.handle_shutdown(now);
@@ -304,16 +305,17 @@ impl KernelConnection {
         !self.connecting && !self.lost && !self.sending_ended
     }
 
-    /// Whether the kernel does not have yet all that the peer is to get, and the end of it. Where TCP is
-    /// not there yet, nothing was promised.
+    /// Returns true if the kernel does not yet have all bytes for the peer, and the FIN. False
+    /// before TCP is established, since nothing was promised.
     pub(super) const fn has_unsent(&self) -> bool {
         self.may_send()
     }
 
-    /// What is missing until the process can go without the peer missing anything.
+    /// Work left before the process can end without loss for the peer.
     //
-    // The kernel sends what it has when the process is gone, but not to a peer that still sends: bytes
-    // that no process will read have it reset the connection (RFC 2525 §2.17), whatever it has not sent.
+    // The kernel continues to send after the process has ended, but not to a peer that still sends:
+    // bytes that no process will read make it reset the connection (RFC 2525 §2.17), with all
+    // unsent bytes lost.
     pub(super) fn owed(&self) -> Owed {
         if self.has_unsent() {
             return Owed::Octets;
@@ -332,18 +334,18 @@ impl KernelConnection {
         self.lost || self.receiving_ended
     }
 
-    /// Whether bytes are there and wanted. What is left to the kernel closes TCP's window.
+    /// Returns true if bytes are present and wanted. Bytes left in the kernel close TCP's window.
     fn may_read(&self) -> bool {
         let has_some = self.ready.readable && !self.is_finished() && !self.connecting;
         has_some && self.layered.wants_octets()
     }
 
-    /// Whether a burst limit stopped it, not the socket.
+    /// Returns true if a burst limit stopped it, not the socket.
     pub(super) fn has_more(&self) -> bool {
         self.may_read() || (self.send_stopped && self.may_send())
     }
 
-    /// What the kernel is to report from now on; `None` when that has not changed.
+    /// Events to request from the kernel; `None` if unchanged.
     pub(super) fn interest(&mut self) -> Option<Readiness> {
         let wanted = Readiness {
             readable: !self.is_finished() && self.layered.wants_octets(),
@@ -355,7 +357,7 @@ impl KernelConnection {
         changed.then_some(wanted)
     }
 
-    /// Segment length that FPDUs are cut for.
+    /// Segment length for cutting FPDUs.
     #[cfg(test)]
     pub(super) const fn emss(&self) -> usize {
         self.emss
@@ -367,10 +369,10 @@ impl KernelConnection {
         self.interest.writable
     }
 
-    /// Time has passed.
+    /// Handles expired timers.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let socket = &self.socket;
-        // What is wrong with a socket that cannot be asked, reading and writing tell.
+        // If the socket's state cannot be queried, the next read or write reports the error.
         let state = || delivery(socket.as_fd()).unwrap_or(Delivery::Done);
         if self.acks.is_over(now, state) {
             self.fail(&io::ErrorKind::TimedOut.into());
@@ -383,7 +385,8 @@ impl KernelConnection {
         self.layered.handle_timeout(now);
     }
 
-    /// While this end closes, what the peer acknowledges counts, not what the socket's buffer takes.
+    /// While this end closes, progress is counted by what the peer acknowledges, not by what the
+    /// socket's buffer accepts.
     fn note_delivery(&mut self) {
         if self.layered.is_closing()
             && let Ok(octets) = undelivered(self.socket.as_fd())
@@ -402,7 +405,7 @@ impl KernelConnection {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Keeps the timer of the stage that the stream is in, and does what the stage asks of TCP.
+    /// Updates the timer of the current stage, and does what the stage requires of TCP.
     pub(super) fn watch(&mut self, now: Instant) {
         self.note_delivery();
         self.layered.watch(now);
@@ -410,14 +413,14 @@ impl KernelConnection {
         if let Err(error) = asked {
             self.fail(&error);
         }
-        // A startup that is given up before TCP is there has no peer that waits for a close.
+        // If a startup is given up before TCP is established, no peer waits for a close.
         let unopened = self.connecting && self.layered.is_over();
         if !self.lost && (unopened || self.layered.wants_reset()) {
             self.abort();
         }
     }
 
-    /// When an idle peer is probed (RFC 9293 MUST-24: by connection).
+    /// Sets the keep-alive times (RFC 9293 MUST-24: for each connection).
     pub(super) fn set_keepalive(&mut self, times: Option<KeepAliveTimes>) -> io::Result<()> {
         self.probes.choose(&self.socket, times)
     }
@@ -428,8 +431,8 @@ impl KernelConnection {
 
     /// Ends at once with a RST.
     pub(super) fn abort(&mut self) {
-        // Closing a socket with a linger time of 0 resets the connection, if no child of this process
-        // has it too; dissolving its association does so in any case.
+        // Closing a socket with a linger time of 0 resets the connection, unless a child of this
+        // process has the socket too. Dissolving the association resets it in any case.
         let _closes_anyway = self.socket.set_linger(Some(Duration::ZERO));
         let _closes_anyway = connect_unspec(&self.socket);
         self.lost = true;
@@ -438,8 +441,8 @@ impl KernelConnection {
 
     fn fail(&mut self, error: &io::Error) {
         self.error = Some(error.kind());
-        // Linux says EPIPE of a connection that was reset after the peer's FIN had come, and of no
-        // other: what came before the FIN, and the FIN, are still there to be read, and count.
+        // Linux reports EPIPE only for a connection that was reset after the peer's FIN had
+        // arrived. The bytes before the FIN, and the FIN, can still be read, and count.
         let is_half_closed = error.kind() == io::ErrorKind::BrokenPipe;
         if is_half_closed && !self.broken && !self.is_finished() && self.layered.wants_octets() {
             (self.broken, self.sending_ended) = (true, true);
@@ -449,7 +452,7 @@ impl KernelConnection {
         }
     }
 
-    /// Why the socket failed; told once.
+    /// Returns true once after the peer has closed its half behind bytes that cannot be read yet.
     pub(super) fn take_peer_ending(&mut self) -> bool {
         std::mem::take(&mut self.peer_ending)
     }
@@ -458,12 +461,12 @@ impl KernelConnection {
         self.error.take()
     }
 
-    /// Whether nothing more will happen.
+    /// Returns true if nothing more will happen.
     pub(super) const fn is_over(&self) -> bool {
         self.lost || (self.sending_ended && self.receiving_ended)
     }
 
-    /// Nothing more will happen: tells the stream which end this was.
+    /// Reports the end of the connection to the stream.
     pub(super) fn end(&mut self) {
         if self.lost {
             self.layered.handle_loss();
@@ -472,7 +475,7 @@ impl KernelConnection {
         }
     }
 
-    /// How it stands at its listener; `None`: it needs its place there no more.
+    /// Standing at its listener; `None` if it needs no place there.
     pub(super) fn standing(&mut self) -> Option<Standing> {
         let setup = self.layered.setup();
         let closing = self.layered.is_closing();
@@ -504,18 +507,18 @@ impl KernelConnection {
 
 /// `EINPROGRESS`.
 const IN_PROGRESS: i32 = rustix::io::Errno::INPROGRESS.raw_os_error();
-/// Until the kernel tells the segment length.
+/// Value until the kernel reports the segment length.
 const EMSS_DEFAULT: usize = 1448;
 const EMSS_MIN: usize = 536;
-/// How long a segment length counts until the kernel is asked again, in nanoseconds.
+/// Time for which a segment length is used until the kernel is asked again, in nanoseconds.
 const EMSS_FOLLOWED_NS: u64 = 100_000_000;
 const EMSS_MAX: usize = 65_480;
-/// Bytes offered to the kernel at once, at least. What it does not take is gathered again, so more
-/// would be gathered for nothing.
+/// Minimum of the bytes offered to the kernel at a time. Bytes that it does not accept are gathered
+/// again, so a larger offer would waste work.
 const SEND_LEN: usize = 128 << 10;
-/// SYNs that the kernel retransmits at most: more than fit the time there is.
+/// Limit of the SYNs that the kernel retransmits: more than fit in the time limit.
 const SYN_RETRIES: u8 = 8;
-/// Reads and writes of one connection before the next has its turn.
+/// Reads and writes of one connection before the next connection is served.
 const READ_BURST: usize = 4;
 const WRITE_BURST: usize = 8;
 

@@ -1,28 +1,29 @@
-//! Whether a device takes frames when its descriptor says that it does.
+//! Detects that a device refuses frames although its descriptor reports room.
 //!
-//! A packet socket is writable while its send buffer has room, and yet a full queue of the interface
-//! refuses each frame with `ENOBUFS` (packet(7)); memory that is short does the same to a TAP
-//! interface. A worker that relies on the descriptor then offers the same frame again and again, as
-//! fast as its core can.
+//! A packet socket is writable while its send buffer has room, and yet a full queue of the
+//! interface refuses each frame with `ENOBUFS` (packet(7)). A lack of memory has the same effect on
+//! a TAP interface. A worker that relies on the descriptor would then offer the same frame
+//! continuously, as fast as its core can.
 
 use std::cell::Cell;
 
-/// What a device's descriptor is worth to a worker that has frames to send.
+/// Reliability of a device's descriptor for a worker that has frames to send.
 #[derive(Debug, Default)]
 pub(super) struct Congestion {
-    /// The descriptor said at the end of the last wait that there is room.
+    /// The descriptor reported room at the end of the last wait.
     writable: Cell<bool>,
-    /// It said so, and not one frame was taken.
+    /// The descriptor reported room, and the device accepted no frame.
     refuses: Cell<bool>,
 }
 
 impl Congestion {
-    /// What the descriptor said at the end of a wait.
+    /// Notes the state of the descriptor at the end of a wait.
     pub(super) fn note_writable(&self, is_writable: bool) {
         self.writable.set(is_writable);
     }
 
-    /// Frames were offered: whether one was taken, and whether there are more.
+    /// Notes the result of offering frames: `taken` if one was accepted, `has_more` if more are
+    /// left.
     #[inline]
     pub(super) fn note_transmit(&self, taken: bool, has_more: bool) {
         if taken || !has_more {
@@ -33,13 +34,13 @@ impl Congestion {
         self.writable.set(false);
     }
 
-    /// How long to wait, in nanoseconds, before frames are offered again; `None` to wait for the
+    /// Time to wait before frames are offered again, in nanoseconds; `None` to wait for the
     /// descriptor.
     pub(super) fn retry_ns(&self) -> Option<u64> {
         self.refuses.get().then_some(TRANSMIT_RETRY_NS)
     }
 }
 
-/// How long a device that refuses frames is left alone: the time in which an interface of 10 Gbit/s
-/// sends a queue of a thousand frames.
+/// Pause after a device has refused frames: the time in which an interface of 10 Gbit/s sends a
+/// queue of a thousand frames.
 const TRANSMIT_RETRY_NS: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! What the queues of one interface, each with a worker, hand to one another.
+//! Frames that the queues of one interface, each with a worker, pass to one another.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use urnic_engine::time::Instant;
 
 const _: () = assert!(PORTS_MAX <= 64, "a bit for each in a word");
 
-/// The frames that one queue hands over to the others, and they to it.
+/// The frames that one queue passes to the others, and they to it.
 #[derive(Debug)]
 pub(crate) struct Handovers {
     index: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Handovers {
     others: Arc<[Inbox]>,
 }
 
-/// Where a port's worker takes frames from.
+/// Source of frames for a port's worker.
 #[derive(Debug)]
 struct Inbox {
     frames: Sender<Handover>,
@@ -28,7 +28,7 @@ struct Inbox {
 }
 
 impl Handovers {
-    /// The ways between ports whose workers these wake.
+    /// Connects the ports whose workers are woken by `wakeups`.
     pub(crate) fn among(wakeups: &[Arc<Wakeup>]) -> Vec<Self> {
         let (frames, inboxes): (Vec<_>, Vec<_>) =
             wakeups.iter().map(|_| bounded(HANDOVER_FRAMES_MAX)).unzip();
@@ -39,7 +39,7 @@ impl Handovers {
         inboxes.into_iter().enumerate().map(own).collect()
     }
 
-    /// Gives the port what others have handed over; returns how many frames.
+    /// Gives the port the frames from other queues. Returns their number.
     pub(crate) fn receive(&self, now: Instant, port: &mut Port) -> usize {
         let mut received = 0;
         for handover in self.inbox.try_iter().take(RECEIVE_BURST) {
@@ -49,7 +49,7 @@ impl Handovers {
         received
     }
 
-    /// Hands over what the port has for others. What they have no room for is lost.
+    /// Passes the port's frames to other queues. Frames beyond their capacity are dropped.
     pub(crate) fn send(&self, port: &mut Port) {
         // One bit for each of PORTS_MAX.
         let mut rung: u64 = 0;
@@ -99,7 +99,7 @@ mod tests {
         rung
     }
 
-    /// A worker that sleeps would know of its neighbour only when it wakes for something else.
+    /// A sleeping worker would learn of its neighbour only when something else wakes it.
     #[test]
     fn news_of_a_neighbour_wakes_the_workers_of_all_other_ports() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });

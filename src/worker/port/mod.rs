@@ -38,7 +38,7 @@ use urnic_engine::verbs::Qp;
 pub(crate) struct PortEngine<D> {
     poller: Poller<D>,
     registry: Registry<ConnectionId>,
-    /// Where the endpoint's events go; with several queues only the first one tells.
+    /// Receiver of the endpoint's events; with several queues only the first one reports them.
     feed: Option<EventFeed>,
     waiters: AddressWaiters,
     handovers: Option<Handovers>,
@@ -62,7 +62,7 @@ impl<D: Device> PortEngine<D> {
         Self { handovers: Some(handovers), ..self }
     }
 
-    /// Whether a handle's connection is this port's.
+    /// Returns true if a handle's connection belongs to this port.
     pub(crate) fn has(&self, key: ConnectionKey) -> bool {
         self.registry.id(key).is_some()
     }
@@ -112,8 +112,8 @@ impl<D: Device> PortEngine<D> {
         self.registry.unlisten(local);
     }
 
-    /// Passes on what has happened; how much that was. The thread that turns this engine may wait for
-    /// it, or for the completions that came before it.
+    /// Passes events to their handles. Returns the number of events. The thread that runs this
+    /// engine may wait for one of them, or for completions before it.
     fn dispatch_events(&mut self) -> usize {
         let mut told = 0;
         while let Some(event) = self.poller.port.poll_event() {
@@ -130,7 +130,7 @@ impl<D: Device> PortEngine<D> {
                 PortEvent::Closed { connection, counters } => {
                     self.registry.closed(connection, counters);
                 }
-                // Connections get over these by themselves, or say that they did not.
+                // Connections recover from these by themselves, or report that they did not.
                 of_the_port @ (PortEvent::AddressAcquired { .. }
                 | PortEvent::AddressLost { .. }
                 | PortEvent::AddressOverdue
@@ -141,9 +141,9 @@ impl<D: Device> PortEngine<D> {
         told
     }
 
-    /// What all connections have counted, those that are over too.
+    /// Counters of all connections, open and closed.
     pub(crate) fn figures(&self) -> EndpointFigures {
-        // One that ends at this moment is told when it has.
+        // A connection that ends at this moment is counted when it has ended.
         let figures = self.registry.figures(|id| self.poller.port.counters(id).unwrap_or_default());
         EndpointFigures { refusals: self.poller.device.refusals(), ..figures }
     }
@@ -160,20 +160,20 @@ impl<D: Device> PortEngine<D> {
 
     fn await_address(&mut self, until: Instant, reply: Sender<Option<IpAddr>>) {
         let address = self.poller.port.config().ipv4.map(|(address, _)| IpAddr::V4(address));
-        // It may wait no longer.
+        // The caller may no longer wait.
         let _gone = reply.try_send(address);
         if address.is_none() {
             self.waiters.add(until, reply);
         }
     }
 
-    /// What to wait for: the device's descriptor, if that may be relied on, and how long at most.
+    /// Wait conditions: the device's descriptor, if it is reliable, and the time limit.
     fn watch(&self) -> (Option<PollFd<'_>>, Option<u64>) {
         let device = &self.poller.device;
         match device.readiness() {
-            // A device whose link is down may report errors for ever: ask it now and then.
+            // A device whose link is down may report errors continuously: poll it at intervals.
             _ if !device.link_up() => (None, Some(LINK_DOWN_RETRY_NS)),
-            // A device without a descriptor has to be asked again soon.
+            // A device without a descriptor must be polled again soon.
             None => (None, Some(ASK_AGAIN_NS)),
             Some(readiness) => {
                 let mut interest = PollFlags::IN;
@@ -191,7 +191,7 @@ impl<D: Device> PortEngine<D> {
     }
 }
 
-/// Sleeps until one of the engines, which have one worker, has input, or as [`Engine::wait`] says.
+/// Sleeps until one of the engines, which share a worker, has input, or as [`Engine::wait`] says.
 pub(crate) fn wait_for_any<D: Device>(
     engines: &[PortEngine<D>],
     now: Instant,
@@ -210,7 +210,7 @@ pub(crate) fn wait_for_any<D: Device>(
         until = [until, asked].into_iter().flatten().min();
     }
     let left = until.map(|until| time_left(now, until));
-    // Interrupted, or refused for lack of memory: the worker looks for work and comes back.
+    // Interrupted, or refused for lack of memory: the worker looks for work and returns.
     let _woken = poll(&mut descriptors, left.as_ref());
     for (descriptor, congestion) in descriptors[1..].iter().zip(watched) {
         congestion.note_writable(descriptor.revents().contains(PollFlags::OUT));
@@ -225,7 +225,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                     Ok(id) => self.registry.opened(id, key, remote, notices),
                     Err(error) => {
                         debug!(target: "urnic", %remote, %error, "cannot connect");
-                        // The handle may be gone already.
+                        // The handle may have been dropped.
                         notices.tell(Notice::Refused(Box::new(error)));
                     }
                 }
@@ -276,7 +276,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
             Command::Figures { reply } => drop(reply.send(self.figures())),
             Command::AwaitAddress { until, reply } => self.await_address(until, reply),
             Command::Drops { reply } => drop(reply.send(self.poller.port.drops())),
-            // The worker's own.
+            // Handled by the worker.
             Command::Finish { .. } | Command::Shutdown => {}
         }
     }
@@ -284,9 +284,9 @@ impl<D: Device + Send> Engine for PortEngine<D> {
     fn turn(&mut self, now: Instant) -> usize {
         let mut moved = self.poller.receive(now);
         if let Some(handovers) = &self.handovers {
-            // Before anything is answered. A neighbour that is told this interface's link address may
-            // send to any of its queues at once, and the port there needs the neighbour's; so each
-            // queue looks here before it answers.
+            // Receives handovers before any frame is answered. A neighbour that learns this
+            // interface's link address may send to any of its queues at once, and the port there
+            // needs the neighbour's address. So each queue checks its handovers before it answers.
             handovers.send(&mut self.poller.port);
             moved += handovers.receive(now, &mut self.poller.port);
         }
@@ -344,15 +344,15 @@ impl<D: Device + Send> Engine for PortEngine<D> {
     }
 }
 
-/// How long a device without a descriptor is left alone.
+/// Pause before a device without a descriptor is polled again.
 const ASK_AGAIN_NS: u64 = 100_000;
-/// How often a device is asked whether its link has returned.
+/// Interval of the checks if a device's link has returned.
 const LINK_DOWN_RETRY_NS: u64 = 20_000_000;
-/// Turns in which the last resets get out.
+/// Turns in which the last resets are sent.
 const SHUTDOWN_TURNS: usize = 64;
 
-/// Refuses a traffic class that the port would leave out: it sends all its packets with class 0. The lowest two bits
-/// are TCP's own (RFC 3168 §5).
+/// Refuses a traffic class that the port would ignore: it sends all packets with class 0. The
+/// lowest two bits belong to TCP (RFC 3168 §5).
 fn check_traffic_class(wanted: Option<u8>) -> Result<(), Error> {
     match wanted {
         Some(class) if class & !3 != 0 => {

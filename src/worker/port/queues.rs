@@ -1,4 +1,4 @@
-//! The ports of several queues, turned by one worker: what an endpoint without threads does.
+//! The ports of several queues with one worker, for an endpoint without threads.
 
 use std::task::Waker;
 
@@ -12,11 +12,11 @@ use crate::worker::listen::listen_at_all;
 use crate::worker::port::{PortEngine, wait_for_any};
 use urnic_engine::time::Instant;
 
-/// The engines of the queues of one interface. There is at least one.
+/// The engines of the queues of one interface, at least one.
 #[derive(Debug)]
 pub(crate) struct Queues<D> {
     engines: Vec<PortEngine<D>>,
-    /// Which one opens the next connection.
+    /// Index of the engine that opens the next connection.
     next: usize,
 }
 
@@ -33,7 +33,7 @@ impl<D: Device + Send> Queues<D> {
             |engine, local| engine.listen(local, params.clone(), requests.clone()),
             PortEngine::unlisten,
         );
-        // The caller may wait no longer.
+        // The caller may no longer wait.
         drop(reply.send(listening));
     }
 }
