@@ -1,5 +1,5 @@
-//! What a copy into and out of registered memory costs, against `memcpy` as the yardstick, and
-//! what finding the memory by its steering tag adds.
+//! Cost of a copy into and out of registered memory, compared with `memcpy`, and the additional
+//! cost of finding the memory by its steering tag.
 //!
 //! 508 bytes is a run between two markers; 1440 and 8940 are the payloads of full segments.
 
@@ -12,7 +12,7 @@ use urnic_engine::types::{PdNum, QpNum, Stag, TaggedOffset};
 const PD: PdNum = PdNum(1);
 const QP: QpNum = QpNum(1);
 const LENGTHS: [usize; 6] = [16, 64, 508, 1440, 8940, 65_536];
-/// Where payload begins in a frame: behind 14 + 20 + 32 + 2 + 14 bytes of headers, so unaligned.
+/// Offset of the payload in a frame: after 14 + 20 + 32 + 2 + 14 bytes of headers, so unaligned.
 const HEADERS_LEN: usize = 82;
 
 fn copy(c: &mut Criterion) {
@@ -62,7 +62,7 @@ fn check(c: &mut Criterion) {
     group.finish();
 }
 
-/// A table with `count` registrations of one region, and the last one's steering tag.
+/// A table with `count` registrations of one region, and the steering tag of the last one.
 fn registered(len: usize, count: usize) -> (RegionTable, Stag) {
     let table = RegionTable::new([1; 32]);
     let registration = Registration {

@@ -1,9 +1,10 @@
-//! CRC32c of runs as long as payloads are: every kernel of this processor against two crates over
-//! slices, alone and with a copy.
+//! CRC32c of runs with the lengths of payloads: every kernel of this processor against two crates
+//! over slices, alone and with a copy.
 //!
-//! `cargo bench --bench crc` runs the criterion groups. `cargo bench --bench crc -- --ratios` runs all in
-//! alternating rounds, so that a change of the machine's speed meets all, and prints medians and the
-//! fastest rounds, as parts of what the `crc32c` crate takes; for copies, of what the digest alone takes.
+//! `cargo bench --bench crc` runs the criterion groups. `cargo bench --bench crc -- --ratios` runs
+//! all in alternating rounds, so that a change of the machine's speed affects all. It prints
+//! medians and the fastest rounds, relative to the `crc32c` crate; for copies, relative to the
+//! digest alone.
 #![expect(clippy::print_stdout, reason = "the report is the purpose")]
 
 use std::hint::black_box;
@@ -16,13 +17,13 @@ use urnic_engine::mem::SharedSlice;
 use urnic_engine::mem::digest::Kernel;
 
 const LENGTHS: [usize; 7] = [16, 64, 128, 508, 1440, 8940, 65_536];
-/// Where payload begins in a frame: behind 14 + 20 + 32 + 2 + 14 bytes of headers, so unaligned.
+/// Offset of the payload in a frame: after 14 + 20 + 32 + 2 + 14 bytes of headers, so unaligned.
 const HEADERS_LEN: usize = 82;
 
-/// Something that reads all bytes of a run.
+/// A function that reads all bytes of a run.
 type Work<'a> = Box<dyn FnMut() -> u32 + 'a>;
 
-/// The crate that all are held against comes first.
+/// The crate that all others are compared with comes first.
 fn digests(bytes: &[u8]) -> Vec<(String, Work<'_>)> {
     let crate_crc32c = || crc32c::crc32c(black_box(bytes));
     #[expect(clippy::cast_possible_truncation, reason = "a CRC of 32 bits")]
@@ -39,7 +40,7 @@ fn digests(bytes: &[u8]) -> Vec<(String, Work<'_>)> {
     all
 }
 
-/// The chosen kernel's digest, the digest with a copy, and the two one after the other.
+/// The chosen kernel's digest, the digest with a copy, and the copy followed by the digest.
 fn copies<'a>(bytes: &'a [u8], [once, twice]: [&'a mut [u8]; 2]) -> Vec<(String, Work<'a>)> {
     let (shared, kernel) = (SharedSlice::from_bytes(bytes), Kernel::chosen());
     let digest = move || kernel.append(u32::MAX, black_box(shared));
@@ -72,7 +73,7 @@ fn crc(c: &mut Criterion) {
     }
 }
 
-/// Rounds of each case, and how long a case runs in a round.
+/// Rounds of each case (`ROUNDS`), and the duration of a case in a round (`ROUND`).
 const ROUNDS: usize = 101;
 const ROUND: Duration = Duration::from_micros(300);
 
@@ -87,7 +88,7 @@ fn ratios() {
     }
 }
 
-/// One line for each; the ratio is to the first of them.
+/// One line for each; ratios are relative to the first.
 fn print(len: usize, times: &[Time], yardstick: &str) {
     for Time { name, median, fastest } in times {
         println!(
@@ -100,8 +101,8 @@ fn print(len: usize, times: &[Time], yardstick: &str) {
     }
 }
 
-/// What a case took, in nanoseconds: the median of its rounds, and the fastest, which other programs on
-/// the machine disturb least.
+/// Time of a case in nanoseconds: the median of its rounds, and the fastest round, which other
+/// programs on the machine disturb least.
 struct Time {
     name: String,
     median: f64,

@@ -1,7 +1,7 @@
 //! MPA framing and reception, without and with markers.
 //!
-//! `rx` runs with CRC off to show what finding, checking and passing up an FPDU costs by itself, and
-//! with CRC on for the whole.
+//! `rx` runs with CRC off for the cost of finding, checking and passing up an FPDU alone, and with
+//! CRC on for the total.
 
 use std::hint::black_box;
 
@@ -123,7 +123,7 @@ fn receive_unaligned(c: &mut Criterion) {
     group.finish();
 }
 
-/// Counts what it is given.
+/// Counts the bytes given to it.
 struct Count(usize);
 
 impl RunSink for Count {

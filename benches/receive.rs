@@ -1,7 +1,7 @@
-//! The receive path: prepared frames, one after another, into a port that places RDMA Writes. TCP,
-//! MPA with its CRC, DDP and the copy into registered memory; acknowledgments included.
+//! The receive path: prepared frames, one after another, into a port that places RDMA Writes.
+//! Covers TCP, MPA with its CRC, DDP and the copy into registered memory, and the acknowledgments.
 //!
-//! Only the receiving port is timed. Another one makes the frames and takes the acknowledgments.
+//! Only the receiving port is timed. Another port makes the frames and takes the acknowledgments.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU16, NonZeroUsize};
@@ -24,7 +24,7 @@ const TCP_PORT: u16 = 7174;
 const MESSAGE_LEN: usize = 64 << 10;
 /// Messages that are made, and then received, at a time: few enough to stay in a cache.
 const BATCH: usize = 4;
-/// Frames that a device would hand over at a time.
+/// Frames that a device would pass at a time.
 const BURST: usize = 64;
 
 /// A frame in flight.
@@ -34,7 +34,7 @@ struct Frame {
     segment_size: Option<NonZeroU16>,
 }
 
-/// One port with what its application holds.
+/// One port with the state of its application.
 struct End {
     pd: Pd,
     cq: Cq,
@@ -62,7 +62,7 @@ impl End {
         });
     }
 
-    /// Adds what is due to `frames`; `spare` are used ones.
+    /// Appends the frames that are due to `frames`; `spare` has used frames.
     fn transmit(&mut self, now: Instant, frames: &mut Vec<Frame>, spare: &mut Vec<Frame>) {
         let mut take = |frame: &urnic_netdev::TxFrame<'_>| {
             let mut octets = spare.pop().map_or_else(Vec::new, |frame| frame.octets);
@@ -79,14 +79,14 @@ impl End {
     }
 }
 
-/// What differs from case to case.
+/// Parameters of a case.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     mtu: usize,
     crc: bool,
     markers: bool,
-    /// Neighbours change places, so that every second segment comes ahead of its turn.
+    /// Neighbouring frames are swapped, so that every second segment arrives early.
     swapped: bool,
     software_checksums: bool,
     super_frame_len_max: Option<NonZeroUsize>,
@@ -189,7 +189,7 @@ impl Receive {
         }
     }
 
-    /// Moves a batch of messages. Returns how long the receiver was busy.
+    /// Moves a batch of messages. Returns the time that the receiver was busy.
     fn batch(&mut self) -> Duration {
         for message in 0..BATCH {
             let to = (message * MESSAGE_LEN) as u64;
@@ -208,7 +208,7 @@ impl Receive {
         busy
     }
 
-    /// Lets both ends work once; advances the clock when neither has anything to say.
+    /// Lets both ends work once; advances the clock if neither has sent anything.
     fn exchange(&mut self) -> Duration {
         self.sender.transmit(self.now, &mut self.data, &mut self.spare);
         if self.case.swapped {

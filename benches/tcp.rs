@@ -1,4 +1,4 @@
-//! What one data segment costs the TCP: sent and acknowledged, and received in order.
+//! Cost of one data segment in TCP: sent and acknowledged, and received in order.
 
 use std::hint::black_box;
 use std::sync::Arc;

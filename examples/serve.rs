@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rnic = Rnic::new(RnicConfig { seed: random_seed()? });
     let endpoint = Endpoint::kernel(&rnic, &EndpointConfig::default())?;
 
-    // 4 KiB that a peer may write, and 16 bytes for the message that says it has done so.
+    // 4 KiB that a peer may write, and 16 bytes for its message after that.
     let pd = rnic.alloc_pd();
     let inbox = pd.reg_mr(4096, Access::REMOTE_WRITE)?;
     let notice = pd.reg_mr(16, Access::LOCAL_WRITE)?;
@@ -32,12 +32,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request = listener.next_request(patience)?.ok_or("no peer came")?;
     println!("{} asks to connect", request.remote());
 
-    // The peer learns by private data where it may write: steering tag and offset.
+    // The peer gets the address by private data: steering tag and offset.
     let advert = inbox.remote(0).to_octets();
     let offer = Offer { private_data: &advert, ird: 1, ord: 1 };
     let connection = request.accept(&qp, &offer)?.wait(patience)?;
 
-    // An RDMA Write raises no completion here; the Send behind it does, and is delivered after it.
+    // An RDMA Write raises no completion here. The Send after it does, and is delivered after it.
     let done = endpoint.wait(&cq, patience)?.ok_or("the peer sent nothing")?;
     if done.status != WcStatus::Success {
         return Err(format!("the peer's message: {:?}", done.status).into());

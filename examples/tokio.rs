@@ -31,7 +31,7 @@ impl AsyncCq {
     /// The next completion.
     async fn next(&self) -> io::Result<Wc> {
         loop {
-            // Ask first, then look: what comes in between is announced.
+            // Ask first, then poll: completions in between are reported.
             self.channel.get_ref().req_notify();
             if let Some(wc) = self.cq.poll() {
                 return Ok(wc);

@@ -1,4 +1,4 @@
-//! Waits for completions by a descriptor, which may stand in any poll set.
+//! Waits for completions by a descriptor, which may be part of any poll set.
 #![expect(clippy::print_stdout, reason = "an example shows what it did")]
 
 use rustix::event::{PollFd, PollFlags, poll};

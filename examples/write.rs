@@ -24,12 +24,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let remote = address.parse::<SocketAddr>()?;
     let connection = endpoint.connect(remote, &qp, &ConnectOptions::default())?.wait(patience)?;
 
-    // The server's private data says where to write.
+    // The server's private data has the address to write to.
     let advert = &connection.terms().private_data;
     let inbox =
         RemoteBuffer::from_octets(advert).ok_or("the server does not say where to write")?;
 
-    // The text, and behind it its length, which is sent when the text has been placed.
+    // The text, followed by its length, which is sent after the text was placed.
     let memory = pd.reg_mr(text.len() + 4, Access::empty())?;
     memory.copy_in(0, text.as_bytes());
     memory.copy_in(text.len(), &u32::try_from(text.len())?.to_be_bytes());

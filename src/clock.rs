@@ -6,10 +6,10 @@ use urnic_engine::time::Instant;
 
 /// The machine's monotonic clock, counted from its boot.
 ///
-/// RFC 6528 §3 lets the key of initial sequence numbers change at a restart, and here it does: a key
-/// that outlived the process would have to be kept in a file. What a peer has in TIME-WAIT is rarely
-/// met all the same, for source ports begin elsewhere (RFC 6056), and one met refuses the first SYN
-/// only.
+/// RFC 6528 §3 allows the key of initial sequence numbers to change at a restart, and here it does:
+/// a key that outlives the process would have to be kept in a file. A new connection rarely meets a
+/// peer's TIME-WAIT nevertheless, because source ports begin elsewhere (RFC 6056); if it does, only
+/// its first SYN is refused.
 #[must_use]
 pub fn monotonic_now() -> Instant {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);

@@ -1,4 +1,4 @@
-//! The environment of the process, as far as it may say what urnic does.
+//! The environment variables that control urnic.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use urnic_netdev::has_more_rights_than_its_user;
 
-/// Returns a variable of the environment. `None` in a process that has rights that its user has not, as a
-/// set-user-id program: the user who starts it says nothing to it by the environment.
+/// Returns an environment variable. Returns `None` in a process with more rights than its user,
+/// such as a set-user-id program: the user who starts it must not control it by the environment.
 ///
-/// The library and the libraries of rdma-core's names read their variables by this, but for `XDG_RUNTIME_DIR`
-/// ([`runtime_folder`]). Commands read `URNIC_LOG` and `URNIC_TOP` in any process: these have an option of the same
-/// effect.
+/// The library and the libraries with rdma-core's names read their variables by this function,
+/// except `XDG_RUNTIME_DIR` ([`runtime_folder`]). Commands read `URNIC_LOG` and `URNIC_TOP` in any
+/// process, since they have options with the same effect.
 #[must_use]
 pub fn environment(name: &str) -> Option<OsString> {
     if has_more_rights_than_its_user() { None } else { env::var_os(name) }
 }
 
-/// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. `None` without that variable, where it
-/// is no absolute path (XDG Base Directory Specification), and where the folder is another user's: `su` keeps the
-/// variable. A program with capabilities of its file uses the folder, as it runs as the user who owns it; a
-/// set-user-id or set-group-id program does not.
+/// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. Returns `None` if the
+/// variable is missing, is not an absolute path (XDG Base Directory Specification), or names
+/// another user's folder (`su` keeps the variable). A program with file capabilities uses the
+/// folder, since it runs as the user who owns it; a set-user-id or set-group-id program does not.
 #[must_use]
 pub fn runtime_folder() -> Option<PathBuf> {
     let is_its_users = geteuid() == getuid() && getegid() == getgid();
@@ -30,7 +30,7 @@ pub fn runtime_folder() -> Option<PathBuf> {
     folder.filter(|folder| folder.is_absolute() && !is_of_another_user(folder))
 }
 
-/// A folder that is not there is none of another user's: what is made in it fails, and says why.
+/// Returns false for a missing folder: its use will fail with a reason.
 fn is_of_another_user(folder: &Path) -> bool {
     folder
         .metadata()

@@ -1,4 +1,4 @@
-//! Randomness from the operating system, to seed the engine with.
+//! Randomness from the operating system, for the engine's seed.
 
 use crate::error::Error;
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use urnic_engine::verbs::Seed;
 /// A fresh seed for [`RnicConfig`](urnic_engine::verbs::RnicConfig), which no peer can guess.
 ///
 /// # Errors
-/// When the operating system has no randomness to give.
+/// If the operating system has no randomness.
 pub fn random_seed() -> Result<Seed, Error> {
     random_octets().map(Seed::from_octets)
 }

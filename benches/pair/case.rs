@@ -1,4 +1,4 @@
-//! What is measured, and what is equal on both sides.
+//! Cases to measure, with equal conditions on both sides.
 
 use std::num::NonZeroUsize;
 
@@ -8,8 +8,8 @@ use urnic_netdev::memory::LinkConfig;
 pub(crate) const MESSAGE_LEN: usize = 64 << 10;
 /// Messages in flight at a time.
 pub(crate) const WINDOW: usize = 16;
-/// Bytes of source and of sink memory: one message's, as perftest and iperf do it, so that both
-/// sides find it in the cache.
+/// Bytes of source and of sink memory: one message's, as in perftest and iperf, so that both sides
+/// find it in the cache.
 pub(crate) const MEMORY_LEN: usize = MESSAGE_LEN;
 /// Largest payload of a super-frame.
 const SUPER_FRAME_LEN: NonZeroUsize = NonZeroUsize::new(65_535 - 60).expect("not 0");
@@ -17,24 +17,24 @@ const SUPER_FRAME_LEN: NonZeroUsize = NonZeroUsize::new(65_535 - 60).expect("not
 /// One setting of RDMA over urnic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rdma {
-    /// Its name in the report.
+    /// Name in the report.
     pub(crate) name: &'static str,
-    /// The smoltcp case it is held against.
+    /// The smoltcp case to compare with.
     pub(crate) against: &'static str,
     /// The link.
     pub(crate) link: Link,
-    /// Whether FPDUs carry CRCs.
+    /// FPDUs carry CRCs.
     pub(crate) crc: bool,
-    /// Whether the stream has markers.
+    /// The stream has markers.
     pub(crate) markers: bool,
-    /// Whether messages are read from the other end and not written to it.
+    /// Messages are read from the other end, not written to it.
     pub(crate) reads: bool,
 }
 
 /// One setting of smoltcp's TCP sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sockets {
-    /// Its name in the report.
+    /// Name in the report.
     pub(crate) name: &'static str,
     /// The link.
     pub(crate) link: Link,
@@ -47,9 +47,9 @@ pub(crate) struct Sockets {
 pub(crate) struct Link {
     /// Largest IP datagram.
     pub(crate) mtu: usize,
-    /// Whether the stacks compute and verify TCP and IP checksums; the link does it otherwise.
+    /// The stacks compute and verify TCP and IP checksums. `false`: the link does.
     pub(crate) software_checksums: bool,
-    /// Whether frames of up to 64 KiB cross uncut.
+    /// Frames of up to 64 KiB cross the link uncut.
     pub(crate) super_frames: bool,
 }
 
@@ -101,7 +101,7 @@ const fn sockets(name: &'static str, link: Link, buffer_len: usize) -> Sockets {
     Sockets { name, link, buffer_len }
 }
 
-/// All settings of smoltcp, each with the buffers that suit it best.
+/// All settings of smoltcp, each with the best buffers for it.
 pub(crate) const SOCKETS: &[Sockets] = &[
     sockets("1500", Link::plain(1500), 128 << 10),
     sockets("1500, software checksums", Link::summed(1500), 128 << 10),

@@ -1,9 +1,9 @@
-//! Instructions that each case of urnic takes for a segment, counted by callgrind, against a table that
-//! is kept beside this file: a count does not move with the load of the machine, as times do.
+//! Instructions per segment of each urnic case, counted by callgrind, against a table beside this
+//! file. Unlike times, a count does not depend on the load of the machine.
 //!
-//! Both ends and the link are counted, acknowledgments included. Under valgrind a processor has AVX2 and
-//! PCLMULQDQ, but neither VPCLMULQDQ nor AVX-512, whatever it has in truth: the digest is counted as its
-//! 128-bit kernel.
+//! Both ends and the link are counted, acknowledgments included. Under valgrind a processor has
+//! AVX2 and PCLMULQDQ, but neither VPCLMULQDQ nor AVX-512, whatever the real processor has: so the
+//! digest's 128-bit kernel is counted.
 #![expect(clippy::print_stdout, reason = "the report is the purpose")]
 
 use std::process::{Command, ExitCode};
@@ -13,16 +13,17 @@ use urnic_testkit::{programs, skip};
 
 use crate::case::{self, MESSAGE_LEN, RDMA};
 
-/// What a count may differ from the table's, in percent.
+/// Allowed difference between a count and the table, in percent.
 const TOLERANCE_PERCENT: u64 = 3;
-/// The table: a case and its instructions for a segment on each line, lines with `#` in between.
+/// The table: a case and its instructions per segment on each line, and lines with `#` as comments.
 const TABLE: &str = include_str!("instructions.txt");
 const TABLE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/pair/instructions.txt");
-/// Bytes of a segment that are no payload: IPv4 and TCP headers with timestamps, and what an FPDU adds.
+/// Bytes of a segment without payload: IPv4 and TCP headers with timestamps, and the overhead of an
+/// FPDU.
 const HEADERS_LEN: usize = 20 + 32 + 20;
 
-/// Counts the cases whose names have a part `wanted`, prints them beside the table, and writes the table
-/// anew or holds them against it.
+/// Counts the cases whose names contain `wanted` and prints them beside the table. Rewrites the
+/// table or compares with it.
 pub(crate) fn run(wanted: &str, write: bool, check: bool) -> ExitCode {
     if let Some(reason) = programs::missing(["valgrind"]) {
         skip("instructions for a segment", &reason);
@@ -59,7 +60,7 @@ pub(crate) fn run(wanted: &str, write: bool, check: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Instructions that a segment of this case takes: what a message takes, by its full segments.
+/// Instructions per segment of this case: those of a message, divided by its full segments.
 fn count(case: &case::Rdma) -> u64 {
     let program = env::current_exe().expect("this program has a path");
     let report = Command::new("valgrind")
@@ -84,7 +85,7 @@ fn row(case: &case::Rdma, count: u64) -> String {
     format!("{:<28} {count}\n", case.name)
 }
 
-/// What the table says of a case.
+/// The table's count for a case.
 fn kept(name: &str) -> Option<u64> {
     TABLE.lines().find_map(|line| {
         let (case, count) = line.rsplit_once(' ')?;

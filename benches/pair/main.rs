@@ -5,11 +5,11 @@
 //! runs both sides in alternating rounds, so that a change of the machine's speed meets both, and
 //! prints medians and their ratios.
 //!
-//! `-- --count NAME` moves a fixed number of messages of urnic's case NAME and nothing else: with
-//! `valgrind --tool=callgrind --toggle-collect='*counted*'` before it, the instructions of a steady
-//! transfer, by function, which no load of the machine changes. `-- --instructions [NAME]` does that for
-//! all cases and prints the instructions for a segment beside those that `instructions.txt` keeps; with
-//! `--check` it fails where they differ, with `--write` it writes the file anew.
+//! `-- --count NAME` moves a fixed number of messages of urnic's case NAME and nothing else. With
+//! `valgrind --tool=callgrind --toggle-collect='*counted*'` before it, it counts the instructions
+//! of a steady transfer by function, independent of the machine's load. `-- --instructions [NAME]`
+//! does that for all cases and prints the instructions per segment beside those in
+//! `instructions.txt`. With `--check` it fails if they differ, with `--write` it rewrites the file.
 
 mod case;
 mod instructions;
@@ -25,7 +25,7 @@ use case::{MESSAGE_LEN, RDMA, SOCKETS};
 
 /// Messages per criterion iteration.
 const MESSAGES: u64 = 16;
-/// Messages that `--count` moves first, and those it counts.
+/// Messages that `--count` moves first, and messages that it counts.
 const WARM: u64 = 128;
 const COUNTED: u64 = 256;
 
@@ -51,7 +51,7 @@ fn pair(c: &mut Criterion) {
 
 criterion_group!(benches, pair);
 
-/// What `--count` counts: messages after the connection and its slow start.
+/// The messages that `--count` counts, after the connection's setup and slow start.
 #[inline(never)]
 fn counted(pair: &mut rdma::Pair) {
     pair.advance(COUNTED);

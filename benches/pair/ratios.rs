@@ -1,7 +1,7 @@
-//! Alternating rounds of both sides, and how they compare.
+//! Alternating rounds of both sides, and their comparison.
 //!
-//! Rates count the time on the processor, where the system tells it: other programs may run
-//! meanwhile. A ratio is the median over pairs of rounds that followed each other.
+//! Rates use processor time, if the system reports it, since other programs may run meanwhile. A
+//! ratio is the median over pairs of consecutive rounds.
 #![expect(clippy::print_stdout, reason = "the report is the purpose")]
 
 use std::fs;
@@ -14,12 +14,12 @@ use crate::{rdma, sockets};
 
 /// Rounds of each case.
 const ROUNDS: usize = 15;
-/// How long a case runs in a round.
+/// Duration of a case in a round.
 const ROUND: Duration = Duration::from_millis(60);
-/// Messages between two looks at the clock.
+/// Messages between two readings of the clock.
 const MESSAGES: u64 = 32;
 
-/// Measures and prints; `wanted` is a part of the names of the cases to run.
+/// Measures and prints. `wanted` is a part of the names of the cases to run.
 pub(crate) fn run(wanted: &str) {
     println!("{:<28} {:>7} {:>9}  urnic/smoltcp (Gbit/s of payload)", "", "urnic", "smoltcp");
     for case in RDMA.iter().filter(|case| case.name.contains(wanted)) {
@@ -60,7 +60,7 @@ fn gigabits_per_second(mut advance: impl FnMut()) -> f64 {
     }
 }
 
-/// Time that this thread has run, by Linux's account.
+/// Processor time of this thread, as counted by Linux.
 fn on_processor() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)

@@ -49,7 +49,7 @@ impl Pair {
         pair
     }
 
-    /// Goes on until `messages` more have completed, with the window always full.
+    /// Continues until `messages` more have completed, with the window always full.
     pub(crate) fn advance(&mut self, messages: u64) {
         self.target += messages;
         loop {

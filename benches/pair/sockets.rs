@@ -1,9 +1,9 @@
 //! smoltcp's side: one TCP connection, driven as tightly as its interface allows.
 //!
-//! Frames cross the same memory link without a copy beyond smoltcp's own: its interface writes them
-//! into the buffers of the link and reads them there. The sending application copies from its
-//! memory into the socket, the receiving one from the socket into its memory: where RDMA takes
-//! bytes from and puts them.
+//! Frames cross the same memory link without copies other than smoltcp's own: its interface writes
+//! them into the buffers of the link and reads them there. The sending application copies from its
+//! memory into the socket, the receiving one from the socket into its memory: the same memory that
+//! RDMA reads and writes directly.
 
 use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
@@ -18,7 +18,7 @@ use urnic_testkit::ingress::{Ingress, Received};
 
 const TCP_PORT: u16 = 7174;
 const ETHERNET_LEN: usize = 14;
-/// Frames taken from the link in one go.
+/// Frames taken from the link at a time.
 const RECEIVE_BURST: usize = 64;
 
 /// One smoltcp interface with one socket on one end of the link.
@@ -28,7 +28,7 @@ struct Stack {
     interface: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
-    /// Answers made while frames come in: ARP replies, resets, urgent acknowledgments.
+    /// Answers made while frames are received: ARP replies, resets, urgent acknowledgments.
     answers: Vec<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ impl Stack {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Takes in all frames that have arrived; returns how many.
+    /// Processes all frames that have arrived. Returns their number.
     fn ingress(&mut self, now: Instant) -> usize {
         let Self { device, capabilities, interface, sockets, answers, .. } = self;
         let mut count = 0;
@@ -77,7 +77,7 @@ impl Stack {
         }
     }
 
-    /// Sends everything there is to send.
+    /// Sends everything that is due.
     fn egress(&mut self, now: Instant) {
         let Self { device, capabilities, interface, sockets, answers, .. } = self;
         for answer in answers.drain(..) {
@@ -180,7 +180,7 @@ impl Pair {
         pair
     }
 
-    /// Goes on until the bytes of `messages` more have arrived, with the socket always full.
+    /// Continues until the bytes of `messages` more have arrived, with the socket always full.
     pub(crate) fn advance(&mut self, messages: u64) {
         self.target += usize::try_from(messages).expect("a small number") * MESSAGE_LEN;
         while self.received < self.target {
@@ -198,7 +198,7 @@ impl Pair {
         let arrived = self.server.ingress(self.now);
         self.receive();
         self.server.egress(self.now);
-        // Time stands still while frames move, as it does for the other side.
+        // The clock does not advance while frames move, as on the other side.
         if acks + arrived == 0 && before == (self.sent, self.received) {
             self.now += smoltcp::time::Duration::from_millis(1);
         }

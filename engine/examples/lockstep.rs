@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port_b = Port::new(&rnic_b, PortConfig::for_ipv4(server), end_b.capabilities());
     let mut link = Lockstep::new(Poller::new(port_a, end_a), Poller::new(port_b, end_b));
 
-    // B lets peers write into 4 KiB of its memory, and tells them where by private data.
+    // B lets peers write into 4 KiB of its memory, and sends them the address by private data.
     let inbox = pd_b.reg_mr(4096, Access::REMOTE_WRITE)?;
     link.b.port.listen(7174, ListenParams::default())?;
     let to = SocketAddr::from((server, 7174));
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     let where_to = where_to.ok_or("MPA has started, and A knows where it may write")?;
 
-    // A writes; B's program is not involved.
+    // A writes; B's application is not involved.
     let message = b"hello, remote memory";
     let source = pd_a.reg_mr(message.len(), Access::empty())?;
     source.copy_in(0, message);

@@ -1,4 +1,4 @@
-//! Devices by name, as commands and environments have them: read, and opened as an endpoint.
+//! Devices by name, as in commands and environments: parsed, and opened as an endpoint.
 //!
 //! ```text
 //!   spec    `tap:NAME,ip=…` and its kin

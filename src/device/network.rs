@@ -1,10 +1,10 @@
-//! How an interface stands in its network.
+//! Configuration of an interface in its network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use urnic_engine::port::VlanId;
 
-/// This host in a network. What was not said is `None`.
+/// This host in a network. Settings that were not given are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// IPv4 address and prefix length.
@@ -17,20 +17,20 @@ pub struct Network {
     pub gw6: Option<Ipv6Addr>,
     /// Ethernet address.
     pub mac: Option<[u8; 6]>,
-    /// Bytes of the largest IP datagram.
+    /// Length of the largest IP datagram in bytes.
     pub mtu: Option<usize>,
-    /// Whether super-frames cross the interface.
+    /// Super-frames cross the interface.
     pub vnet: Option<bool>,
-    /// Queues to use, each with a thread.
+    /// Number of queues, each with a thread.
     pub queues: usize,
-    /// The VLAN that its frames are of.
+    /// The VLAN of its frames.
     pub vlan: Option<VlanId>,
-    /// Whether the IPv4 address comes from a DHCP server.
+    /// The IPv4 address comes from a DHCP server.
     pub dhcp: bool,
 }
 
 impl Network {
-    /// Its addresses that are known from the beginning.
+    /// Its configured addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let v4 = self.ip.map(|(ip, _)| IpAddr::V4(ip));

@@ -1,4 +1,4 @@
-//! From a device's name to an endpoint on it.
+//! Opening an endpoint on a device that is given by name.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -26,17 +26,17 @@ use crate::error::Error;
 use crate::handle::endpoint::Endpoint;
 use crate::seed::random_octets;
 
-/// Why a device could not be had. The message says what to do.
+/// Reason why a device cannot be used. The message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The kernel's device was refused.
+    /// The kernel refused the device.
     #[error(transparent)]
     Device(#[from] OpenError),
-    /// The place in a simulated fabric was refused.
+    /// The simulated fabric refused a place.
     #[error(transparent)]
     Ib(#[from] IbsimError),
-    /// The endpoint on it could not be made.
+    /// The endpoint on the device could not be created.
     #[error(transparent)]
     Endpoint(#[from] Error),
     /// The kernel would reset the connections of the device.
@@ -46,15 +46,15 @@ pub enum DeviceError {
          --dev kernel"
     )]
     KernelsAddress(IpAddr),
-    /// Less than a host of IP has to carry.
+    /// The MTU is below the minimum of an IP host.
     #[error("{name}: its MTU of {mtu} is below {MTU_MIN}")]
     Mtu {
         /// The interface, or the path of a socket.
         name: String,
-        /// Bytes of its largest IP datagram.
+        /// Length of its largest IP datagram in bytes.
         mtu: usize,
     },
-    /// No server gave an address.
+    /// No DHCP server gave an address.
     #[error(
         "no DHCP server has given {name} an address within {} s: is there one on its link? Else give \
          ip=ADDRESS/LENGTH",
@@ -64,19 +64,19 @@ pub enum DeviceError {
         /// The node.
         name: String,
     },
-    /// The kernel does not tell of the interface.
+    /// The kernel refused a request about the interface.
     #[error("{action}: {error}")]
     Interface {
-        /// What was asked.
+        /// The request.
         action: String,
-        /// What it said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
 impl DeviceError {
-    /// Returns true if the device can be had once the process at its other end listens: the peer of a socket, or
-    /// ibsim.
+    /// Returns true if the device can be used once the process at its other end listens: the peer
+    /// of a socket, or ibsim.
     #[must_use]
     pub const fn is_absent_peer(&self) -> bool {
         match self {
@@ -88,10 +88,10 @@ impl DeviceError {
 }
 
 impl DeviceSpec {
-    /// Opens the device and makes an endpoint on it.
+    /// Opens the device and creates an endpoint on it.
     ///
     /// # Errors
-    /// When the device cannot be had.
+    /// If the device cannot be used.
     pub fn open(&self, rnic: &Rnic, config: &EndpointConfig) -> Result<Endpoint, DeviceError> {
         match self.kind() {
             Kind::Kernel => Ok(Endpoint::kernel(rnic, config)?),
@@ -158,14 +158,14 @@ impl IbPort {
         let mut device = self.open()?;
         let mut network = self.network.clone();
         if network.dhcp {
-            // The link asks itself: RFC 4390 is of its kind.
+            // The link itself asks the server: RFC 4390 is specific to its kind.
             let lease = device.acquire(ADDRESS_PATIENCE_NS, || monotonic_now().as_nanos());
             let lease = lease.ok_or_else(|| DeviceError::NoLease { name: self.node.clone() })?;
             network.ip = Some((lease.address, lease.prefix_len));
             network.gw = lease.router;
             network.dhcp = false;
         }
-        // RFC 4391 §8: the port's GUID makes the link-local address.
+        // RFC 4391 §8: the link-local address is made from the port's GUID.
         let port = PortConfig {
             interface_identifier: Some(device.fabric().guid().interface_identifier(false)),
             ..identity(&network, [0; 6], config)
@@ -173,14 +173,14 @@ impl IbPort {
         Ok(Endpoint::on_queues(rnic, vec![device], port, config)?)
     }
 
-    /// Opens the link alone, for what is no endpoint on it.
+    /// Opens the link alone, without an endpoint.
     ///
     /// # Errors
-    /// When there is no such simulator, node, or place at it.
+    /// If there is no such simulator, node, or place at it.
     pub fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
         let node = Node::open(&self.simulator, &self.node, self.peer)?;
         let [a, b, c, ..] = random_octets()?;
-        // A queue pair is what a program gets; those of management are 0 and 1, and the last is of
+        // A queue pair number for applications: 0 and 1 are for management, and the last one is for
         // groups.
         let qpn = u32::from_be_bytes([0, a, b, c]).clamp(0x10, 0x00ff_fff0);
         let Network { ip, ip6, gw, gw6, dhcp, .. } = self.network;
@@ -198,7 +198,7 @@ impl IbPort {
     }
 }
 
-/// What both ends of a device in shared memory are opened with.
+/// Common configuration of both ends of a device in shared memory.
 fn shared(socket: &Socket) -> VhostUserConfig {
     let plain = VhostUserConfig::backend(socket.path.clone());
     VhostUserConfig {
@@ -263,8 +263,8 @@ fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortCon
     }
 }
 
-/// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not
-/// given is made from an IP address, locally administered.
+/// Ethernet address of this end of a TAP interface. It must differ from the address of the kernel's
+/// end. If none is configured, it is made from an IP address, locally administered.
 fn made_mac(network: &Network, name: &str) -> [u8; 6] {
     let [a, b, c, d] = match (network.ip, network.ip6) {
         (Some((address, _)), _) => address.octets(),
@@ -272,7 +272,7 @@ fn made_mac(network: &Network, name: &str) -> [u8; 6] {
             let octets = address.octets();
             [octets[12], octets[13], octets[14], octets[15]]
         }
-        // The same at every start, so that the server gives the same address again.
+        // The same at every start, so that the DHCP server gives the same address again.
         (None, None) => {
             let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, octet| {
                 (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193)
@@ -283,7 +283,8 @@ fn made_mac(network: &Network, name: &str) -> [u8; 6] {
     network.mac.unwrap_or([0x02, 0x00, a, b, c, d])
 }
 
-/// Our Ethernet address beside the kernel on its interface: the interface's own unless given.
+/// Ethernet address of this end on an interface of the kernel: the interface's own unless
+/// configured.
 fn mac_on(interface: &Interface) -> Result<[u8; 6], DeviceError> {
     if let Some(mac) = interface.network.mac {
         return Ok(mac);
@@ -299,7 +300,8 @@ fn mac_on(interface: &Interface) -> Result<[u8; 6], DeviceError> {
     control.mac(interface.name).map_err(refused(&format!("the address of {}", interface.name)))
 }
 
-/// The kernel answers for its own addresses: with a RST to whatever TCP is not its own.
+/// Refuses the kernel's own addresses: the kernel answers TCP segments for them with a RST if the
+/// connection is not its own.
 fn check_addresses(interface: &Interface) -> Result<(), DeviceError> {
     for address in interface.addresses() {
         if is_the_kernels(address) {
@@ -309,8 +311,9 @@ fn check_addresses(interface: &Interface) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// A socket can be bound to the kernel's own addresses only, but to any where the kernel has none
-/// at all, as in a new network namespace; that has no way to reach them then.
+/// Returns true for an address of the kernel. A socket can be bound only to such an address; but if
+/// the kernel has no address at all, as in a new network namespace, to any address. In that case
+/// the kernel has no route to it, so the connect fails.
 fn is_the_kernels(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok_and(|socket| {
         let itself = socket.local_addr();
@@ -318,5 +321,5 @@ fn is_the_kernels(address: IpAddr) -> bool {
     })
 }
 
-/// What IPv6 and every IPv4 host can carry, less options.
+/// Minimum MTU: what IPv6 and every IPv4 host can carry, without options.
 const MTU_MIN: usize = 576;

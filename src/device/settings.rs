@@ -1,4 +1,4 @@
-//! What can be said of a device beside its name: settings, read.
+//! Parser for the settings of a device after its name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use urnic_engine::port::VlanId;
 
 use super::network::Network;
 
-/// All that can be said of a device.
+/// All settings of a device.
 pub(super) struct Settings {
     pub(super) network: Network,
     pub(super) queue: Option<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Settings {
     pub(super) memory_max: Option<u64>,
 }
 
-/// Reads the settings of the device in `text`.
+/// Parses the settings of the device in `text`.
 pub(super) fn settings_of(text: &str, settings: &str, own: &[&str]) -> Result<Settings, String> {
     let name = text.split(',').next().unwrap_or_default();
     let network = Network {
@@ -109,7 +109,8 @@ fn set(found: &mut Settings, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A gateway is a neighbour: it has an address of the network, or a link-local one (RFC 4861 §8).
+/// Checks that a gateway is a neighbour: its address is in the network, or link-local (RFC 4861
+/// §8).
 fn check_gateways(found: &Network) -> Result<(), String> {
     if let (Some((ip, len)), Some(gw)) = (found.ip, found.gw) {
         let host_bits = 32 - u32::from(len);
@@ -171,12 +172,12 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
     Ok(octets)
 }
 
-/// The number of a user.
+/// Parses the number of a user.
 pub(super) fn user(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "the number of a user is wanted, as `id -u NAME` prints it".into())
 }
 
-/// Bytes: a number with the unit M, G or T (2^20, 2^30, 2^40).
+/// Parses a size in bytes: a number with the unit M, G or T (2^20, 2^30, 2^40).
 fn size(text: &str) -> Result<u64, String> {
     let read = || {
         let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -204,12 +205,12 @@ fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A setting that is on when only its name is said.
+/// Parses a setting that is on if only its name is given.
 fn flag(text: &str) -> Result<bool, String> {
     if text.is_empty() { Ok(true) } else { on_off(text) }
 }
 
-/// A prefix length that networks of both kinds can have, for an example.
+/// A prefix length that is valid in networks of both families, for an example.
 const COMMON_LEN: u8 = 24;
 
 /// Settings of every interface.

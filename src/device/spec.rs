@@ -1,4 +1,4 @@
-//! What `--dev` says: the text of a device, read.
+//! Parser for the `--dev` option: the text of a device.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use urnic_netdev::vhost_user::VhostUserConfig;
 use super::network::Network;
 use super::settings::{Settings, settings_of, user};
 
-/// A device as the user names it.
+/// A device as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     text: String,
@@ -21,19 +21,19 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// What it is.
+    /// Kind of the device.
     #[must_use]
     pub const fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Whether the kernel's TCP carries the connections.
+    /// Returns true if the kernel's TCP carries the connections.
     #[must_use]
     pub const fn is_kernel(&self) -> bool {
         matches!(self.kind, Kind::Kernel)
     }
 
-    /// Whether frames are copied into memory of the device to be sent.
+    /// Returns true if frames are copied into memory of the device for sending.
     #[must_use]
     pub const fn copies_to_send(&self) -> bool {
         match self.kind {
@@ -43,9 +43,9 @@ impl DeviceSpec {
         }
     }
 
-    /// Whether the peer of the device reads published memory
-    /// ([`Region::published`](urnic_engine::mem::Region::published)) where it is, so that it is not copied to be
-    /// sent.
+    /// Returns true if the peer of the device reads published memory
+    /// ([`Region::published`](urnic_engine::mem::Region::published)) in place, so that it is not
+    /// copied for sending.
     #[must_use]
     pub const fn sends_published(&self) -> bool {
         match &self.kind {
@@ -55,13 +55,13 @@ impl DeviceSpec {
         }
     }
 
-    /// Its addresses that are known from the beginning; `None` for those of the machine.
+    /// Its configured addresses; `None` for those of the machine.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<IpAddr>> {
         Some(self.network()?.addresses())
     }
 
-    /// The interface of the kernel that it is on; `None` where there is none.
+    /// The kernel's interface under the device; `None` if there is none.
     #[must_use]
     pub const fn interface(&self) -> Option<&Interface> {
         match &self.kind {
@@ -73,7 +73,7 @@ impl DeviceSpec {
         }
     }
 
-    /// This host in the network that the device is on; `None` for the kernel's own.
+    /// This host in the network of the device; `None` for the kernel's own.
     #[must_use]
     pub const fn network(&self) -> Option<&Network> {
         match &self.kind {
@@ -88,7 +88,7 @@ impl DeviceSpec {
         }
     }
 
-    /// Why no frame could ever reach `remote` from here, where that is known.
+    /// Reason why no frame could ever reach `remote` from here, if one is known.
     #[must_use]
     pub fn no_way_to(&self, remote: IpAddr) -> Option<String> {
         let interface = self.network()?;
@@ -114,8 +114,7 @@ impl DeviceSpec {
         })
     }
 
-    /// Its own address from which `remote` is reached, of those that are known from the beginning;
-    /// `None` for the kernel's.
+    /// Its configured address from which `remote` is reached; `None` for the kernel's.
     #[must_use]
     pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
         let addresses = self.addresses()?;
@@ -123,7 +122,7 @@ impl DeviceSpec {
         found.filter(|_| !remote.is_loopback() && self.no_way_to(remote).is_none())
     }
 
-    /// Whether the address comes from a DHCP server.
+    /// Returns true if the address comes from a DHCP server.
     #[must_use]
     pub const fn uses_dhcp(&self) -> bool {
         match self.network() {
@@ -139,7 +138,7 @@ impl fmt::Display for DeviceSpec {
     }
 }
 
-/// What kind of device, with its settings.
+/// Kind of a device, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The kernel's TCP.
@@ -150,9 +149,9 @@ pub enum Kind {
     Packet(Interface),
     /// An AF_XDP socket on a queue of an interface.
     Xdp(Interface),
-    /// A device in memory that another process has, such as a virtual machine.
+    /// A device in memory of another process, such as a virtual machine.
     VhostUser(Socket),
-    /// The driver of a device that another process is.
+    /// The driver of a device that another process provides.
     VirtioUser(Socket),
     /// Frames in memory that each of two processes lets the other read.
     Shm(Socket),
@@ -160,56 +159,56 @@ pub enum Kind {
     Ib(IbPort),
 }
 
-/// An interface, and this host on it. What was not said is `None`.
+/// An interface, and this host on it. Settings that were not given are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// What the kernel calls it.
+    /// The kernel's name of the interface.
     pub name: Name,
     /// This host in its network.
     pub network: Network,
     /// The queue of an AF_XDP socket.
     pub queue: Option<u32>,
-    /// Whether AF_XDP is to copy nothing.
+    /// AF_XDP must not copy.
     pub zerocopy: Option<bool>,
 }
 
 impl Interface {
-    /// Its addresses that are known from the beginning.
+    /// Its configured addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.network.addresses()
     }
 }
 
-/// A socket where a process meets the one at the other end of its device.
+/// A Unix socket that connects a process with the process at the other end of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// Where it is.
+    /// Path of the socket.
     pub path: PathBuf,
     /// This host in the network behind it.
     pub network: Network,
-    /// Whether this end makes the socket, or connects to it.
+    /// This end creates the socket. `false`: it connects to it.
     pub listens: bool,
-    /// Whether memory is refused that the peer could take away.
+    /// Memory is refused if the peer could withdraw it.
     pub sealed: bool,
-    /// Whether the peer may read published memory where it is.
+    /// The peer may read published memory in place.
     pub shares: bool,
-    /// A user whose processes may be the peer, besides those of this process's user and of root.
+    /// A user whose processes may be the peer, besides this process's user and root.
     pub peer: Option<u32>,
-    /// Bytes of a frontend's memory that a backend maps.
+    /// Limit of a frontend's memory that a backend maps, in bytes.
     pub memory_max: u64,
 }
 
 /// A port of an InfiniBand fabric, and this host's link on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IbPort {
-    /// The name of ibsim's sockets.
+    /// Name of ibsim's sockets.
     pub simulator: String,
-    /// The node.
+    /// Name of the node.
     pub node: String,
     /// The partition.
     pub p_key: PKey,
-    /// How far the link's multicast reaches.
+    /// Scope of the link's multicast.
     pub scope: Scope,
     /// A user whose ibsim and `urnic ibswitch` are trusted, besides this process's user and root.
     pub peer: Option<u32>,
@@ -218,7 +217,7 @@ pub struct IbPort {
 }
 
 impl IbPort {
-    /// Reads `sim=NAME,node=NODE,key=value,…`, in any order.
+    /// Parses `sim=NAME,node=NODE,key=value,…`, in any order.
     fn read(text: &str) -> Result<Self, String> {
         let mut own =
             [("sim", None), ("node", None), ("pkey", None), ("scope", None), ("peer", None)];
@@ -246,7 +245,7 @@ impl IbPort {
         let scope =
             scope.ok_or("'scope': a digit from 1 to e is wanted: 2 is the link, 5 a site")?;
         let peer = peer.map(user).transpose().map_err(|why| format!("'peer': {why}"))?;
-        // What is left is read as of other devices, whose names come first.
+        // The rest is parsed like the settings of other devices, whose names come first.
         let settings = settings.join(",");
         let text = if settings.is_empty() { "ib".into() } else { format!("ib,{settings}") };
         let network = settings_of(&text, &settings, &[])?.network;
@@ -299,7 +298,7 @@ impl FromStr for DeviceSpec {
     }
 }
 
-/// Reads `NAME,key=value,…`; `own` are the keys of this kind of device, beside those of all.
+/// Parses `NAME,key=value,…`. `own` has the keys of this kind of device, besides the common ones.
 fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
     let (name, settings) = text.split_once(',').unwrap_or((text, ""));
     let name = name.parse().map_err(|error| format!("interface '{name}': {error}"))?;
@@ -307,20 +306,20 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
     Ok(Interface { name, network, queue, zerocopy })
 }
 
-/// Reads `PATH,key=value,…`.
+/// Parses `PATH,key=value,…`.
 fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     let (path, settings) = text.split_once(',').unwrap_or((text, ""));
     if path.is_empty() {
         return Err("the path of the socket is missing".into());
     }
-    // `sun_path` of unix(7), with its end.
+    // `sun_path` of unix(7), including its terminator.
     if path.len() > SOCKET_PATH_LEN_MAX {
         return Err(format!(
             "a path of more than {SOCKET_PATH_LEN_MAX} octets cannot be a socket's"
         ));
     }
     let settings = settings_of(text, settings, own)?;
-    // The key is there that asks for the unusual.
+    // Each kind of device has a key for its unusual case.
     let listens = settings.listens.unwrap_or_else(|| own.contains(&"connect"));
     let sealed = settings.sealed.unwrap_or(false);
     let shares = settings.shares.unwrap_or(false);
@@ -336,7 +335,7 @@ fn partition(text: &str) -> Option<PKey> {
     (key.full_member() != PKey(0x8000)).then_some(key)
 }
 
-/// Bytes of the longest path of a socket.
+/// Length of the longest path of a socket.
 const SOCKET_PATH_LEN_MAX: usize = 107;
 
 #[cfg(test)]

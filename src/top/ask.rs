@@ -1,4 +1,4 @@
-//! The processes whose endpoints are shown, and what each of them answers.
+//! The processes with shown endpoints, and their answers.
 
 use std::fs;
 use std::io::{self, Read};
@@ -12,32 +12,32 @@ use super::folder::{check, folder};
 use super::limits::{ANSWER_LEN_MAX, ANSWER_TIME_MAX, PROCESSES_MAX};
 use crate::clock::monotonic_now;
 
-/// An endpoint that is shown: a process, and which one of its endpoints.
+/// A shown endpoint: a process, and the number of its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Process {
-    /// The number of the process.
+    /// PID of the process.
     pub pid: u32,
-    /// Which one of the process's endpoints, in the order in which they were shown.
+    /// Number of the endpoint in the process, in the order in which they were shown.
     pub endpoint: u32,
     path: PathBuf,
 }
 
-/// What came of asking.
+/// Result of asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A line of JSON.
     Line(String),
     /// The process has ended; its socket is removed.
     Gone,
-    /// It did not answer as one of this user's endpoints does: a sentence.
+    /// It did not answer like an endpoint of this user: a sentence with the reason.
     Strange(String),
 }
 
-/// This user's endpoints that are shown, by process: [`PROCESSES_MAX`] at most. Whether one still runs is
-/// found by asking it.
+/// The shown endpoints of this user, by process: at most [`PROCESSES_MAX`]. Some may have ended;
+/// [`Process::ask`] finds that out.
 ///
 /// # Errors
-/// When the folder cannot be read, or other users have a way into it.
+/// If the folder cannot be read, or other users can access it.
 pub fn running() -> io::Result<Vec<Process>> {
     let folder = folder();
     match check(&folder) {
@@ -56,7 +56,7 @@ pub fn running() -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// By the name of the socket: `PID`, or `PID.ENDPOINT`.
+/// Parses the name of the socket: `PID`, or `PID.ENDPOINT`.
 fn named(path: &Path) -> Option<Process> {
     let name = path.file_name()?.to_str()?;
     let (pid, endpoint) = name.split_once('.').unwrap_or((name, "0"));
@@ -68,14 +68,14 @@ fn named(path: &Path) -> Option<Process> {
 }
 
 impl Process {
-    /// Asks it what it has counted, and waits for at most [`ANSWER_TIME_MAX`].
+    /// Asks for the counters, and waits for at most [`ANSWER_TIME_MAX`].
     #[must_use]
     pub fn ask(&self) -> Answer {
         match self.answer() {
             Ok(answer) => answer,
-            // A socket listens before it has its name: the process has ended.
+            // A socket listens before it gets its name, so the process has ended.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Another program may have removed it.
+                // Another program may have removed the file.
                 let _gone = fs::remove_file(&self.path);
                 Answer::Gone
             }
@@ -88,7 +88,7 @@ impl Process {
     fn answer(&self) -> io::Result<Answer> {
         let until = monotonic_now() + ANSWER_TIME_MAX;
         let mut stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // That holds for connecting, too, where others wait already.
+        // The timeout holds for connecting, too, while other programs wait.
         stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
         stream.connect(&SockAddr::unix(&self.path)?)?;
         if !check_peer(&stream, None).is_ok_and(|peer| peer.pid == self.pid) {
@@ -114,7 +114,7 @@ impl Process {
         }
         Ok(match String::from_utf8(octets) {
             Ok(text) if text.ends_with('\n') => Answer::Line(text),
-            // Cut off: it ends just now, or takes this program for one that does not read.
+            // Cut off: the process is ending, or has dropped this program as too slow.
             Ok(text) if text.is_empty() => Answer::Strange("it does not answer".to_owned()),
             _ => Answer::Strange("its answer is no line of text".to_owned()),
         })

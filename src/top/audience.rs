@@ -1,4 +1,4 @@
-//! The programs that read an answer just now: so many, for so long.
+//! The programs that are reading an answer: limited in number and in time.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::limits::{READ_TIME_MAX, READERS_MAX};
 use urnic_engine::time::Instant;
 
-/// Programs with what is left to be written to each.
+/// Readers with the rest of the answer for each.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     readers: Vec<Reader>,
@@ -22,36 +22,37 @@ struct Reader {
 }
 
 impl Audience {
-    /// Whether one more has to wait.
+    /// Returns true if a further reader must wait.
     pub(super) const fn is_full(&self) -> bool {
         self.readers.len() >= READERS_MAX
     }
 
-    /// One more, if there is room, whose stream never blocks.
+    /// Adds a reader, if there is room. Its stream never blocks.
     pub(super) fn admit(&mut self, now: Instant, stream: UnixStream, answer: Arc<str>) {
         if !self.is_full() && stream.set_nonblocking(true).is_ok() {
             self.readers.push(Reader { stream, answer, written: 0, until: now + READ_TIME_MAX });
         }
     }
 
-    /// Writes what can be written. Those that have it all, have gone or take too long are let go.
+    /// Writes what can be written. Drops readers that have everything, have closed or take too
+    /// long.
     pub(super) fn write(&mut self, now: Instant) {
         self.readers.retain_mut(|reader| reader.write() && now < reader.until);
     }
 
-    /// The streams of those that have not read all.
+    /// The streams of readers that have not read everything.
     pub(super) fn streams(&self) -> impl Iterator<Item = &UnixStream> {
         self.readers.iter().map(|reader| &reader.stream)
     }
 
-    /// When the next one will have taken too long.
+    /// Time at which the next reader will have taken too long.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.readers.iter().map(|reader| reader.until).min()
     }
 }
 
 impl Reader {
-    /// Whether there is more to write, later.
+    /// Returns true if there is more to write later.
     fn write(&mut self) -> bool {
         loop {
             let rest = &self.answer.as_bytes()[self.written..];

@@ -1,4 +1,4 @@
-//! The folder of the sockets, which is its user's alone.
+//! The folder of the sockets, which only its user can access.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -10,8 +10,9 @@ use rustix::process::geteuid;
 
 use crate::environment::runtime_folder;
 
-/// Returns where endpoints that are shown have their sockets: `$XDG_RUNTIME_DIR/urnic`, or without that variable, or
-/// where it names another user's folder, `urnic-top-UID` in the folder for temporary files.
+/// Returns the folder for the sockets of shown endpoints: `$XDG_RUNTIME_DIR/urnic`, or if that
+/// variable is missing or names another user's folder, `urnic-top-UID` in the folder for temporary
+/// files.
 #[must_use]
 pub fn folder() -> PathBuf {
     match runtime_folder() {
@@ -20,7 +21,7 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Makes the folder, unless it is there.
+/// Creates the folder, unless it exists.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -28,9 +29,9 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Fails unless the folder is one that no other user has a way into.
+/// Fails if another user can access the folder.
 pub(super) fn check(folder: &Path) -> io::Result<()> {
-    // Not what a link leads to: another user may have made that.
+    // Not the target of a link: another user may have made the link.
     let found = fs::symlink_metadata(folder)?;
     let is_own = found.is_dir() && found.uid() == geteuid().as_raw();
     if is_own && found.permissions().mode() & 0o077 == 0 {

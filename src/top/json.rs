@@ -1,4 +1,4 @@
-//! An answer as JSON. All of it is numbers and addresses, so there is nothing to escape.
+//! An answer as JSON. It contains only numbers and addresses, so nothing needs escaping.
 
 use std::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use crate::mail::figures::Figures;
 use urnic_engine::time::Duration;
 use urnic_netdev::Refusals;
 
-/// One line: what was seen `shown_for` after the endpoint was shown.
+/// One line: the counters `shown_for` after the endpoint was shown.
 pub(super) fn line(seen: &Seen, shown_for: Duration) -> String {
     let mut out = String::new();
     write(&mut out, seen, shown_for).expect("writing to a string does not fail");
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn the_longest_answer_stays_below_its_limit() {
-        // Half of the figures at the most digits; the others have names of which most are shorter.
+        // Half of the counters have the most digits; most of the others have shorter names.
         let counters = ConnectionCounters {
             bytes_sent: u64::MAX,
             bytes_received: u64::MAX,
@@ -89,7 +89,7 @@ mod tests {
     fn what_the_device_refused_is_told() {
         let refusals = Refusals { peers: 1, regions: 2, frames: 3, sessions_ended: 4 };
         let mut figures = EndpointFigures::default();
-        // Of two queues.
+        // From two queues.
         figures.add(EndpointFigures { refusals, ..EndpointFigures::default() });
         figures.add(EndpointFigures { refusals, ..EndpointFigures::default() });
         let text = line(&Seen { figures, is_new: true }, Duration::ZERO);

@@ -1,10 +1,11 @@
-//! Endpoints that show what they count, to `urnic top` and to other programs of the same user.
+//! Endpoints that show their counters to `urnic top` and to other programs of the same user.
 //!
-//! An endpoint that is shown ([`Shown::start`]) has a Unix socket in [`folder`], which only its user may
-//! enter. Each connection to it gets one line of JSON and is closed. Looking neither turns the endpoint
-//! nor holds it up: a thread of its own asks the workers, and gives up on programs that do not read.
+//! A shown endpoint ([`Shown::start`]) has a Unix socket in [`folder`], which only its user can
+//! access. Each connection to it gets one line of JSON and is closed. Reading neither runs the
+//! endpoint nor delays it: a separate thread asks the workers, and drops programs that do not read.
 //!
-//! [`running`] finds the sockets of this user's processes and removes those whose process has ended.
+//! [`running`] finds the sockets of this user's processes. Asking a process that has ended removes
+//! its socket.
 
 mod ask;
 mod audience;

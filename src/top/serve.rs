@@ -1,4 +1,4 @@
-//! An endpoint that is shown: its socket, and the thread that answers there.
+//! A shown endpoint: its socket, and the thread that answers there.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -33,15 +33,15 @@ pub struct Shown {
     path: PathBuf,
     stop: Arc<Wakeup>,
     thread: Option<JoinHandle<()>>,
-    /// A child of this process has no such thread, and the socket is not its own.
+    /// A child of this process has no such thread and does not own the socket.
     process: u32,
 }
 
 impl Shown {
-    /// Shows what `endpoint` counts, in [`folder`].
+    /// Shows the counters of `endpoint` in [`folder`].
     ///
     /// # Errors
-    /// [`Error::Top`] when the folder or the socket cannot be made, [`Error::System`].
+    /// [`Error::Top`] if the folder or the socket cannot be created, [`Error::System`].
     pub fn start(endpoint: &Endpoint) -> Result<Self, Error> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let (process, number) = (process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -75,10 +75,10 @@ impl Drop for Shown {
         }
         self.stop.ring();
         if let Some(thread) = mem::take(&mut self.thread) {
-            // A thread that panicked has said so itself.
+            // A thread that panicked has logged that itself.
             let _panicked = thread.join();
         }
-        // Where it is gone already, that is as well.
+        // An error is harmless: the file has been removed already.
         let _gone = fs::remove_file(&self.path);
     }
 }
@@ -87,12 +87,12 @@ fn failed(folder: &Path, error: &io::Error) -> Error {
     Error::Top { folder: folder.to_owned(), reason: error.to_string() }
 }
 
-/// A socket that listens there, and did before it had its name: one that refuses is of a process that
-/// has ended.
+/// Creates a socket that listens before it gets its name. So a socket that refuses belongs to a
+/// process that has ended.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let new =
         path.with_file_name(format!("new-{}", path.file_name().unwrap_or_default().display()));
-    // An earlier process may have had this number.
+    // An earlier process may have had this PID.
     for left_over in [&new, path] {
         match fs::remove_file(left_over) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -106,13 +106,13 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Room {
     listener: UnixListener,
     stop: Arc<Wakeup>,
     watch: Watch,
     begin: Instant,
-    /// The newest answer, and when it was made.
+    /// The latest answer, and its time.
     last: Option<(Instant, Arc<str>)>,
     audience: Audience,
     /// No program is admitted for a while.
@@ -128,7 +128,7 @@ impl Room {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
-                        // Without descriptors, one that waits would be told of again and again.
+                        // Without descriptors, a waiting program would be reported continuously.
                         self.is_resting = error.kind() != io::ErrorKind::WouldBlock;
                         break;
                     }
@@ -139,14 +139,15 @@ impl Room {
     }
 
     fn admit(&mut self, stream: UnixStream) {
-        // The folder keeps other users out; so does this, where it was opened to them later.
+        // The folder keeps other users out; this check does so too, if the folder was opened to
+        // them later.
         if check_peer(&stream, None).is_ok() {
             let answer = self.answer();
             self.audience.admit(monotonic_now(), stream, answer);
         }
     }
 
-    /// Sleeps until there is something to do; `false` when it is to end.
+    /// Sleeps until there is something to do. Returns false if the thread must end.
     fn wait(&self) -> bool {
         let mut polled = vec![PollFd::new(&self.stop, PollFlags::IN)];
         if !self.audience.is_full() && !self.is_resting {
@@ -167,7 +168,7 @@ impl Room {
         }
     }
 
-    /// What is counted now, or was a moment ago.
+    /// The current counters, or those of a moment ago.
     fn answer(&mut self) -> Arc<str> {
         let now = monotonic_now();
         if let Some((made, answer)) = &self.last
@@ -183,5 +184,5 @@ impl Room {
     }
 }
 
-/// How long no program is admitted after that failed.
+/// Time without admissions after one has failed.
 const REST: Duration = Duration::from_millis(100);
