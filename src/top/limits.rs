@@ -15,8 +15,7 @@ pub const ANSWER_LEN_MAX: usize = 2 << 20;
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time to wait for the workers of an endpoint. After it, their previous counters are reported.
 pub(super) const WORKER_TIME_MAX: Duration = Duration::from_millis(250);
-/// Time for which an answer is reused, so that many programs ask the workers no more often than
-/// one.
+/// Time for which an answer is reused, so that many programs ask the workers only as often as one.
 pub(super) const ANSWER_AGE_MAX: Duration = Duration::from_millis(10);
 /// Sockets examined in the folder.
 pub const PROCESSES_MAX: usize = 1024;

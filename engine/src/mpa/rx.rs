@@ -187,8 +187,8 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Takes bytes of the stream at `offset`, none of which was accepted before, and passes up
-    /// every FPDU that they complete.
+    /// Takes bytes of the stream at `offset` that were not accepted before, and passes up every
+    /// FPDU that they complete.
     ///
     /// Every call must get the same `store`. `now` serves to measure how long bytes wait.
     ///

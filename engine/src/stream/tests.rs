@@ -1,4 +1,5 @@
-//! Two streams with a pipe between them: what leaves when memory changes, and numbers near their wrap.
+//! Two streams with a pipe between them: bytes sent while memory changes, and numbers near their
+//! wrap.
 
 mod placed;
 mod ready;
@@ -41,7 +42,7 @@ impl End {
         Self { layered: ByteStream::new(&rnic), rnic, pd, memory, cq, qp }
     }
 
-    /// Takes up to `len_max` bytes of at least `len_min` that are offered.
+    /// Takes up to `len_max` of the offered bytes; at least `len_min` are requested.
     fn write(&mut self, len_min: usize, len_max: usize) -> Vec<u8> {
         let mut octets = Vec::new();
         let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
@@ -79,13 +80,13 @@ fn started_with(config: StartupConfig) -> [End; 2] {
     pass(a, b);
     b.layered.accept(&b.qp, &offer).unwrap();
     pass(b, a);
-    // RFC 5044 §7.1.2 (4): the initiator speaks first.
+    // RFC 5044 §7.1.2 (4): the initiator sends first.
     a.qp.post_send(SendWr::write(WrId(0), b.memory.remote(0), []).unsignaled()).unwrap();
     pass(a, b);
     ends
 }
 
-/// Everything that `from` has to say reaches `to`.
+/// Passes everything that `from` has to send to `to`.
 fn pass(from: &mut End, to: &mut End) {
     loop {
         let octets = from.write(100_000, usize::MAX);
@@ -96,7 +97,7 @@ fn pass(from: &mut End, to: &mut End) {
     }
 }
 
-/// The payloads of FPDUs without markers, whose CRCs have to be right, behind `header_len` bytes.
+/// The payloads of FPDUs without markers, after `header_len` bytes. Their CRCs must be right.
 fn payloads(mut stream: &[u8], header_len: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while let [high, low, ..] = *stream {
@@ -147,13 +148,13 @@ fn what_is_framed_later_is_read_later() {
     assert_eq!(rest, vec![9; 3000 - first.len()]);
 }
 
-/// The Terminate that ends a stream of FPDUs: its bytes behind the DDP header.
+/// The Terminate that ends a stream of FPDUs: its bytes after the DDP header.
 fn last_terminate(stream: &[u8]) -> Terminate {
     let last = payloads(stream, UNTAGGED).pop().unwrap();
     Terminate::parse(&last).unwrap().0
 }
 
-/// RFC 5040 §4.8: a Read that fails after some bytes says where.
+/// RFC 5040 §4.8: the Terminate of a Read that fails after some bytes says where.
 #[test]
 fn a_response_ends_where_access_is_taken_away() {
     for whole in [false, true] {
@@ -224,7 +225,7 @@ fn the_rest_of_a_cut_write_or_send_goes_as_its_beginning_did() {
     }
 }
 
-/// Makes `end` fail by what its peer sends.
+/// Makes `end` fail because of a message of its peer.
 fn offend(end: &mut End) {
     // A Send without a posted buffer.
     let mut ulpdu = vec![0x41, 0x43];
@@ -244,7 +245,7 @@ fn what_was_flushed_goes_as_it_was_and_the_terminate_behind_it() {
     a.memory.copy_in(0, &[7; 20_000]);
     let write = SendWr::write(WrId(1), b.memory.remote(0), [a.memory.sge(0..20_000)]);
     a.qp.post_send(write).unwrap();
-    // All of it is framed, a part of it written.
+    // All of it is framed, a part of it is written.
     let mut stream = a.write(30_000, 5000);
     offend(&mut a);
     assert_eq!(a.statuses(), [(1, WcStatus::WrFlushErr)]);
@@ -263,7 +264,7 @@ fn what_was_flushed_goes_as_it_was_and_the_terminate_behind_it() {
 fn flushed_octets_beyond_the_limit_are_never_sent() {
     for fits in [true, false] {
         let [mut a, b] = started();
-        // With what frames them, 1448 bytes of stream carry 1428.
+        // With framing, 1448 bytes of stream carry 1428.
         let limit = FLUSHED_BYTES_KEPT_MAX / 1448 * 1428;
         let len = if fits { limit } else { limit + 8 * 1428 };
         let half = len / 2;
@@ -271,7 +272,7 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
             let write = SendWr::write(WrId(1), b.memory.remote(0), [a.memory.sge(part)]);
             a.qp.post_send(write).unwrap();
         }
-        // A call frames no more than a frame has fragments for.
+        // A call frames at most as much as a frame has fragments for.
         for _ in 0..8 {
             assert!(a.write(2 << 20, 0).is_empty());
         }
@@ -296,7 +297,8 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
     }
 }
 
-/// The middle is given up if more is posted than may be kept: what was not sent yet goes, and the Terminate behind it.
+/// The middle is given up if more is posted than may be kept. Unsent bytes are sent, and the
+/// Terminate after them.
 #[test]
 fn the_newest_and_the_oldest_of_what_is_flushed_are_kept() {
     let [mut a, b] = started();
@@ -329,13 +331,14 @@ fn a_lost_connection_keeps_nothing() {
     assert_eq!(a.statuses(), [(1, WcStatus::RetryExcErr)]);
     assert_eq!(a.rnic.shared.blocks().taken(), 0);
     assert!(a.layered.is_stuck() && a.write(1, usize::MAX).is_empty());
-    // An acknowledgment of a part comes late.
+    // A late acknowledgment of a part.
     let stream = a.layered.stream_mut();
     stream.acknowledged(StreamOffset(stream.framed_end().0 - 700));
     assert_eq!(a.rnic.shared.blocks().taken(), 0);
 }
 
-/// Segments alike are framed all at once, each with its own bytes, and only while they may be read.
+/// Equal segments are framed all at once, each with its own bytes, and only while the memory may be
+/// read.
 #[test]
 fn responses_in_runs_are_what_memory_was() {
     let [mut a, mut b] = started();
@@ -359,8 +362,8 @@ fn responses_in_runs_are_what_memory_was() {
     assert_eq!(b.layered.rdma_tx_counters().bytes_snapshot, 41 * 1428);
 }
 
-/// With markers, segments alike have payloads of two lengths; one whose last four bytes a marker would be
-/// ends the run. Each begins at another distance from the markers.
+/// With markers, equal segments have payloads of two lengths. A segment whose last four bytes would
+/// be a marker ends the run. Each begins at another distance from the markers.
 #[test]
 fn runs_with_markers_are_what_memory_was() {
     const READ_LEN: usize = 300_000;
@@ -408,8 +411,8 @@ fn runs_with_markers_are_what_memory_was() {
     }
 }
 
-/// RFC 5044 §3: at most 64768 bytes. Of FPDUs that are equally long on the stream, one with a marker less has four
-/// more.
+/// RFC 5044 §3: at most 64768 bytes. Among FPDUs with equal lengths on the stream, one with a
+/// marker less has four more bytes.
 #[test]
 fn the_longest_fpdus_with_markers_are_not_longer_in_a_run() {
     const LEN: usize = 600_000;
@@ -438,7 +441,7 @@ fn the_longest_fpdus_with_markers_are_not_longer_in_a_run() {
     }
 }
 
-/// RFC 5041 §4.3: message numbers follow 0xFFFFFFFF by 0, on each queue.
+/// RFC 5041 §4.3: message number 0 follows 0xFFFFFFFF, on each queue.
 #[test]
 fn message_numbers_wrap_on_every_queue() {
     let [mut a, mut b] = started();
@@ -493,7 +496,7 @@ fn responses_wait_for_their_share_of_memory_and_then_go_on() {
         room.fragments = FRAGMENTS_MAX;
     }
     let len = framed(&mut b).index_from(before);
-    // One FPDU takes a block, and no other may be taken.
+    // One FPDU takes a block, and no other block may be taken.
     assert_eq!(pool.taken(), others.len() + 1);
     assert_eq!(len, crate::limits::KEPT_BLOCK_LEN / 1448 * 1448);
     for block in others {

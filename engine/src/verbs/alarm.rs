@@ -10,8 +10,8 @@ use crate::verbs::sync::{AtomicBool, Mutex, Ordering, fence, lock};
 /// Lets threads and tasks ask to be woken by events: the next ring calls all wakers that have
 /// asked.
 ///
-/// Ringing an alarm that is not armed costs a fence and a load. So a completion on the hot path
-/// costs no more while no thread waits for it.
+/// Ringing an alarm that is not armed costs a fence and a load: that is all it adds to a completion
+/// on the hot path while no thread waits.
 #[derive(Debug)]
 pub struct Alarm {
     /// There is a waker; changed only under the lock.

@@ -1,4 +1,4 @@
-//! The engine over kernel sockets, turned by hand under a clock of the tests.
+//! The engine over kernel sockets, run by hand under a clock of the tests.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ use urnic_engine::verbs::{
 struct Scene {
     engine: KernelEngine,
     pd: Pd,
-    /// What handles would send with.
+    /// Sender of commands, as handles have it.
     outbox: Outbox,
     _commands: Receiver<Command>,
     cq: Cq,
@@ -83,7 +83,7 @@ impl Scene {
         (qp, told)
     }
 
-    /// Connects to a peer that answers; returns both ends in full operation.
+    /// Connects to a peer that answers. Returns both ends in full operation.
     fn open(&mut self, now: Instant, peers: &TcpListener) -> (Qp, TcpStream) {
         let (qp, _told) = self.connect(now, peers);
         let (mut peer, _) = peers.accept().unwrap();
@@ -95,7 +95,7 @@ impl Scene {
         (qp, peer)
     }
 
-    /// Turns the engine until the condition holds: the kernel takes a moment to hand bytes over.
+    /// Runs the engine until the condition holds: the kernel takes a moment to deliver bytes.
     fn turn_until(&mut self, now: Instant, what: &str, condition: impl Fn(&Self) -> bool) {
         let clock = crate::monotonic_now;
         let deadline = clock() + Duration::from_secs(20);
@@ -116,7 +116,7 @@ impl Scene {
         (local, requested)
     }
 
-    /// Works until there is nothing to do, without any time passing.
+    /// Runs until there is nothing to do, without advancing the clock.
     fn settle(&mut self, now: Instant) {
         while self.engine.turn(now) > 0 {}
     }
@@ -164,7 +164,7 @@ fn each_startup_times_out_at_its_time() {
         .collect();
     for (told, i) in told.chunks(2).zip(0..) {
         let due = i * APART_NS + MPA_REPLY_TIMEOUT_NS;
-        // Besides, the kernel is asked now and then what the peer acknowledges.
+        // In addition, the kernel is asked at intervals what the peer has acknowledged.
         let next = scene.engine.next_wakeup().unwrap();
         assert!(next <= at(due), "startups {i}: {next:?}");
         scene.settle(at(due - 1));
@@ -222,7 +222,7 @@ fn a_connection_that_ends_in_setup_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
-/// As by queue pairs whose connections are over.
+/// As caused by queue pairs whose connections are over.
 #[test]
 fn work_that_found_no_place_at_the_doorbell_is_done() {
     let mut scene = Scene::new();
@@ -234,7 +234,7 @@ fn work_that_found_no_place_at_the_doorbell_is_done() {
         open.push(scene.open(at(0), &peers));
     }
     scene.settle(at(0));
-    // The second time no bell may have stayed pressed.
+    // In the second round no queue pair may still be pressed.
     for round in 0..2 {
         for (qp, _) in &open {
             qp.post_send(SendWr::send(WrId(round), [memory.sge(0..8)])).unwrap();
@@ -247,11 +247,11 @@ fn work_that_found_no_place_at_the_doorbell_is_done() {
     }
 }
 
-/// A worker that went on would spin.
+/// A worker that continued would spin.
 #[test]
 fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
     const LEN: usize = 16 << 20;
-    // Writes of a socket that takes all it is offered.
+    // Writes of a socket that accepts everything.
     const TURNS_MAX: usize = 10_000;
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (qp, mut peer) = scene.open(at(0), &peers);
@@ -264,7 +264,7 @@ fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
     assert!(scene.engine.arm(Waker::noop()), "the worker may sleep");
     scene.engine.disarm(Waker::noop());
     assert!(scene.cq.poll().is_none(), "not all of it has gone");
-    // With room the rest goes, and no event is asked for without need.
+    // With room the rest is sent, and no unneeded event is requested.
     let reader = std::thread::spawn(move || {
         let mut octets = vec![0; 1 << 20];
         let mut read = 0;
@@ -280,14 +280,14 @@ fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
     assert!(!scene.connection().asks_for_writing());
 }
 
-/// The front page of the crate says so, and where to ask for more.
+/// The front page of the crate says so, and names the option for more.
 #[test]
 fn a_completed_send_says_only_that_the_socket_has_taken_it() {
     for completion in [CompletionMeans::Taken, CompletionMeans::Placed] {
         let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
         scene.completion = completion;
         let (qp, peer) = scene.open(at(0), &peers);
-        // Drops all that arrives: as a link that is down, its TCP acknowledges nothing.
+        // Drops all that arrives: its TCP acknowledges nothing, like a link that is down.
         let drop_all = [SockFilter::new(6, 0, 0, 0)];
         if let Err(error) = SockRef::from(&peer).attach_filter(&drop_all) {
             let reason = format!("no filter on a socket: {error}");
@@ -304,7 +304,7 @@ fn a_completed_send_says_only_that_the_socket_has_taken_it() {
     }
 }
 
-/// A peer that closes instead of answering is asked once more in revision 1 of MPA.
+/// After a peer closes instead of answering, a second attempt uses revision 1 of MPA.
 #[test]
 fn a_second_attempt_is_opened_as_the_first_was() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
@@ -340,7 +340,7 @@ fn a_second_attempt_is_opened_as_the_first_was() {
 fn fpdus_are_cut_for_the_segments_of_the_socket() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (_qp, _peer) = scene.open(at(0), &peers);
-    // Loopback has long ones, the longer the more is sent.
+    // Loopback has long segments, which grow with the amount of data.
     assert!(scene.connection().emss() > 1448, "{}", scene.connection().emss());
 }
 
@@ -355,7 +355,8 @@ fn what_is_owed_goes_from_octets_to_the_peers_end() {
     scene.turn_until(at(0), "the peer has closed", |scene| scene.engine.owed() == Owed::Nothing);
 }
 
-/// A child process has the sockets of its parent, and would go on to take connections in the kernel.
+/// A child process has the sockets of its parent. Without the shutdown, the kernel would go on to
+/// accept connections there.
 #[test]
 fn a_listener_that_a_child_has_too_listens_no_more() {
     let mut scene = Scene::new();

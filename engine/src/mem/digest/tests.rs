@@ -15,10 +15,10 @@ fn expected(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
 }
 
-/// Bytes beside a copy, which must stay as they are.
+/// Bytes beside a copy, which must not change.
 const MARGIN: usize = 64;
 
-/// Every kernel this processor has must agree with the crate, alone and with a copy.
+/// All kernels of this processor must agree with the crate, alone and with a copy.
 fn assert_all_kernels(state: u32, bytes: &[u8]) {
     let expected = expected(state, bytes);
     let slice = SharedSlice::from_bytes(bytes);
@@ -39,7 +39,7 @@ fn assert_copy(kernel: Kernel, state: u32, bytes: &[u8], offset: usize) {
         let mut memory = vec![0xEE; MARGIN + offset + len + MARGIN];
         let to = &mut memory[MARGIN + offset..][..len];
         let digest = if is_far {
-            // SAFETY: `to` is as long as `from`, and of this test's own.
+            // SAFETY: `to` is as long as `from`, and belongs to this test.
             unsafe { kernel.copy_far(state, from, to.as_mut_ptr()) }
         } else {
             kernel.copy(state, from, to)
@@ -57,14 +57,14 @@ fn the_fastest_kernel_is_chosen_and_stays() {
     let fastest = Kernel::available().last();
     assert_eq!(Some(Kernel::chosen()), fastest);
     assert_eq!(Some(Kernel::chosen()), fastest);
-    // On the machines this is developed on a missing kernel would go unnoticed otherwise.
+    // On the machines of development a missing kernel would go unnoticed otherwise.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::arch::is_x86_feature_detected!("vpclmulqdq") {
         assert!(Kernel::available().count() >= 3, "portable, 128 and 256 bits");
     }
 }
 
-/// The definition itself, bit by bit, against the crate that all others are held against.
+/// Compares the definition, bit by bit, with the crate that all others are compared with.
 #[test]
 fn the_crate_computes_what_the_standard_defines() {
     let bytes = pattern(100);
@@ -164,7 +164,7 @@ fn a_copy_has_the_digest_of_what_was_copied() {
     }
 }
 
-/// Digest and copy agree even though the memory changes all the time.
+/// Digest and copy agree even while the memory changes.
 #[test]
 #[cfg(not(miri))]
 fn a_copy_of_memory_that_changes_has_its_own_digest() {

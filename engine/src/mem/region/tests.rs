@@ -1,6 +1,6 @@
 use super::*;
 
-/// A file of its own for one test, without a name.
+/// An unnamed file for one test.
 fn scratch_file(content: &[u8]) -> File {
     use std::io::Write as _;
     let path = std::env::temp_dir().join(format!(

@@ -66,7 +66,7 @@ fn concurrent_updates_lose_none() {
     loses_none(|word| word.fetch_update_u64(0, |value| value + 1).unwrap());
 }
 
-/// The same where words go by bytes.
+/// The variant for words that are accessed by bytes.
 #[test]
 fn concurrent_updates_by_octets_lose_none() {
     loses_none(|word| {
@@ -119,7 +119,7 @@ fn reading_while_another_thread_writes_yields_old_or_new_octets() {
         while !done.load(Relaxed) {
             slice.copy_out(0, &mut out[..len]);
             assert!(out.iter().all(|octet| [0, 0xAA, 0x55].contains(octet)));
-            // Whatever it sees, it only must not fault.
+            // Any contents are allowed; it only must not fault.
             std::hint::black_box(slice.digest(0));
         }
     });

@@ -30,7 +30,7 @@ fn registration() -> Registration {
     }
 }
 
-/// Asks to write as the registered stream.
+/// Requests a write as the registered stream.
 fn ask(table: &RegionTable, stag: Stag, to: u64, len: usize) -> Result<usize, Refusal> {
     let guard = table.read();
     guard.check(stag, TaggedOffset(to), len, Access::REMOTE_WRITE, PD, QP).map(|grant| grant.len())
@@ -306,7 +306,7 @@ fn an_atomic_needs_an_aligned_address_not_an_aligned_offset() {
     assert_eq!(octets(&region), expected);
 }
 
-/// RFC 5040 §8.1.1(6): a flood of Writes against a revocation, and against a registration anew.
+/// RFC 5040 §8.1.1(6): a flood of Writes against a revocation, and against a reregistration.
 #[test]
 fn nothing_is_placed_after_revocation_returns() {
     let rounds = if cfg!(miri) { 2 } else { 200 };
@@ -366,7 +366,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..60)
 }
 
-/// What the table should hold: intervals in wide arithmetic.
+/// The expected table: intervals in wide arithmetic.
 struct Modelled {
     stag: Stag,
     live: bool,

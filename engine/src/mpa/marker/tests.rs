@@ -12,7 +12,7 @@ fn unmarked() -> MarkerGrid {
     MarkerGrid::new(ORIGIN, false)
 }
 
-/// What one byte of stream is, found by walking.
+/// Kind of one byte of the stream, found by walking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Octet {
     Marker { index: usize, first: bool },
@@ -115,7 +115,7 @@ fn a_marker_between_fpdus_leads_the_following_one() {
     let second = grid.layout(ORIGIN + 512, 1);
     assert_eq!((second.marker_count(), second.fpduptr(0)), (1, 0));
     assert_eq!(grid.leading_len(ORIGIN + 512), 4);
-    // A header right after a marker: pointers reach it, the start includes the marker.
+    // A header directly after a marker: pointers reach it, the start includes the marker.
     assert_eq!(grid.fpdu_start(ORIGIN + 1024, 508), Some(ORIGIN + 512));
 }
 

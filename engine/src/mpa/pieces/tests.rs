@@ -18,7 +18,7 @@ fn hold(list: &mut PieceList, offset: u64, octets: &[u8], store: &mut PieceStore
 /// The first byte that is far from the in-order point 0.
 const FAR: u64 = NEAR_PAGES as u64 * BLOCK;
 
-/// Reads `from..to`, all of it held.
+/// Reads `from..to`; all of it must be held.
 fn read(list: &PieceList, from: u64, to: u64, store: &PieceStore) -> Vec<u8> {
     let mut octets = Vec::new();
     while from + (octets.len() as u64) < to {
@@ -61,7 +61,7 @@ fn separate_pieces_have_a_limit() {
     let beyond = 4 * PIECE_RANGES_MAX as u64;
     assert_eq!(hold(&mut list, beyond, &[7], &mut store), 0);
     assert_eq!(hold(&mut list, beyond - 3, &[7], &mut store), 1, "continues one that exists");
-    // A front part of what ends where another begins does not touch that.
+    // A part that ends before the start of another piece does not touch it.
     assert_eq!(hold(&mut list, beyond - 5, &[7], &mut store), 0);
     list.advance(at(beyond), &mut store);
     assert_eq!(hold(&mut list, beyond, &[7], &mut store), 1, "in order");
@@ -116,7 +116,7 @@ fn far_pages_are_shared_and_leave_some_for_one_that_comes_new() {
         assert!(store.take_refused());
         assert_eq!(list.far, *shares.last().unwrap());
     }
-    // Less than twice what is free: 20 of 30, then 6 of 10 (7 would need 4 free), …
+    // Less than twice the free blocks: 20 of 30, then 6 of 10 (7 would need 4 free), …
     assert_eq!(shares, [20, 7, 2, 1, 0, 0, 0, 0]);
     assert_eq!(store.blocks_used(), blocks);
     for list in &mut lists {
@@ -152,7 +152,7 @@ fn a_stream_without_progress_gives_up_what_is_far() {
     hold(&mut list, 100, &[1; 10], &mut store);
     assert_eq!(list.stalled_since(), None);
     store.note_time(Instant::from_nanos(2000));
-    // One piece lies in both.
+    // One piece spans both kinds of pages.
     assert_eq!(hold(&mut list, FAR - 10, &[2; 20], &mut store), 20);
     assert_eq!(hold(&mut list, FAR + 100, &[3; 10], &mut store), 10);
     assert_eq!(list.stalled_since(), Some(Instant::from_nanos(2000)));
@@ -182,7 +182,7 @@ fn what_many_connections_needed_at_one_time_is_not_kept() {
         list.clear(&mut store);
     }
     assert_eq!((store.allocated, store.blocks_used()), (PIECE_BLOCKS_MAX, 0));
-    // What is taken again is there.
+    // Blocks that are taken again have their memory.
     for list in &mut lists {
         assert_eq!(hold(list, 0, &near, &mut store), near.len());
         assert_eq!(read(list, 0, BLOCK, &store), vec![1; PIECE_BLOCK_LEN]);
@@ -253,7 +253,7 @@ proptest! {
             store.note_time(Instant::from_nanos(now_ns));
             let (list, model) = (&mut lists[which], &mut models[which]);
             if add {
-                // Only what is not held: the gaps of the range.
+                // Only the gaps of the range, which are not held.
                 let mut from = from;
                 let end = from + len;
                 while from < end {

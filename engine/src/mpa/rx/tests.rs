@@ -15,12 +15,12 @@ use crate::mem::{Scattered, SharedSlice};
 use crate::mpa::tx::{Fpdu, RunSink};
 use crate::wire::crc32c::Crc32c;
 
-/// A stream of FPDUs as a peer would send it.
+/// A stream of FPDUs as sent by a peer.
 struct Stream {
     grid: MarkerGrid,
     origin: StreamOffset,
     octets: Vec<u8>,
-    /// Where each FPDU starts, and its ULPDU.
+    /// Start of each FPDU, and its ULPDU.
     fpdus: Vec<(StreamOffset, Vec<u8>)>,
 }
 
@@ -51,7 +51,7 @@ impl Stream {
         Self { grid, origin, octets: Vec::new(), fpdus: Vec::new() }
     }
 
-    /// A stream of ULPDUs of these lengths, no two alike.
+    /// A stream of different ULPDUs with these lengths.
     fn of(origin: u64, markers: bool, lens: &[usize]) -> Self {
         let mut stream = Self::new(origin, markers);
         for (seed, len) in lens.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Stream {
         start(index).index_from(self.origin)..start(index + 1).index_from(self.origin)
     }
 
-    /// Makes the CRC of FPDU `index` right again after its bytes were changed.
+    /// Corrects the CRC of FPDU `index` after its bytes were changed.
     fn mend_crc(&mut self, index: usize) {
         let Range { start, end } = self.range(index);
         let mut crc = Crc32c::new();
@@ -105,13 +105,14 @@ fn octets_of(ulpdu: &Ulpdu<'_>) -> Vec<u8> {
     octets
 }
 
-/// Remembers what it is given.
+/// Records what it receives.
 #[derive(Default)]
 struct Upper {
     placed: Vec<(StreamOffset, Vec<u8>)>,
     delivered: Vec<StreamOffset>,
     refuse_at: Option<StreamOffset>,
-    /// Whether it passes over what is wrong; and what it passed over, with its wrong markers.
+    /// It skips faulty FPDUs as an observer does; the skipped FPDUs, with their wrong markers
+    /// (`passed_over`).
     observes: bool,
     passed_over: Vec<(StreamOffset, Vec<u8>, MpaError, Vec<StreamOffset>)>,
 }
@@ -155,14 +156,14 @@ impl FpduSink for Upper {
     }
 }
 
-/// A receiver with what it needs around it.
+/// A receiver with its surroundings.
 struct Bench {
     receiver: FpduReceiver<StreamOffset>,
     store: PieceStore,
     upper: Upper,
     origin: StreamOffset,
     now: Instant,
-    /// Bytes of the runs in which segments are given first, to be used where they are.
+    /// Length of the runs in which segments are given first, for use in place.
     run_len: Option<usize>,
 }
 
@@ -206,7 +207,7 @@ impl Bench {
         (taken.end.index_from(offset), taken.error)
     }
 
-    /// Gives bytes that must be accepted whole and without error.
+    /// Gives bytes that the receiver must accept completely and without error.
     fn give(&mut self, stream: &Stream, range: Range<usize>) {
         let len = range.len();
         assert_eq!(self.give_to(stream, range), (len, None));

@@ -18,7 +18,7 @@ fn plain() -> StartupConfig {
     StartupConfig { revision: Revision::One, ..StartupConfig::default() }
 }
 
-/// A frame by bytes: key, flags, revision, private data.
+/// Builds a frame from its key, flags, revision and private data.
 fn raw(key: [u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     let mut frame = key.to_vec();
     frame.extend([flags, revision]);
@@ -55,7 +55,7 @@ fn requested(config: StartupConfig, request: &[u8]) -> (Responder, PeerRequest) 
     (responder, peer)
 }
 
-/// Both sides, connected: the terms of the initiator, then of the responder.
+/// Connects both sides. Returns the terms of the initiator and of the responder.
 fn connect(
     active: (StartupConfig, Offer<'_>),
     passive: (StartupConfig, Offer<'_>),
@@ -109,14 +109,14 @@ fn immediates_are_agreed_on_by_both_and_told_to_those_that_asked() {
         let (outcome, responder) = connect((active, OFFER), (passive, OFFER));
         let Ok(ReplyOutcome::Accepted(initiator)) = outcome else { panic!("{outcome:?}") };
         assert_eq!((initiator.immediates, responder.immediates), (ours && theirs, ours && theirs));
-        // RFC 5044 §7.1.1: reserved bits are 0 unless the extension is asked for.
+        // RFC 5044 §7.1.1: reserved bits are 0 unless the extension is requested.
         let (_, request) = Initiator::new(&active, &OFFER).unwrap();
         assert_eq!(request, raw(REQUEST_KEY, 0x40 | u8::from(ours), 1, b""));
         let (mut responder, peer) = requested(passive, &request);
         assert_eq!(peer.immediates, ours);
         let (reply, _) = responder.accept(&OFFER).unwrap();
         assert_eq!(reply, raw(REPLY_KEY, 0x40 | u8::from(ours && theirs) << 1, 1, b""));
-        // siw sends back the bits of the Request that it does not know: that is no answer.
+        // siw returns unknown bits of the Request: that is no answer.
         for unknown in [0x01, 0x03] {
             let (mut initiator, _) = Initiator::new(&active, &OFFER).unwrap();
             let echoed = raw(REPLY_KEY, 0x40 | unknown, 1, b"");
@@ -131,7 +131,7 @@ fn immediates_are_agreed_on_by_both_and_told_to_those_that_asked() {
 
 #[test]
 fn a_reply_repeats_the_requests_c() {
-    // siw, set to require CRCs, refuses a Reply with C = 0.
+    // If siw is set to require CRCs, it refuses a Reply with C = 0.
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if theirs { 0x40 } else { 0 };
         let mut responder = responder(StartupConfig { crc: ours, ..plain() });
@@ -439,7 +439,7 @@ proptest! {
                     break;
                 }
                 Err(error) => {
-                    // It stays the same error.
+                    // The error persists.
                     prop_assert_eq!(initiator.handle_bytes(&[]), Err(error));
                     break;
                 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::mpa::marker::fpdu_len;
 use crate::wire::crc32c::Crc32c;
 
-/// Writes the bytes an FPDU stands for.
+/// Writes the bytes of an FPDU.
 struct Writer<'p> {
     payload: &'p [u8],
     octets: Vec<u8>,
@@ -167,7 +167,7 @@ proptest! {
         let ulpdu = counting(len);
         let all = frame(MARKED, 4 * words, &ulpdu, inline_len);
         prop_assert_eq!(&all, &frame(MARKED, 4 * words, &ulpdu, 0));
-        // Leaving the markers out gives the unmarked FPDU, but for the CRC.
+        // Without the markers this is the unmarked FPDU, except for the CRC.
         let bare: Vec<u8> = (0u64..)
             .zip(&all)
             .filter(|(at, _)| (at + 4 * words) % 512 >= 4)

@@ -1,5 +1,5 @@
-//! Completions that say that the peer has it: when they come, what is asked for them, and what becomes
-//! of them where the peer cannot be asked.
+//! Completions that confirm placement at the peer: their time, the requests sent for them, and
+//! their fate if the peer cannot answer.
 
 use super::*;
 use crate::verbs::{CompletionMeans, PostError, QpRules, ReceiverNotReady};
@@ -7,7 +7,7 @@ use crate::wire::rdmap::Opcode;
 
 const PLACED: CompletionMeans = CompletionMeans::Placed;
 
-/// A pair of which the first wants to know what is placed; each with its depths.
+/// A pair whose first end wants confirmations; each with its depths.
 fn pair(rules: [QpRules; 2], depths: [(u16, u16); 2]) -> [End; 2] {
     let mut ends = [End::new(1), End::new(2)];
     for ((end, rules), completion) in ends.iter_mut().zip(rules).zip([PLACED, Default::default()]) {
@@ -81,7 +81,7 @@ fn one_confirmation_is_for_all_that_are_sent_together() {
         a.qp.post_send(a.write_to(&b, id, 100)).unwrap();
     }
     pass(&mut a, &mut b);
-    // More are posted while it is on its way: they share the next.
+    // More are posted while the confirmation is in flight: they share the next one.
     pass(&mut b, &mut a);
     assert_eq!(a.statuses(), (0..16).map(success).collect::<Vec<_>>());
     a.qp.post_send(a.write_to(&b, 16, 100)).unwrap();
@@ -119,7 +119,7 @@ fn a_long_queue_is_confirmed_before_its_end() {
     assert_eq!(early.len() + a.statuses().len(), 16);
 }
 
-/// A program that signals one Write of many goes on while the rest are on their way.
+/// An application that signals one Write of many continues while the rest are in flight.
 #[test]
 fn one_of_many_is_confirmed_before_those_behind_it_are_sent() {
     let [mut a, mut b] = usual();
@@ -127,7 +127,7 @@ fn one_of_many_is_confirmed_before_those_behind_it_are_sent() {
         let wr = a.write_to(&b, id, 64);
         a.qp.post_send(if id == 39 { wr } else { wr.unsignaled() }).unwrap();
     }
-    // Room for the first forty and the request behind them, not for the rest.
+    // Room for the first forty and the request after them, not for the rest.
     let first = a.write(40 * 84 + 52, usize::MAX);
     b.layered.handle_bytes(Instant::ZERO, &first);
     pass(&mut b, &mut a);
@@ -155,7 +155,7 @@ fn responses_to_the_program_confirm_as_well() {
     assert_eq!((a.statuses(), a.confirmations()), (vec![success(3), success(4)], 0));
 }
 
-/// The end of a multi-part Read waits for a place: the Writes before it are confirmed by its first.
+/// The end of a multi-part Read waits for a place: its first part confirms the Writes before it.
 #[test]
 fn reads_and_confirmations_share_places_where_there_is_none_apart() {
     for (depths, most) in [([(0, 1), (1, 0)], 1), ([(0, 2), (2, 0)], 2), ([(0, 4), (2, 0)], 2)] {
@@ -179,7 +179,7 @@ fn reads_and_confirmations_share_places_where_there_is_none_apart() {
 
 #[test]
 fn a_place_apart_is_asked_for_and_given() {
-    // A program that wants no Reads has none, and its Writes are confirmed all the same.
+    // An application that wants no Reads gets none, but its Writes are confirmed.
     let [mut a, mut b] = pair([QpRules::InfiniBand; 2], [(0, 0); 2]);
     let read = SendWr::read(WrId(1), b.memory.remote(0), a.memory.sge(200..300));
     assert_eq!(a.qp.post_send(read), Err(PostError::OrdZero));
@@ -191,7 +191,7 @@ fn a_place_apart_is_asked_for_and_given() {
     let Some(StreamEvent::Established(terms)) = a.layered.poll_event() else { panic!("no terms") };
     assert_eq!(terms.ord, 0, "what the program is told");
 
-    // One that wants two has two at a time, beside a confirmation.
+    // One that wants two has two at a time, besides a confirmation.
     let [mut a, mut b] = pair([QpRules::InfiniBand; 2], [(2, 2); 2]);
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     pass(&mut a, &mut b);
@@ -223,7 +223,7 @@ fn requests_without_completions_are_done_when_they_are_taken() {
     }
     pass(&mut a, &mut b);
     assert_eq!((a.qp.sends_outstanding(), a.confirmations()), (0, 0));
-    // But not before one that waits.
+    // But not before a waiting one.
     a.qp.post_send(a.write_to(&b, 3, 100)).unwrap();
     a.qp.post_send(a.write_to(&b, 4, 100).unsignaled()).unwrap();
     a.qp.post_send(SendWr::new(
@@ -275,7 +275,7 @@ fn a_lost_connection_fails_what_was_not_confirmed() {
     assert_eq!(a.statuses(), [success(1), (2, WcStatus::RetryExcErr)]);
 }
 
-/// It cannot be asked any more: as without confirmations. A Read gets no answer.
+/// It cannot confirm: as without confirmations. A Read gets no answer.
 #[test]
 fn a_peer_that_closes_in_order_is_not_asked_any_more() {
     let [mut a, b] = usual();
@@ -299,7 +299,8 @@ fn a_peer_that_closes_in_order_is_not_asked_any_more() {
     assert_eq!(a.statuses(), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
 }
 
-/// Its Writes still come and are placed; that it is not told so is no reason to reset the connection.
+/// Its Writes still arrive and are placed. The missing confirmation is no reason to reset the
+/// connection.
 #[test]
 fn a_peer_that_has_closed_does_not_mind_being_asked() {
     let [mut a, mut b] = usual();
@@ -315,7 +316,7 @@ fn a_peer_that_has_closed_does_not_mind_being_asked() {
     let mut there = [0; 100];
     b.memory.copy_out(0, &mut there);
     assert_eq!(there, [7; 100]);
-    // A Read that asks for bytes is owed them.
+    // A Read of bytes must get them.
     let read = SendWr::read(WrId(3), b.memory.remote(0), a.memory.sge(200..300));
     a.qp.post_send(read).unwrap();
     pass(&mut a, &mut b);
@@ -341,7 +342,7 @@ fn a_send_completes_when_it_is_in_a_receive() {
     pass(&mut a, &mut b);
     pass(&mut b, &mut a);
     assert_eq!(a.statuses(), [], "it waits for a receive");
-    // Reads of the program wait behind it, too: Responses come in the order of Requests.
+    // Reads of the application wait behind it, too: Responses come in the order of Requests.
     let read = SendWr::read(WrId(2), b.memory.remote(0), a.memory.sge(200..300));
     a.qp.post_send(read).unwrap();
     a.qp.post_send(SendWr::send(WrId(3), [a.memory.sge(0..10)])).unwrap();

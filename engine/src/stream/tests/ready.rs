@@ -1,15 +1,16 @@
-//! Every kind of ready-to-receive message with every pair of depths a peer may name, for every kind of
-//! queue pair at either end: work completes, and no value of the peer reaches an assertion.
+//! Every kind of ready-to-receive message with every pair of depths that a peer may announce, for
+//! every kind of queue pair at either end: work completes, and no value of the peer reaches an
+//! assertion.
 
 use super::*;
 use crate::mpa::startup::{Revision, RtrKind, RtrKinds};
 use crate::rdmap::read::Requester;
 use crate::verbs::{CompletionMeans, QpRules, ReceiverNotReady, WcOpcode};
 
-/// IRD and ORD as a peer may name them; 0x3FFF: not negotiated.
+/// IRD and ORD that a peer may announce; 0x3FFF: not negotiated.
 const DEPTHS: [u16; 6] = [0, 1, 2, 16, 0x3FFE, 0x3FFF];
 const NOT_NEGOTIATED: u16 = 0x3FFF;
-/// Where a startup frame has its enhanced word (RFC 6581 §9).
+/// Position of the enhanced word in a startup frame (RFC 6581 §9).
 const WORD: Range<usize> = 20..24;
 
 const KINDS: [RtrKinds; 3] = [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND];
@@ -47,11 +48,11 @@ fn word(kinds: RtrKinds, ird: u16, ord: u16) -> [u8; 4] {
 struct Case {
     config: StartupConfig,
     qps: [(CompletionMeans, QpRules); 2],
-    /// Depths of the two applications.
+    /// Depths requested by the two applications.
     asked: [(u16, u16); 2],
-    /// Depths word of the Request instead of the initiator's.
+    /// Depths word of the Request in place of the initiator's.
     request: Option<[u8; 4]>,
-    /// Depths word of the Reply instead of the responder's.
+    /// Depths word of the Reply in place of the responder's.
     reply: Option<[u8; 4]>,
 }
 
@@ -63,7 +64,8 @@ impl Case {
         [a, b]
     }
 
-    /// RFC 6581 §9.1: the Reply wants more Reads than can be served; §9.2: it names a Read alone, and takes none.
+    /// RFC 6581 §9.1: the Reply wants more Reads than can be served; §9.2: it names only a Read,
+    /// and accepts none.
     fn is_hopeless(&self) -> bool {
         self.reply.is_some_and(|[a, b, c, d]| {
             let ird = u16::from_be_bytes([a, b]) & NOT_NEGOTIATED;
@@ -92,7 +94,7 @@ fn pass_changed(from: &mut End, to: &mut End, word: Option<[u8; 4]>) {
     to.layered.handle_bytes(Instant::ZERO, &octets);
 }
 
-/// Everything that either end has to say reaches the other.
+/// Passes everything that either end has to send to the other.
 fn exchange(a: &mut End, b: &mut End) {
     for _ in 0..8 {
         pass(a, b);
@@ -100,7 +102,7 @@ fn exchange(a: &mut End, b: &mut End) {
     }
 }
 
-/// IRD and ORD of an end that is in full operation.
+/// IRD and ORD of an end in full operation.
 fn established(end: &mut End) -> Option<(u16, u16)> {
     let events = std::iter::from_fn(|| end.layered.poll_event());
     events.fold(None, |found, event| match event {
@@ -110,7 +112,7 @@ fn established(end: &mut End) -> Option<(u16, u16)> {
     })
 }
 
-/// Sends, Writes and `reads` Reads at a time of `from` all complete.
+/// Checks that Sends, Writes and `reads` concurrent Reads of `from` all complete.
 fn work(from: &mut End, to: &mut End, reads: u16, case: &Case) {
     assert_eq!(to.qp.writes_delivered(), 0, "no ready-to-receive message is one: {case:x?}");
     let mut expected = vec![(1, WcStatus::Success), (2, WcStatus::Success)];
@@ -183,7 +185,7 @@ fn ird_of(word: [u8; 4]) -> u16 {
     u16::from_be_bytes([word[0], word[1]]) & NOT_NEGOTIATED
 }
 
-/// Revision 1 has no such message, and depths are for the applications to agree on.
+/// Revision 1 has no such message, and the applications agree on the depths.
 #[test]
 fn without_the_message_work_completes_all_the_same() {
     for revision in [Revision::One, Revision::Two] {
@@ -203,7 +205,7 @@ fn without_the_message_work_completes_all_the_same() {
     }
 }
 
-/// A stream whose places a bug has lost fails instead of its worker.
+/// A stream whose places a bug has lost fails, but its worker does not.
 #[test]
 fn a_ready_to_receive_read_without_a_place_fails_the_stream() {
     let [mut a, _] = started();
@@ -214,8 +216,8 @@ fn a_ready_to_receive_read_without_a_place_fails_the_stream() {
     assert_eq!(last_terminate(&stream).code.to_string(), "0/0/00");
 }
 
-/// RFC 6581 §9.1, §9.2: the peer is told why. The queue pair was of no use to that attempt: with
-/// InfiniBand's rules another one may be made with it, and with what is posted to it.
+/// RFC 6581 §9.1, §9.2: the peer learns the reason. The attempt did not use the queue pair: with
+/// InfiniBand's rules, another attempt may use it and its posted work.
 #[test]
 fn an_attempt_that_the_reply_ends_leaves_the_queue_pair_as_its_rules_say() {
     let replies = [(word(RtrKinds::empty(), 4, 4), "2/0/07"), (word(KINDS[0], 4, 200), "2/0/06")];

@@ -1,5 +1,5 @@
-//! Any part of what was sent, as TCP sends it again: the same bytes at the same place, headers and the
-//! end of the message included; and no FPDU more than the bytes need.
+//! Any part of the sent bytes, as retransmitted by TCP: the same bytes at the same place, including
+//! headers and the end of the message; without needless FPDUs.
 
 use super::*;
 
@@ -7,7 +7,7 @@ use super::*;
 const EMSS: usize = 1448;
 const FULL: usize = EMSS - 2 - TAGGED - 4;
 
-/// Everything that `end` has to say is framed, and nothing of it sent; returns where it begins.
+/// Frames everything that `end` has to send, without sending it. Returns its start.
 fn frame(end: &mut End) -> StreamOffset {
     let start = end.layered.stream_mut().framed_end();
     loop {
@@ -16,7 +16,7 @@ fn frame(end: &mut End) -> StreamOffset {
         end.layered.octets_to_send(&mut scratch, EMSS, 4 << 20, &mut fragments);
         drop(fragments);
         let framed = end.layered.stream_mut().framed_end();
-        // As a port does it: whole runs, too.
+        // Like a port: whole runs, too.
         let mut room = Room { segment_len: EMSS, fragments: FRAGMENTS_MAX, cut: Cut::Always };
         let last = framed.index_from(before).min(EMSS);
         end.layered.stream_mut().frame_alike(last, 8, &mut room);
@@ -26,7 +26,7 @@ fn frame(end: &mut End) -> StreamOffset {
     }
 }
 
-/// The bytes in `range`, as they are put into a frame.
+/// The bytes in `range`, as gathered into a frame.
 fn gathered(end: &mut End, range: Range<StreamOffset>, copied: bool) -> Vec<u8> {
     let stream = end.layered.stream_mut();
     stream.keep_cut(&range);
@@ -44,7 +44,7 @@ fn gathered(end: &mut End, range: Range<StreamOffset>, copied: bool) -> Vec<u8> 
     octets
 }
 
-/// Requests whose messages end with a full FPDU, with a shorter one, and with less than a word.
+/// Requests whose messages end with a full FPDU, with a shorter one, and with less than four bytes.
 fn requests(a: &End, b: &End, id: u64, len: usize) -> Vec<SendWr> {
     let (remote, source) = (b.memory.remote(7), a.memory.sge(0..len));
     let immediate = SendOp::RdmaWriteImmediate { remote, immediate: 9, solicited: true };
@@ -71,7 +71,7 @@ fn any_part_is_sent_again_as_it_was() {
                 b.qp.post_recv(RecvWr::new(WrId(1), [b.memory.sge(0..LEN)])).unwrap();
             }
             pass(&mut a, &mut b);
-            // The Response is kept from the moment it is framed.
+            // The Response is kept from its framing on.
             check(&mut b, copied);
             pass(&mut b, &mut a);
             assert_eq!(a.statuses().len(), 4, "{len} {markers}");
@@ -79,7 +79,7 @@ fn any_part_is_sent_again_as_it_was() {
     }
 }
 
-/// Compares all of what `end` frames with each part of it.
+/// Compares all bytes that `end` frames with each part of them.
 fn check(end: &mut End, copied: bool) {
     let start = frame(end);
     let stop = end.layered.stream_mut().framed_end();
@@ -93,14 +93,14 @@ fn check(end: &mut End, copied: bool) {
             assert!(gathered(end, *from..*to, copied) == all[range.clone()], "{range:?}");
         }
     }
-    // Parts of FPDUs: all of those are kept from then on.
+    // Parts of FPDUs: all of these FPDUs are kept from then on.
     for at in (1..all.len().saturating_sub(90)).step_by(97) {
         let range = start + at as u64..start + (at + 90) as u64;
         assert!(gathered(end, range, copied) == all[at..at + 90], "{at}");
     }
 }
 
-/// A message that fills its FPDUs has no empty one behind them.
+/// A message that fills its FPDUs has no empty one after them.
 #[test]
 fn a_message_takes_no_fpdu_more_than_its_octets_need() {
     for alike in [true, false] {

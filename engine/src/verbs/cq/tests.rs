@@ -94,7 +94,8 @@ fn the_completions_of_one_queue_pair_are_discarded() {
     assert_eq!(calls.count(), 0);
 }
 
-/// Two queue pairs push while one thread polls and one resizes: each completion comes once, in order.
+/// Two queue pairs push while one thread polls and one resizes: each completion arrives once, in
+/// order.
 #[test]
 fn nothing_is_lost_or_reordered_while_the_depth_changes() {
     const COUNT: u64 = 20_000;
@@ -105,7 +106,7 @@ fn nothing_is_lost_or_reordered_while_the_depth_changes() {
             let cq = &cq;
             scope.spawn(move || {
                 for id in 0..COUNT {
-                    // A full queue loses it, so it comes again.
+                    // A full queue loses the completion, so it is pushed again.
                     while !push(cq, wc(id, qp)) {
                         thread::yield_now();
                     }
@@ -136,8 +137,8 @@ fn nothing_is_lost_or_reordered_while_the_depth_changes() {
     assert!(cq.is_empty());
 }
 
-/// Two queue pairs push; the first falls silent, `end` is called, and `after` looks at what is polled then
-/// of the first. Nothing of it is behind that.
+/// Two queue pairs push; the first becomes silent, `end` is called, and `after` checks the
+/// completions of the first that are polled then. No completion of the first follows them.
 fn end_while_pushing(end: impl Fn(&Cq), after: impl Fn(&[u64])) {
     let of_first = |cq: &Cq| {
         let all = drained(cq).into_iter();
@@ -161,14 +162,15 @@ fn end_while_pushing(end: impl Fn(&Cq), after: impl Fn(&[u64])) {
     }
 }
 
-/// When a discard has returned, nothing of the queue pair is polled, also while another thread pushes.
+/// After a discard has returned, no completion of the queue pair is polled, also while another
+/// thread pushes.
 #[test]
 fn a_discard_is_complete_when_it_returns() {
     end_while_pushing(|cq| cq.discard(QpNum(1)), |left| assert_eq!(left, [0; 0]));
 }
 
-/// When its completions have ended, a queue pair's stay as they are: none comes behind them, also while
-/// another thread pushes.
+/// After the end of its completions, a queue pair's waiting completions stay and none follows, also
+/// while another thread pushes.
 #[test]
 fn an_end_of_completions_is_complete_when_it_returns() {
     end_while_pushing(Cq::settle, |left| assert!(left.iter().copied().eq(0..left.len() as u64)));

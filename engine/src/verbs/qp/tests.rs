@@ -1,4 +1,4 @@
-//! What may be posted when, and what becomes of places in queues.
+//! Posting rules by state, and places in queues.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -10,7 +10,7 @@ use crate::verbs::{Rnic, RnicConfig};
 fn qp() -> Qp {
     let rnic = Rnic::new(RnicConfig { seed: 1.into() });
     let (send_cq, recv_cq) = (rnic.create_cq(1).unwrap(), rnic.create_cq(1).unwrap());
-    // As `ibv_create_qp`: how deep completion queues have to be is for the program to know.
+    // As with `ibv_create_qp`: the application decides about the depth of completion queues.
     let config = QpConfig::with_cqs(send_cq, recv_cq);
     rnic.alloc_pd().create_qp(config).unwrap()
 }
@@ -46,7 +46,7 @@ fn depths_that_no_queue_has_are_refused() {
     }
 }
 
-/// Posts again as soon as it is told of a completion.
+/// Posts again as soon as a completion notifies it.
 struct PostAgain {
     qp: Qp,
     posted: AtomicUsize,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::mpa::{Marker, fpdu_len, pad_len};
 
-/// The check by definition: one bit at a time.
+/// The CRC by its definition: one bit at a time.
 fn bitwise(bytes: &[u8]) -> u32 {
     let mut register = u32::MAX;
     for &byte in bytes {
@@ -17,7 +17,7 @@ fn bitwise(bytes: &[u8]) -> u32 {
     !register
 }
 
-/// An MPA stream, composed byte by byte; markers at every multiple of 512 if asked for.
+/// An MPA stream, composed byte by byte; with markers at every multiple of 512 if requested.
 fn stream(ulpdus: &[Vec<u8>], markers: bool) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::new();
     for ulpdu in ulpdus {
@@ -70,7 +70,7 @@ fn rfc_5044_figure_6_has_the_printed_crc() {
     );
     assert_eq!(crc32c(&fpdu[..48]), 0x9858_9284);
     let ulpdu: Vec<u8> = fpdu[2..20].iter().chain(&fpdu[24..48]).copied().collect();
-    // The FPDU before it ends at 0x1EC: ULPDU of 482 bytes behind a leading marker.
+    // The FPDU before it ends at 0x1EC: a ULPDU of 482 bytes after a leading marker.
     assert_eq!(stream(&[vec![0; 482], ulpdu], true)[0x1EC..], fpdu);
 }
 

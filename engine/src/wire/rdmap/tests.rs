@@ -33,7 +33,7 @@ fn opcodes_travel_by_the_queues_of_the_rfcs() {
         Some(0),
         Some(1),
         Some(3),
-        // And of the extension.
+        // The opcodes of the extension.
         Some(0),
         Some(0),
     ];

@@ -106,7 +106,7 @@ fn swapped_bit_fields_are_recognised() {
     assert_eq!(parse(&bytes), (expected, TerminateLayout::SwappedBitFields));
 }
 
-/// From a capture: siw refuses a Read Response that leaves its buffer.
+/// From a capture: siw refuses a Read Response that exceeds its buffer.
 #[test]
 fn a_terminate_of_linux_that_reads_the_same_both_ways_is_told_by_its_flags() {
     let mut bytes = hex!("11 01 03 00 0594").to_vec();

@@ -63,7 +63,7 @@ fn a_window_is_not_valid_before_it_is_bound() {
     assert_eq!(scene.ask(scene.two, 0, 1, OTHER_QP), Err(Refusal::NotAssociated));
 }
 
-/// The region's own rights are as they were: windows open it, and nothing else does.
+/// The region's own rights are unchanged: only windows give access to it.
 #[test]
 fn a_window_opens_what_its_region_does_not() {
     let scene = Scene::new();
@@ -94,7 +94,7 @@ fn a_binding_that_fails_leaves_the_window_as_it_was() {
     assert_eq!(scene.table.bind(&scene.binding(next), PdNum(2), QP), Err(BindError::NotAssociated));
 }
 
-/// A handle of a region that is gone says nothing about the window that has its tag by now.
+/// A handle of a region that has ended does not affect a window that has its tag by now.
 #[test]
 fn a_region_that_is_gone_takes_no_window_along() {
     let scene = Scene::new();
@@ -112,7 +112,7 @@ fn tags_of_windows_are_drawn_for_nothing_else() {
         let (stag, step) = scene.table.alloc_window(PD, MwType::One).unwrap();
         assert!(taken.insert(index_of(stag.0)) && step % 2 == 1);
     }
-    // Drawn with the same cipher from the start, so all of these come again.
+    // The same cipher from its start, so all of these tags are drawn again.
     let mut inner = scene.table.write();
     let Inner { entries, windows, stags, .. } = &mut *inner;
     for _ in 0..100_000 {
@@ -134,7 +134,7 @@ fn there_are_so_many_windows_and_no_more() {
     assert!(scene.table.alloc_window(PD, MwType::Two).is_ok());
 }
 
-/// Bindings take no place of registrations, and nothing is remembered of each.
+/// Bindings use no place of registrations, and no memory remains for each.
 #[test]
 fn a_window_may_be_bound_for_ever() {
     let scene = Scene::new();
@@ -177,7 +177,7 @@ fn the_end_of_a_region_is_the_end_of_its_windows() {
     }
 }
 
-/// RFC 5040 §8.1.1 (6), for windows: when the call that ends one returns, nothing is placed any more.
+/// RFC 5040 §8.1.1 (6), for windows: after the call that ends one has returned, nothing is placed.
 #[test]
 fn ending_a_window_waits_for_what_is_being_placed() {
     let ends: [fn(&Scene); 4] = [
@@ -209,7 +209,7 @@ fn ending_a_window_waits_for_what_is_being_placed() {
     }
 }
 
-/// RFC 5040 §8.1.1 (5): a region that its owner may not write gives no one a right to change it.
+/// RFC 5040 §8.1.1 (5): a region that its owner may not write gives nobody a right to change it.
 #[test]
 fn a_region_that_is_not_written_permits_no_window_that_writes() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Streams that break the rules.
+//! Streams that violate the protocol.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn a_corrupt_fpdu_led_to_by_a_marker_is_refused_and_comes_again() {
     let fpdu = good.range(1);
     bad.octets[fpdu.start + 300] ^= 1;
     let mut bench = Bench::new(&good);
-    // Some bytes of the first FPDU are in front: they are kept.
+    // Some bytes before the first FPDU are kept.
     let from = fpdu.start - 20;
     assert_eq!(bench.give_to(&bad, from..bad.octets.len()), (20, None));
     assert!(bench.upper.placed.is_empty());
@@ -79,11 +79,11 @@ fn a_wrong_marker_beyond_a_gap_only_delays_placement() {
         bad.octets[marker + 2..marker + 4].copy_from_slice(&u16::to_be_bytes(value));
         bad.mend_crc(1);
         let mut bench = Bench::new(&good);
-        // Only bytes with that one marker, so nothing else leads to the FPDU.
+        // Only bytes with that one marker, so that nothing else leads to the FPDU.
         let part = marker - 100..marker + 400;
         assert_eq!(bench.give_to(&bad, part.clone()), (part.len(), None));
         assert!(bench.upper.placed.is_empty());
-        // In order, the CRC is good and the marker wrong: now it is an error.
+        // In order, with a good CRC and a wrong marker: now it is an error.
         let (_, error) = bench.give_to(&bad, 0..part.start);
         assert_eq!(error, None);
         let (_, error) = bench.give_to(&bad, part.end..bad.octets.len());
@@ -104,12 +104,12 @@ fn every_marker_of_an_fpdu_is_checked() {
         stream.octets[marker + 3] ^= 4;
         stream.mend_crc(0);
         let mut bench = Bench::new(&stream);
-        // The CRC is good, and it covers the markers: no other copy can be better.
+        // The CRC is good and covers the markers: no other copy can be better.
         let len = stream.octets.len();
         let answer = bench.give_to(&stream, 0..len);
         assert_eq!(answer, (len, mpa(MpaError { fault: MpaFault::Marker, droppable: false })));
         assert!(bench.upper.placed.is_empty());
-        // Without a CRC another copy may be.
+        // Without a CRC another copy may be better.
         let mut bench = Bench::with(&stream, RxConfig { crc: false, ..RxConfig::default() });
         let answer = bench.give_to(&stream, 0..len);
         assert_eq!(answer, (0, mpa(MpaError { fault: MpaFault::Marker, droppable: true })));
@@ -118,7 +118,7 @@ fn every_marker_of_an_fpdu_is_checked() {
 
 #[test]
 fn wrong_fpdus_that_markers_lead_to_are_checked_only_so_often() {
-    // FPDUs with a good CRC whose last marker points at bytes that are no length.
+    // FPDUs with a good CRC whose last marker does not point at a length field.
     for (wrong, placed) in [(1, 3), (2, 0), (3, 0)] {
         let mut stream = Stream::new(0, true);
         for _ in 0..5 {
@@ -139,7 +139,7 @@ fn wrong_fpdus_that_markers_lead_to_are_checked_only_so_often() {
 
 #[test]
 fn a_chain_that_misses_a_placed_fpdu_is_a_marker_error() {
-    // Two streams that agree on nothing but their positions.
+    // Two streams with nothing in common except their positions.
     let placed = Stream::of(0, true, &[700, 700, 700]);
     let chained = Stream::of(0, true, &[1000, 1000]);
     let mut bench = Bench::new(&placed);
@@ -165,7 +165,7 @@ fn impossible_lengths_are_errors_where_the_start_is_certain() {
             answer,
             (start, mpa(MpaError { fault: MpaFault::UlpduLength, droppable: true }))
         );
-        // When a byte of it was accepted before, there is nothing left to drop.
+        // If a byte of it was accepted before, nothing is left to drop.
         let mut bench = Bench::new(&stream);
         bench.receiver.config.ulpdu_len_min = min;
         bench.give(&stream, 0..start + 1);

@@ -1,4 +1,4 @@
-//! Observers, which go on behind what is wrong.
+//! Observers, which continue after faults.
 
 use super::*;
 
@@ -19,7 +19,8 @@ fn an_observer_goes_on_behind_a_wrong_crc_however_it_arrives() {
             for late_first in [false, true] {
                 let mut bench = observing(&stream);
                 let pieces = [0..cut, cut..len];
-                // Beyond a gap a marker may lead to the bad FPDU: then it is refused, and comes again.
+                // Beyond a gap a marker may lead to the bad FPDU: then it is refused and given
+                // again.
                 let first = usize::from(late_first);
                 let (taken, _) = bench.give_to(&stream, pieces[first].clone());
                 bench.give(&stream, pieces[1 - first].clone());

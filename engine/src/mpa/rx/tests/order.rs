@@ -152,14 +152,14 @@ fn an_unaligned_segment_beyond_a_gap_yields_the_fpdus_inside_it() {
 fn an_fpdu_over_two_segments_beyond_a_gap_is_placed_with_its_second_half() {
     let stream = Stream::of(0, true, &[1000, 1442, 1000]);
     let fpdu = stream.range(1);
-    // The second segment holds no marker: the start found in the first is remembered.
+    // The second segment has no marker: the start found in the first one is remembered.
     let cut = fpdu.end - 100;
     let mut bench = Bench::new(&stream);
     bench.give(&stream, fpdu.start..cut);
     assert!(bench.upper.placed.is_empty());
     bench.give(&stream, cut..fpdu.end);
     assert_eq!(bench.upper.placed, [stream.fpdus[1].clone()]);
-    // And the other way round: the marker was in bytes held after the segment.
+    // The reverse: the marker was in bytes held after the segment.
     let mut bench = Bench::new(&stream);
     let cut = fpdu.start + 10;
     bench.give(&stream, cut..fpdu.end);
@@ -210,7 +210,7 @@ fn held_fpdus_that_found_no_room_ahead_are_not_forgotten() {
     let lens = vec![14; FPDUS_AHEAD_MAX + 300];
     let stream = Stream::of(0, true, &lens);
     let end = stream.octets.len();
-    // The last FPDUs are held beyond a second gap, then that gap closes while the list is full.
+    // The last FPDUs are held beyond a second gap, which closes while the list is full.
     let tail = stream.range(FPDUS_AHEAD_MAX + 100);
     let mut bench = Bench::new(&stream);
     let mut at = stream.range(1).start;
@@ -243,7 +243,7 @@ fn a_full_store_refuses_what_is_ahead_and_still_takes_what_is_in_order() {
         refused |= bench.give_to(&stream, from..to).0 < to - from;
     }
     assert!(refused && bench.receiver.counters().refused_for_room > 0);
-    // The first bytes, one by one; then all that was refused, in order.
+    // The first bytes, one by one; then all refused bytes, in order.
     for at in 0..1000 {
         bench.give(&stream, at..at + 1);
     }

@@ -18,9 +18,9 @@ struct Case {
     cuts: Vec<usize>,
     /// Sorting keys: the order of arrival.
     keys: Vec<u16>,
-    /// How far from its place a segment may arrive.
+    /// Maximum displacement of a segment's arrival.
     disorder: usize,
-    /// Bytes of the runs that segments are in, when they are not in one place.
+    /// Length of the runs that segments are in, if they are not in one slice.
     run_len: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ proptest! {
     fn a_bad_first_copy_is_replaced_by_a_retransmission(
         case in case(), index: prop::sample::Index, bit in 0u32..8,
     ) {
-        // One FPDU per segment, one bit of one of them wrong at first.
+        // One FPDU per segment, at first with one wrong bit in one of them.
         let stream = Stream::of(case.origin, case.markers, &case.lens);
         let mut bad = Stream::of(case.origin, case.markers, &case.lens);
         let at = index.index(bad.octets.len());
@@ -145,7 +145,7 @@ proptest! {
             let from = if first { &bad } else { &stream };
             let (taken, error) = bench.give_to(from, stream.range(fpdu));
             if error.is_some_and(|error| matches!(error, RxError::Mpa(e) if !e.droppable)) {
-                // A length that grew made the segment a mere beginning.
+                // With a longer length field the segment is only the beginning of an FPDU.
                 return Ok(());
             }
             if taken == 0 {

@@ -1,4 +1,4 @@
-//! What an initiator tries next (RFC 6581 §10).
+//! The next attempt of an initiator (RFC 6581 §10).
 
 use super::*;
 

@@ -35,7 +35,7 @@ fn the_model_can_be_asked_for_without_depths() {
     let config = StartupConfig { negotiate_depths: false, ..peer_to_peer(RtrKinds::WRITE) };
     let (_, request) = Initiator::new(&config, &OFFER).unwrap();
     assert_eq!(request[20..], hex!("BFFF BFFF"));
-    // The answer should be 0x3FFF twice. A number for IRD is respected, one for ORD ignored.
+    // The answer should be 0x3FFF twice. A number for IRD is respected, one for ORD is ignored.
     let negotiated = accepted(config, &raw(REPLY_KEY, 0x50, 2, &hex!("8004 BFF0")));
     assert_eq!((negotiated.ird, negotiated.ord), (16, 4));
 }
@@ -44,7 +44,7 @@ fn the_model_can_be_asked_for_without_depths() {
 fn the_client_server_model_has_no_flags() {
     let (_, request) = Initiator::new(&StartupConfig::default(), &OFFER).unwrap();
     assert_eq!(request[20..], hex!("0010 0008"));
-    // B, C, D of the peer mean nothing then.
+    // B, C, D of the peer have no meaning then.
     assert_eq!(rtr_after(StartupConfig::default(), hex!("4010 C008")), Ok(Rtr::None));
     let (word, negotiated) = reply_word(RtrKinds::all(), hex!("4010 C008"));
     assert_eq!(word, hex!("0000 0008"));
@@ -80,7 +80,7 @@ fn the_initiator_follows_the_flags_of_the_reply() {
     assert_eq!(rtr_after(config, hex!("C001 C001")), Ok(Rtr::Send(RtrKind::WriteZero)));
     assert_eq!(rtr_after(config, hex!("C001 4001")), Ok(Rtr::Send(RtrKind::ReadZero)));
     assert_eq!(rtr_after(config, hex!("C001 0001")), Ok(Rtr::Send(RtrKind::SendZero)));
-    // No Read toward a responder that takes none.
+    // No Read toward a responder that accepts none.
     assert_eq!(rtr_after(config, hex!("C000 4001")), Ok(Rtr::Send(RtrKind::SendZero)));
     for word in [hex!("8000 4001"), hex!("8001 0001"), hex!("0001 C001")] {
         let error = rtr_after(config, word).unwrap_err();

@@ -1,4 +1,4 @@
-//! Which ends work together, and how: the table of RFC 5044 Appendix C, cell by cell.
+//! Compatibility of both ends: the table of RFC 5044 Appendix C, cell by cell.
 
 use super::*;
 
@@ -25,7 +25,7 @@ impl Rnic {
 /// Version of DDP and RDMAP, markers toward the initiator, markers toward the responder.
 type Terms = (u8, bool, bool);
 
-/// What comes of it: the same terms at both ends, or `None` when one of them closes.
+/// The result: the same terms at both ends, or `None` if one of them closes.
 fn outcome(initiator: Rnic, responder: Rnic) -> Option<Terms> {
     let (mut active, request) = Initiator::new(&initiator.config(), &OFFER).unwrap();
     let mut passive = Responder::new(&responder.config()).unwrap();
@@ -58,7 +58,7 @@ const fn v(version: u8, to_initiator: u8, to_responder: u8) -> Option<Terms> {
 fn every_cell_of_the_table_of_appendix_c() {
     const CLOSE: Option<Terms> = None;
     // Columns are responders: RDMAC, non-permissive M=0 and M=1, permissive M=0 and M=1. The RFC
-    // leaves (RDMAC, permissive M=0) out: such a responder says M=1 to an RDMAC initiator.
+    // omits (RDMAC, permissive M=0): such a responder sends M=1 to an RDMAC initiator.
     let table = [
         (Rdmac, [v(0, 1, 1), CLOSE, CLOSE, v(0, 1, 1), v(0, 1, 1)]),
         (NonPermissive(false), [CLOSE, v(1, 0, 0), v(1, 0, 1), v(1, 0, 0), v(1, 0, 1)]),
@@ -79,7 +79,7 @@ fn a_permissive_responder_answers_an_rdmac_request_in_kind() {
     for markers in [false, true] {
         let config = StartupConfig { crc: false, ..Permissive(markers).config() };
         let (mut responder, peer) = requested(config, &raw(REQUEST_KEY, 0xC0, 0, b"pd"));
-        // RFC 5044 Appendix C.2.4: the ULP is told that version 0 is in use.
+        // RFC 5044 Appendix C.2.4: the ULP learns that version 0 is in use.
         assert_eq!(peer.revision, Revision::Rdmac);
         let (reply, terms) = responder.accept(&Offer { private_data: b"ok", ..OFFER }).unwrap();
         assert_eq!(reply, raw(REPLY_KEY, 0xC0, 0, b"ok"));
@@ -103,7 +103,7 @@ fn a_permissive_side_that_knows_rfc_6581_works_with_rdmac_too() {
     let config = StartupConfig { revision: Revision::Two, ..Permissive(false).config() };
     let (_, peer) = requested(config, &raw(REQUEST_KEY, 0xC0, 0, b""));
     assert_eq!(peer.revision, Revision::Rdmac);
-    // The enhanced word is Private Data to such a responder: it has to be asked again without.
+    // The enhanced word is Private Data for such a responder: the initiator must retry without it.
     let mut initiator = initiator(config);
     let error = initiator.handle_bytes(&raw(REPLY_KEY, 0xC0, 0, b"")).unwrap_err();
     assert_eq!(error, MpaStartupError::EnhancedMismatch);
@@ -133,7 +133,7 @@ fn revision_0_without_markers_is_nobody_known() {
 
 #[test]
 fn an_rdmac_initiator_closes_on_a_reply_of_revision_1() {
-    // RFC 5044 Appendix C.2.1: what a non-permissive responder may say before it closes.
+    // RFC 5044 Appendix C.2.1: a Reply that a non-permissive responder may send before it closes.
     let refused = initiator(Rdmac.config()).handle_bytes(&raw(REPLY_KEY, 0x40, 1, b""));
     assert_eq!(refused, Err(MpaStartupError::Revision(1)));
 }

@@ -10,7 +10,7 @@ fn at(offset: usize) -> StreamOffset {
     StreamOffset(offset as u64)
 }
 
-/// The byte that the stream has at an offset, in these tests.
+/// The byte of the stream at an offset, in these tests.
 fn octet(offset: usize) -> u8 {
     (offset * 7 + (offset >> 8) + (offset >> 14)).to_le_bytes()[0] | 1
 }
@@ -24,7 +24,7 @@ fn keep(kept: &mut Kept, start: usize, len: usize) {
     kept.append(&octets(start, len));
 }
 
-/// What is kept of a range, and 0 where nothing is; with the number of fragments.
+/// The kept bytes of a range, 0 elsewhere; and the number of fragments.
 fn gathered(kept: &Kept, start: usize, end: usize) -> (Vec<u8>, usize) {
     let mut scratch = Scratch::default();
     let mut fragments = Fragments::new();
@@ -112,11 +112,11 @@ fn shared_octets_are_kept_with_their_digest() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Keep so many bytes at the end, after a gap.
+    /// Keep this many bytes at the end, after a gap.
     Append(usize, usize),
-    /// Keep what was left out somewhere: the gap with this index.
+    /// Keep the bytes of the gap with this index.
     Fill(prop::sample::Index),
-    /// Acknowledge this part of what is there.
+    /// Acknowledge this part of the kept bytes.
     Release(prop::sample::Index),
 }
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a Linux siw initiator sends: revision 2, IRD and ORD 1.
+/// Request of a Linux siw initiator: revision 2, IRD and ORD 1.
 const SIW_REQUEST: [u8; 24] = hex!("4d504120494420526571204672616d65 1002 0004 00010001");
 const REPLY: [u8; 20] = hex!("4d504120494420526570204672616d65 c001 0000");
 
