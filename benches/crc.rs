@@ -82,7 +82,7 @@ fn ratios() {
         let frame: Vec<u8> = (0..=255).cycle().take(HEADERS_LEN + len).collect();
         let (mut once, mut twice) = (vec![0; len], vec![0; len]);
         let bytes = &frame[HEADERS_LEN..];
-        println!("{len} octets{:37} {:>17} {:>19}", "", "median", "fastest round");
+        println!("{len} bytes{:37} {:>17} {:>19}", "", "median", "fastest round");
         print(len, &times(digests(bytes), len), "crc32c crate's time");
         print(len, &times(copies(bytes, [&mut once, &mut twice]), len), "the digest's time");
     }

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     qp_a.post_send(SendWr::send(WrId(2), [outbox.sge(0..5)]))?;
     let received = end_b.wait(&cq_b, patience)?.ok_or("nothing arrived")?;
-    println!("{:?}: {} octets", received.status, received.byte_len);
+    println!("{:?}: {} bytes", received.status, received.byte_len);
     far.disconnect();
     near.close(patience)?;
     Ok(())

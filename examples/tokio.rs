@@ -2,7 +2,7 @@
 //!
 //! Both ends are in this program, over the kernel's TCP: `cargo run --example tokio`
 #![expect(clippy::print_stdout, reason = "an example shows what it did")]
-#![expect(unsafe_code, reason = "tokio wants to be told that a descriptor stays open")]
+#![expect(unsafe_code, reason = "tokio requires the promise that a descriptor stays open")]
 
 use std::io;
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (sent, received) = (AsyncCq::new(cq_a)?, AsyncCq::new(cq_b)?);
     let (sent, received) = tokio::try_join!(sent.next(), received.next())?;
     println!(
-        "sent: {:?}; received: {:?}, {} octets",
+        "sent: {:?}; received: {:?}, {} bytes",
         sent.status, received.status, received.byte_len
     );
     a.disconnect();

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Err(format!("work request {:?}: {:?}", wc.wr_id, wc.status).into());
         }
     }
-    println!("wrote {} octets to {}", text.len(), connection.remote());
+    println!("wrote {} bytes to {}", text.len(), connection.remote());
     connection.close(patience)?;
     Ok(())
 }

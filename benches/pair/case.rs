@@ -110,7 +110,7 @@ pub(crate) const SOCKETS: &[Sockets] = &[
 ];
 
 /// The bytes to move: no two messages alike.
-#[expect(clippy::cast_possible_truncation, reason = "a pattern is made of low octets")]
+#[expect(clippy::cast_possible_truncation, reason = "a pattern is made of low bytes")]
 pub(crate) fn pattern() -> Vec<u8> {
     (0..MEMORY_LEN).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ (i >> 16) as u8).collect()
 }

@@ -45,7 +45,7 @@ impl Pair {
         pair.advance(4 * WINDOW as u64);
         let mut arrived = vec![0; MEMORY_LEN];
         [&pair.source, &pair.sink][to].copy_out(0, &mut arrived);
-        assert!(arrived == expected, "every octet arrives with {case:?}");
+        assert!(arrived == expected, "every byte arrives with {case:?}");
         pair
     }
 
@@ -63,7 +63,7 @@ impl Pair {
             while (self.posted as u64) < self.completed + WINDOW as u64 {
                 self.post();
             }
-            assert!(self.ends.link.step(), "something is under way");
+            assert!(self.ends.link.step(), "something is in flight");
         }
     }
 

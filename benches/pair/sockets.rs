@@ -176,7 +176,7 @@ impl Pair {
             pair.step();
         }
         pair.advance(64);
-        assert!(pair.sink == pair.source, "every octet arrives with {case:?}");
+        assert!(pair.sink == pair.source, "every byte arrives with {case:?}");
         pair
     }
 

@@ -161,7 +161,7 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
             .ok_or("an Ethernet address is wanted, such as 02:00:00:00:00:01")?;
     }
     if parts.next().is_some() {
-        return Err("an Ethernet address has six octets".into());
+        return Err("an Ethernet address has six bytes".into());
     }
     if octets[0] & 1 == 1 {
         return Err("a group address cannot be a host's".into());

@@ -315,7 +315,7 @@ fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     // `sun_path` of unix(7), including its terminator.
     if path.len() > SOCKET_PATH_LEN_MAX {
         return Err(format!(
-            "a path of more than {SOCKET_PATH_LEN_MAX} octets cannot be a socket's"
+            "a path of more than {SOCKET_PATH_LEN_MAX} bytes cannot be a socket's"
         ));
     }
     let settings = settings_of(text, settings, own)?;

@@ -162,7 +162,7 @@ impl Room {
             Ok(_) => polled[0].revents().is_empty(),
             Err(rustix::io::Errno::INTR) => true,
             Err(error) => {
-                debug!(target: "urnic", %error, "the endpoint is shown no more");
+                debug!(target: "urnic", %error, "the endpoint is no longer shown");
                 false
             }
         }

@@ -135,7 +135,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         let listening =
             self.listeners.get(&local).filter(|listening| Some(listening.number) == own);
         let Some(listener) = listening else {
-            debug!(target: "urnic", %local, %remote, "request at a listener that has gone: reset");
+            debug!(target: "urnic", %local, %remote, "request at a listener that has closed: reset");
             return false;
         };
         match listener.requests.try_tell(incoming) {

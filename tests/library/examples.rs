@@ -54,7 +54,7 @@ fn the_client_writes_into_the_memory_of_the_server() {
 
     let text = "as the documentation says";
     let client = printed(write.args([address, text]));
-    assert_eq!(client, format!("wrote {} octets to {address}\n", text.len()));
+    assert_eq!(client, format!("wrote {} bytes to {address}\n", text.len()));
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("asks to connect\n"), "{rest}");
@@ -73,7 +73,7 @@ fn the_client_says_when_nothing_listens() {
 
 #[test]
 fn a_task_awaits_completions() {
-    assert_eq!(printed(&mut example("tokio")), "sent: Success; received: Success, 5 octets\n");
+    assert_eq!(printed(&mut example("tokio")), "sent: Success; received: Success, 5 bytes\n");
 }
 
 #[test]
@@ -83,5 +83,5 @@ fn the_engine_is_driven_by_hand() {
 
 #[test]
 fn two_endpoints_meet_on_a_link_in_memory() {
-    assert_eq!(printed(&mut example("on_device")), "Success: 5 octets\n");
+    assert_eq!(printed(&mut example("on_device")), "Success: 5 bytes\n");
 }

@@ -91,7 +91,7 @@ pub enum RegisterError {
     #[error("no room for another registration")]
     TableFull,
     /// The steering tag to reregister is no longer valid.
-    #[error("the steering tag is not valid any more")]
+    #[error("the steering tag is no longer valid")]
     NotRegistered,
     /// Windows are bound to the region to reregister: unbind them first.
     #[error("windows are bound to the region")]

@@ -57,7 +57,7 @@ pub enum BindError {
     #[error("the window is bound already")]
     StillBound,
     /// A window of type 2 cannot be bound to no bytes.
-    #[error("a window of type 2 is bound to no octets")]
+    #[error("a window of type 2 is bound to no bytes")]
     Empty,
     /// The region's steering tag is not valid, or belongs to a window.
     #[error("no such memory region")]

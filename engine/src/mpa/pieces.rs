@@ -170,7 +170,7 @@ impl PieceList {
         let (number, from) = split(at);
         let (end_number, end) = split(piece.end);
         let to = if end_number == number { end } else { PIECE_BLOCK_LEN };
-        let index = self.page_index(number).expect("held octets have a page");
+        let index = self.page_index(number).expect("held bytes have a page");
         &store.block(self.pages[index].block)[from..to]
     }
 
@@ -230,7 +230,7 @@ impl PieceList {
         let index = self.pieces.partition_point(|piece| piece.end < at);
         let touches_before = self.pieces.get(index).is_some_and(|piece| piece.end == at);
         let after = self.pieces.get(index + usize::from(touches_before));
-        assert!(after.is_none_or(|piece| piece.start >= end), "octets held twice");
+        assert!(after.is_none_or(|piece| piece.start >= end), "bytes held twice");
         // Decides by the start of the range, as TCP's own table does. The end is no help: if there
         // is room for only a part of the bytes, the part does not touch the next piece.
         let full = self.pieces.len() >= self.pieces_max;
@@ -372,7 +372,7 @@ impl PieceList {
     fn release(&mut self, start: StreamOffset, end: StreamOffset, store: &mut PieceStore) {
         let mut at = start;
         let first_far = self.first_far();
-        let mut index = self.page_index(split(start).0).expect("held octets have a page");
+        let mut index = self.page_index(split(start).0).expect("held bytes have a page");
         while at < end {
             let page_end = StreamOffset((split(at).0 + 1) * PIECE_BLOCK_LEN as u64).min(end);
             let len = page_end.index_from(at);

@@ -210,7 +210,7 @@ impl<T: Copy> FpduReceiver<T> {
         if self.stopped || bytes.is_empty() {
             return Taken { end, error: None };
         }
-        debug_assert!(offset >= self.next, "octets that were delivered before");
+        debug_assert!(offset >= self.next, "bytes that were delivered before");
         store.note_time(now);
         let taken = match self.pass_whole(slice, store, sink) {
             Ok(rest) if rest.bytes.is_empty() => Ok(end),

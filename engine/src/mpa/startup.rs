@@ -308,7 +308,7 @@ pub enum MpaStartupError {
     #[error("the reply does not answer the kind of the request")]
     EnhancedMismatch,
     /// Bytes arrived between the frame and the answer to it.
-    #[error("octets before the peer may send any")]
+    #[error("bytes before the peer may send any")]
     EarlyData,
     /// The responder wants more Reads outstanding than this side can serve (RFC 6581 §9.1).
     #[error("the responder wants more outstanding reads than can be served")]
@@ -338,7 +338,7 @@ impl MpaStartupError {
 #[non_exhaustive]
 pub enum StartupMisuse {
     /// The Private Data is too long for the frame.
-    #[error("private data of {len} octets, at most {len_max} fit")]
+    #[error("private data of {len} bytes, at most {len_max} fit")]
     PrivateDataLen {
         /// Bytes given.
         len: usize,

@@ -356,7 +356,7 @@ fn responses_in_runs_are_what_memory_was() {
     b.memory.copy_in(0, &[0; 100_000]);
     let stream = b.layered.stream_mut();
     stream.frame_alike(1448, 10, &mut room);
-    assert_eq!(stream.framed_end().index_from(before), 41 * 1448, "the tag is not valid any more");
+    assert_eq!(stream.framed_end().index_from(before), 41 * 1448, "the tag is no longer valid");
     let sent = b.write(1, 41 * 1448);
     assert!(payloads(&sent, TAGGED).concat() == octets[..41 * (1448 - 20)]);
     assert_eq!(b.layered.rdma_tx_counters().bytes_snapshot, 41 * 1428);

@@ -190,7 +190,7 @@ mod tests {
         alarm.arm(&waker);
         alarm.cancel(&waker);
         alarm.ring();
-        assert_eq!(calls.count(), 2, "not wanted any more");
+        assert_eq!(calls.count(), 2, "cancelled");
     }
 
     #[test]
@@ -335,6 +335,6 @@ mod tests {
         assert_eq!(calls.count(), 1);
         alarm.arm(&waker);
         alarm.ring();
-        assert_eq!(calls.count(), 2, "nothing is held any more");
+        assert_eq!(calls.count(), 2, "no calls are deferred");
     }
 }

@@ -152,9 +152,9 @@ mod tests {
         assert_eq!(doorbell.next(), None);
         assert!(doorbell.has_rung(), "the port may not sleep");
         assert!(doorbell.take_missed());
-        assert!(!doorbell.take_missed() && !doorbell.has_rung(), "told once");
+        assert!(!doorbell.take_missed() && !doorbell.has_rung(), "reported once");
         bells.iter().for_each(Bell::release);
         bells[3].press();
-        assert_eq!(doorbell.next(), Some(3), "no bell stays pressed");
+        assert_eq!(doorbell.next(), Some(3), "no queue pair stays pressed");
     }
 }

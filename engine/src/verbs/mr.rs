@@ -130,7 +130,7 @@ impl Mr {
         Sge {
             region: self.handles.handle(&self.region),
             offset: self.range.start + range.start,
-            len: u32::try_from(range.len()).expect("a run is at most u32::MAX octets"),
+            len: u32::try_from(range.len()).expect("a run is at most u32::MAX bytes"),
             stag: self.stag,
             pd: self.pd,
             only: self.only,
@@ -144,8 +144,8 @@ impl Mr {
     /// # Panics
     /// If they do not fit, or the region is mapped read-only.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
-        let at = self.locate(offset, bytes.len()).expect("octets inside the registered range");
-        self.region.write(at, bytes).expect("octets inside a writable region");
+        let at = self.locate(offset, bytes.len()).expect("bytes inside the registered range");
+        self.region.write(at, bytes).expect("bytes inside a writable region");
     }
 
     /// Copies bytes from the region at `offset` into `bytes`.
@@ -153,8 +153,8 @@ impl Mr {
     /// # Panics
     /// If they are not all inside the region.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
-        let at = self.locate(offset, bytes.len()).expect("octets inside the registered range");
-        self.region.read(at, bytes).expect("octets inside the region");
+        let at = self.locate(offset, bytes.len()).expect("bytes inside the registered range");
+        self.region.read(at, bytes).expect("bytes inside the region");
     }
 
     /// Offset in the region of `len` bytes at `offset` of the registered range.

@@ -20,7 +20,7 @@ pub mod terminate;
 
 /// There are fewer bytes than the header needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("header needs {need} octets, {have} are there")]
+#[error("header needs {need} bytes, {have} are present")]
 pub struct TooShort {
     /// Length of the header.
     pub need: usize,
@@ -30,7 +30,7 @@ pub struct TooShort {
 
 /// A message of fixed length has another length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("message takes exactly {need} octets, it has {have}")]
+#[error("message needs exactly {need} bytes, it has {have}")]
 pub struct WrongLength {
     /// Length of the message.
     pub need: usize,

@@ -61,7 +61,7 @@ impl EqualFpdus {
     /// Payload bytes of the first `count` FPDUs, provided that all of them are
     /// [possible](Self::is_possible).
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a message has less than 2³² octets")]
+    #[expect(clippy::cast_possible_truncation, reason = "a message has less than 2³² bytes")]
     pub(crate) const fn payload_before(&self, count: u32) -> u32 {
         if self.lead == NO_MARKERS {
             return count * self.len;

@@ -229,7 +229,7 @@ fn octets_count_the_time_they_wait() {
 }
 
 #[test]
-#[should_panic(expected = "octets held twice")]
+#[should_panic(expected = "bytes held twice")]
 fn octets_given_twice_are_a_callers_bug() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
     hold(&mut list, 100, &[1; 100], &mut store);

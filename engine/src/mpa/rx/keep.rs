@@ -81,7 +81,7 @@ impl<T: Copy> FpduReceiver<T> {
     pub fn give_up_far(&mut self, store: &mut PieceStore, forget: impl FnMut(Range<StreamOffset>)) {
         tracing::debug!(
             target: "urnic::mpa", next = %self.next, bytes_held = self.bytes_held(),
-            "octets far beyond a gap are given up"
+            "bytes far beyond a gap are given up"
         );
         self.held.give_up_far(store, forget);
         self.count_wait();

@@ -121,7 +121,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         while done < len {
             let run = self.run(after(at, done));
             let run = run.get(..len.saturating_sub(done)).unwrap_or(run);
-            debug_assert!(!run.is_empty(), "octets at hand vanished");
+            debug_assert!(!run.is_empty(), "present bytes are missing");
             if run.is_empty() {
                 return;
             }

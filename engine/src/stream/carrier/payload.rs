@@ -79,7 +79,7 @@ impl Payload for InPlace<'_> {
             return end;
         }
         let rest = octets.split_at_checked(used.index_from(at));
-        let (_, rest) = rest.expect("no more is used than there is");
+        let (_, rest) = rest.expect("at most all bytes are used");
         self.gathered.resize(rest.len(), 0);
         rest.copy_to(self.gathered);
         self.bytes_gathered += rest.len() as u64;

@@ -37,7 +37,7 @@ pub enum PhaseError {
     #[error(transparent)]
     Startup(#[from] StartupMisuse),
     /// Streaming mode keeps only a bounded number of bytes.
-    #[error("too many octets in streaming mode")]
+    #[error("too many bytes in streaming mode")]
     StreamingFull,
 }
 

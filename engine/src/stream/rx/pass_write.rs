@@ -39,7 +39,7 @@ impl Placer<'_, '_> {
             .inspect_err(|error| self.note_refused(*error, ulpdu))?;
         self.rx.begin_delivery(Opcode::RdmaWrite, header.last);
         self.deliver_write(
-            u32::try_from(len).expect("a ULPDU is at most 64768 octets"),
+            u32::try_from(len).expect("a ULPDU is at most 64768 bytes"),
             header.last,
         );
         self.rx.note_first();

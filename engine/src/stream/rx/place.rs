@@ -39,7 +39,7 @@ impl Placer<'_, '_> {
                 self.place_untagged(ulpdu, head, &header, opcode, len)?
             }
         };
-        let len = u32::try_from(len).expect("a ULPDU is at most 64768 octets");
+        let len = u32::try_from(len).expect("a ULPDU is at most 64768 bytes");
         Ok(PlacedSegment { header, opcode, len, value })
     }
 
@@ -160,7 +160,7 @@ impl Placer<'_, '_> {
                     self.rx.count_placed(len as u64);
                 } else {
                     let header = DdpHeader::Untagged(*header);
-                    let len = u32::try_from(len).expect("a ULPDU is at most 64768 octets");
+                    let len = u32::try_from(len).expect("a ULPDU is at most 64768 bytes");
                     let segment = PlacedSegment { header, opcode, len, value: 0 };
                     let payload = ulpdu.chunks(UntaggedHeader::LEN);
                     self.rx.receive_queue.hold(segment, at, payload)?;

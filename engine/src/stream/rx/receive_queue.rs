@@ -419,7 +419,7 @@ fn scatter<'p>(grants: &[Grant<'_>], payload: impl Iterator<Item = SharedSlice<'
     for chunk in payload {
         let mut done = 0;
         while done < chunk.len() {
-            let to = grant.expect("as many octets are granted as there are");
+            let to = grant.expect("the grants have the length of the payload");
             let take = (chunk.len() - done).min(to.len() - at);
             to.place(at, chunk.part(done, take));
             done += take;

@@ -244,7 +244,7 @@ impl TxState {
         message.framed_len += payload_len;
         let last = message.framed_len == message.len;
         let source = message.source;
-        let wire_len = u32::try_from(wire_len).expect("an FPDU is at most 65288 octets");
+        let wire_len = u32::try_from(wire_len).expect("an FPDU is at most 65288 bytes");
         let start = self.framed_end;
         self.framed_end = start + u64::from(wire_len);
         let fpdu = NextFpdu { start, wire_len, source, offset, len: payload_len, last };

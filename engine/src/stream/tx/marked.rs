@@ -75,7 +75,7 @@ impl Wire<'_> {
         if self.at == self.marker_at {
             // RFC 5044 §4.3: bytes from the ULPDU_Length field; 0 for a marker before that field.
             let fpduptr = u16::try_from(self.at - self.header_at);
-            let marker = Marker { fpduptr: fpduptr.expect("an FPDU is at most 65288 octets") };
+            let marker = Marker { fpduptr: fpduptr.expect("an FPDU is at most 65288 bytes") };
             self.put(&marker.to_bytes());
             self.marker_at += SPACING;
         }

@@ -53,7 +53,7 @@ fn a_lost_completion_wakes_those_that_wait_for_any_kind() {
     cq.req_notify_overflow(&lost_waker);
     cq.cancel_notify(&lost_waker);
     assert!(!push(&cq, wc(4, 1)));
-    assert_eq!(lost.count(), 1, "not wanted any more");
+    assert_eq!(lost.count(), 1, "cancelled");
 }
 
 #[test]

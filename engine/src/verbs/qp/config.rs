@@ -146,7 +146,7 @@ pub enum PostError {
     #[error("the queue pair is in state {0:?}")]
     State(QpState),
     /// The message is 2³² bytes or longer (RFC 5041 §5.2).
-    #[error("a message of {0} octets is longer than the protocol allows")]
+    #[error("a message of {0} bytes is longer than the protocol allows")]
     TooLong(u64),
     /// The scatter list does not fit the operation, or its memory is not writable.
     #[error("the scatter list does not fit the operation")]

@@ -37,10 +37,10 @@ pub enum StartupFrameError {
     #[error("both ends play the same part: an MPA {0:?} frame came")]
     Kind(StartupKind),
     /// PD_Length, given here, is above 512 (RFC 5044 §7.1.1).
-    #[error("private data of {0} octets is above 512")]
+    #[error("private data of {0} bytes is above 512")]
     PrivateDataLen(u16),
     /// S is set, but PD_Length, given here, is too short for the enhanced word (RFC 6581 §6).
-    #[error("enhanced frame with private data of {0} octets")]
+    #[error("enhanced frame with private data of {0} bytes")]
     EnhancedWord(u16),
 }
 
