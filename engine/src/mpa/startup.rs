@@ -213,7 +213,7 @@ pub struct Negotiated {
     pub private_data: Vec<u8>,
 }
 
-/// How FPDUs are framed after the startup.
+/// Framing of FPDUs after the startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Revision both sides use.

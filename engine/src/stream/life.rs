@@ -272,21 +272,22 @@ impl Peer {
 /// Durations of the timers in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeTimes {
-    /// Until TCP is established ([`OPEN_TIMEOUT_NS`]). A port's TCP has its own limit besides:
+    /// Time until TCP is established ([`OPEN_TIMEOUT_NS`]). A port's TCP has its own limit too:
     /// [`tcp::Config::syn_timeout`](crate::tcp::Config::syn_timeout).
     pub open: Duration,
-    /// Until a whole Reply has arrived, from when TCP is established ([`MPA_REPLY_TIMEOUT_NS`]).
+    /// Time from when TCP is established until a whole Reply has arrived
+    /// ([`MPA_REPLY_TIMEOUT_NS`]).
     pub reply: Duration,
-    /// Until a whole Request has arrived ([`MPA_REQUEST_TIMEOUT_NS`]).
+    /// Time until a whole Request has arrived ([`MPA_REQUEST_TIMEOUT_NS`]).
     pub request: Duration,
-    /// Until the initiator's first FPDU, if this end has asked for one or closes
+    /// Time until the initiator's first FPDU, if this end has asked for one or closes
     /// ([`MPA_FIRST_FPDU_TIMEOUT_NS`]).
     pub first_fpdu: Duration,
-    /// Without progress of the peer, after this end has closed ([`CLOSE_SILENCE_NS`]).
+    /// Time without progress of the peer, after this end has closed ([`CLOSE_SILENCE_NS`]).
     pub close_silence: Duration,
-    /// Until the peer closes after a rejection or a failure ([`LINGER_NS`]).
+    /// Time until the peer closes after a rejection or a failure ([`LINGER_NS`]).
     pub linger: Duration,
-    /// Between keep-alive probes while the initiator's first FPDU is awaited
+    /// Time between keep-alive probes while the initiator's first FPDU is awaited
     /// ([`FIRST_FPDU_PROBE_NS`]).
     pub probe: Duration,
 }

@@ -19,11 +19,11 @@ struct CqShared {
     /// under this lock.
     queue: ShardedLock<ArrayQueue<Wc>>,
     overflowed: AtomicBool,
-    /// For all completions.
+    /// Alarm for all completions.
     alarm: Alarm,
-    /// For completions of messages whose sender asked for an event, and for errors.
+    /// Alarm for completions of messages whose sender asked for an event, and for errors.
     solicited: Alarm,
-    /// For lost completions.
+    /// Alarm for lost completions.
     overflow: Alarm,
 }
 

@@ -68,7 +68,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// For the queue pair of `connection`.
+    /// A link for the queue pair of `connection`.
     #[must_use]
     pub fn new(doorbell: Arc<Doorbell>, connection: u32) -> Self {
         Self { place: Mutex::new((doorbell, connection)), pressed: AtomicBool::new(false) }
