@@ -1,9 +1,10 @@
 //! Gives the shared library its version script, `rdma.map`, and its name.
 //!
-//! rustc passes a script of its own, without versions, and GNU ld takes only one. So the linker is
-//! found by the compiler under `OUT_DIR` (`-B`): a shell script that puts ours in the place of
-//! rustc's among its arguments and starts the real `ld.bfd`. Only GNU ld will do: lld takes both
-//! scripts and leaves every name without a version, of which the loader complains at each start.
+//! rustc passes a script of its own, without versions, and GNU ld takes only one. So the compiler
+//! finds the linker under `OUT_DIR` (`-B`): a shell script that replaces rustc's script among its
+//! arguments by this package's, and starts the real `ld.bfd`. Only GNU ld works: lld takes both
+//! scripts and leaves every name without a version, and the loader complains about that at each
+//! start.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What the loader calls the library; programs know it by the names of its two links.
+/// Name of the library for the loader; programs know it by its two links.
 const SONAME: &str = "liburnic_rdma.so.1";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let wrapper = out.join("ld.bfd");
     fs::write(&wrapper, script(&map, &linker))?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
-    // As one argument each: the path may have spaces.
+    // Two separate arguments, because the path may have spaces.
     println!("cargo::rustc-cdylib-link-arg=-B{}", out.display());
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=bfd");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
@@ -43,9 +44,10 @@ fn variable(name: &str) -> Result<PathBuf, String> {
     env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
 }
 
-/// The linker's stand-in. A name of the script without a definition does not stop it: the test
-/// `symbols` lists all of them instead of the first. Without a script to replace it fails, so that
-/// no library without versions comes about by a change of rustc's.
+/// Returns the wrapper script for the linker. Names of the version script without a definition do
+/// not stop the wrapper: the test `symbols` lists all of them instead of the first. The wrapper
+/// fails if there is no script to replace, so that a change of rustc cannot produce a library
+/// without versions.
 fn script(map: &Path, linker: &Path) -> Vec<u8> {
     let mut script = b"#!/bin/sh\n\
         # Written by urnic-verbs' build.rs: GNU ld with the version script of the package.\n\
@@ -76,7 +78,7 @@ fn script(map: &Path, linker: &Path) -> Vec<u8> {
     script
 }
 
-/// As one word of a shell's.
+/// Quotes text as one word of a shell.
 fn quoted(text: &OsStr) -> Vec<u8> {
     let mut word = vec![b'\''];
     for &octet in text.as_bytes() {
@@ -89,7 +91,7 @@ fn quoted(text: &OsStr) -> Vec<u8> {
     word
 }
 
-/// GNU ld for the target: with the target's prefix where that is another machine.
+/// Finds GNU ld for the target: with the target's prefix if that is another machine.
 fn find_linker() -> Result<Option<PathBuf>, String> {
     let (target, host) = (variable("TARGET")?, variable("HOST")?);
     let prefix = if target == host {
@@ -106,7 +108,7 @@ fn find_linker() -> Result<Option<PathBuf>, String> {
     Ok(found)
 }
 
-/// Whether this is a program, and GNU ld by what it says of itself.
+/// Returns true if this is GNU ld, by its version text.
 fn is_gnu(program: &PathBuf) -> bool {
     let said = Command::new(program).arg("--version").output();
     said.is_ok_and(|said| said.stdout.starts_with(b"GNU ld"))

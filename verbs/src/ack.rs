@@ -1,14 +1,14 @@
-//! What completions of Sends and Writes say: that the peer has it, or that it was sent.
+//! Meaning of completions of Sends and Writes: the peer has the data, or it was sent.
 
 use urnic::{CompletionMeans, environment};
 
 use crate::device::{Personality, personality};
 
-/// Says which, from `urnic run --ack` or the environment.
+/// Environment variable for the meaning; `urnic run --ack` sets it.
 const ACK: &str = "URNIC_ACK";
 
-/// What completions of a queue pair mean. Unless it is said, what the device that is shown promises:
-/// InfiniBand's that the message is at the peer, iWARP's nothing of the peer
+/// Returns what completions of a queue pair mean. By default they promise what the shown device
+/// promises: on InfiniBand that the message has reached the peer, on iWARP nothing about the peer
 /// (RFC 5040 §5.5 rule 9).
 pub(crate) fn completion() -> CompletionMeans {
     match (environment(ACK), personality()) {

@@ -1,5 +1,5 @@
-//! Address handles: checked and kept, though no datagram is ever sent with one. Programs make one to see
-//! whether a peer can be named.
+//! Address handles: checked and kept, though no datagram is ever sent with one. Applications make
+//! one to see whether the device accepts a peer's address.
 #![expect(unsafe_code, reason = "C's pointers to handles and attributes")]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ type AhObject = Object<ibv_ah, Arc<Pd>>;
 unsafe extern "C" fn ibv_create_ah(of: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: attributes, by this function's contract.
     let attr = unsafe { attr.read() };
-    // On Ethernet a peer is named by its GID.
+    // On Ethernet a peer is addressed by its GID.
     if attr.port_num != PORT || attr.is_global == 0 {
         return or_null(Err(Errno::INVALID));
     }
@@ -39,7 +39,7 @@ unsafe extern "C" fn ibv_create_ah(of: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *
 /// `ibv_destroy_ah`.
 ///
 /// # Safety
-/// `ah` is live and used no more.
+/// `ah` is live and not used again.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: live, and freed once, by this function's contract.
@@ -47,7 +47,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// `ibv_init_ah_from_wc`: of datagrams, of which there are none.
+/// `ibv_init_ah_from_wc`: refused, because there are no datagrams.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_init_ah_from_wc(
     _context: *mut ibv_context,
@@ -59,7 +59,7 @@ extern "C" fn ibv_init_ah_from_wc(
     libc::EOPNOTSUPP
 }
 
-/// `ibv_create_ah_from_wc`: of datagrams, of which there are none.
+/// `ibv_create_ah_from_wc`: refused, because there are no datagrams.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_create_ah_from_wc(
     _pd: *mut ibv_pd,
@@ -70,8 +70,8 @@ extern "C" fn ibv_create_ah_from_wc(
     or_null(Err(Errno::NOT_SUPPORTED))
 }
 
-/// `ibv_resolve_eth_l2_from_gid`: for drivers that make Ethernet headers themselves; the kernel does
-/// that here.
+/// `ibv_resolve_eth_l2_from_gid`: for drivers that build Ethernet headers themselves. Here the
+/// kernel or urnic's own interface does that.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_resolve_eth_l2_from_gid(
     _context: *mut ibv_context,

@@ -1,4 +1,4 @@
-//! Asynchronous events of a device: what befell an object without a completion.
+//! Asynchronous events of a device: what happens to an object without a completion.
 #![expect(unsafe_code, reason = "events name C's objects")]
 
 use std::os::fd::RawFd;
@@ -14,20 +14,21 @@ use crate::object::CPtr;
 use crate::qp::qp;
 use crate::srq::srq;
 
-/// One event, to be told to C.
+/// One event for C.
 #[derive(Clone, Copy, Debug)]
 enum AsyncEvent {
-    /// Something of a queue pair.
+    /// Event of a queue pair.
     Qp(CPtr<ibv_qp>, u32),
-    /// Something of a completion queue.
+    /// Event of a completion queue.
     Cq(CPtr<ibv_cq>, u32),
-    /// Something of a shared receive queue.
+    /// Event of a shared receive queue.
     Srq(CPtr<ibv_srq>, u32),
 }
 
 impl AsyncEvent {
-    /// The count of its object. An object takes its events out of the queue when it is destroyed, and
-    /// waits for those that were taken: it is live.
+    /// Returns the object's count of unacknowledged events. The object is live: before it is
+    /// destroyed it removes its events from the queue, and waits until C has acknowledged the
+    /// others.
     fn unacknowledged<'a>(&self) -> &'a Unacknowledged {
         match self {
             // SAFETY: live, as above.
@@ -78,12 +79,12 @@ impl AsyncEvents {
         Ok(self.0.take(|event| event.unacknowledged().taken())?.to_c())
     }
 
-    /// C has looked at an event.
+    /// Counts an event that C has acknowledged.
     ///
     /// # Safety
-    /// It was taken, and is acknowledged once.
+    /// The event was taken, and is acknowledged once.
     pub(crate) unsafe fn acknowledge(event: &ibv_async_event) {
-        // The kind says which field of the union there is; all are pointers.
+        // The kind selects the field of the union; all fields are pointers.
         let of = event.element;
         let kind = event.event_type;
         let event = match kind {
@@ -99,17 +100,17 @@ impl AsyncEvents {
         event.unacknowledged().acknowledged(1);
     }
 
-    /// A queue pair goes, and with it the events that were not taken.
+    /// Removes the pending events of a queue pair that is being destroyed.
     pub(crate) fn forget_qp(&self, qp: CPtr<ibv_qp>) {
         self.0.remove(|event| matches!(event, AsyncEvent::Qp(of, _) if *of == qp));
     }
 
-    /// A completion queue goes, and with it the events that were not taken.
+    /// Removes the pending events of a completion queue that is being destroyed.
     pub(crate) fn forget_cq(&self, cq: CPtr<ibv_cq>) {
         self.0.remove(|event| matches!(event, AsyncEvent::Cq(of, _) if *of == cq));
     }
 
-    /// The same for a shared receive queue.
+    /// Removes the pending events of a shared receive queue that is being destroyed.
     pub(crate) fn forget_srq(&self, srq: CPtr<ibv_srq>) {
         self.0.remove(|event| matches!(event, AsyncEvent::Srq(of, _) if *of == srq));
     }

@@ -1,4 +1,4 @@
-//! What the device and its port tell of themselves. Numbers are the engine's limits.
+//! Attributes that the device and its port report. Numbers are the engine's limits.
 #![expect(unsafe_code, reason = "answers are written where C wants them")]
 
 use std::net::IpAddr;
@@ -15,21 +15,21 @@ use crate::abi::{
 use crate::device::{copy_text, node_guid};
 use crate::gid::{self, PORT};
 
-/// Work requests that a queue may be made for. The engine could take more; each place is memory.
+/// Maximum depth of a queue in work requests. The engine could take more; each entry costs memory.
 pub(crate) const WR_MAX: u32 = 16_384;
-/// Bytes that a request may carry inline.
+/// Maximum number of bytes that a request may carry inline.
 pub(crate) const INLINE_MAX: u32 = 512;
-/// Elements of a request's list.
+/// Maximum number of elements in a request's list.
 pub(crate) const ELEMENTS_MAX: u32 = 6;
 const _: () = assert!(ELEMENTS_MAX as usize == SGE_MAX);
-/// Completions that a queue may be made for.
+/// Maximum depth of a queue in completions.
 pub(crate) const CQE_MAX: c_int = (1 << 20) - 1;
 const _: () = assert!(CQE_MAX.cast_unsigned() as usize == CQ_DEPTH_MAX - 1);
 
-/// Any number but 0 and those of makers whose quirks programs look for.
+/// Any number but 0 and the ids of vendors whose quirks applications look for.
 const VENDOR_ID: u32 = 0xffff;
 const PORT_PHYSICALLY_UP: u8 = 5;
-/// 1 lane at a rate that programs print; what is reached depends on the host.
+/// 4 lanes at a rate that applications print. The rate that is reached depends on the host.
 const WIDTH_4X: u8 = 2;
 const SPEED_10_GBPS: u8 = 4;
 
@@ -91,7 +91,7 @@ fn port_attributes() -> ibv_port_attr {
     attributes
 }
 
-/// The low half of the host's address: programs that connect by LID are on one network.
+/// Returns the low half of the host's address: applications that connect by LID are on one network.
 pub(crate) fn lid() -> u16 {
     let octets = match gid::first_address() {
         IpAddr::V4(address) => [address.octets()[2], address.octets()[3]],
@@ -103,7 +103,7 @@ pub(crate) fn lid() -> u16 {
 /// `ibv_query_device`.
 ///
 /// # Safety
-/// `place` points at a place for the answer.
+/// `place` points at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_device(
     _context: *mut ibv_context,
@@ -114,7 +114,8 @@ unsafe extern "C" fn ibv_query_device(
     0
 }
 
-/// The operation behind `ibv_query_device_ex`; `size` says how much of it the program knows.
+/// The operation behind `ibv_query_device_ex`; `size` is the size of the structure that the
+/// application knows.
 ///
 /// # Safety
 /// `place` points at `size` bytes for the answer.
@@ -130,7 +131,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     let mut attributes = ibv_device_attr_ex::zeroed();
     attributes.orig_attr = device_attributes();
     attributes.phys_port_cnt_ex = PORT.into();
-    // SAFETY: `size` bytes are the program's, and at least as many are in `attributes`.
+    // SAFETY: `size` bytes are the application's. `write_prefix` reads at most the size of
+    // `attributes`.
     unsafe { write_prefix(&attributes, place, size) };
     0
 }
@@ -148,12 +150,12 @@ pub(crate) unsafe extern "C" fn query_port(
     if port != PORT {
         return libc::EINVAL;
     }
-    // SAFETY: `len` bytes are the program's, by this function's contract.
+    // SAFETY: `len` bytes are the application's, by this function's contract.
     unsafe { write_prefix(&port_attributes(), place, len) };
     0
 }
 
-/// `ibv_query_port` as programs from before the macro know it: 48 bytes.
+/// `ibv_query_port` for applications built before the macro: 48 bytes.
 ///
 /// # Safety
 /// `place` points at 48 bytes for the answer.
@@ -168,7 +170,7 @@ unsafe extern "C" fn ibv_query_port(
     unsafe { query_port(context, port, place, OLD_LEN) }
 }
 
-/// Writes as much of a value as a program of some version knows, and zeros behind it.
+/// Writes the part of a value that the application's version knows, and zeros behind it.
 ///
 /// # Safety
 /// `place` points at `len` bytes.
@@ -178,6 +180,6 @@ unsafe fn write_prefix<T: Copy>(value: &T, place: *mut T, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), place.cast(), known) };
     // SAFETY: `known` is at most `len`.
     let rest = unsafe { place.cast::<u8>().add(known) };
-    // SAFETY: what is left of the `len` bytes.
+    // SAFETY: the rest of the `len` bytes.
     unsafe { rest.write_bytes(0, len - known) };
 }

@@ -1,4 +1,4 @@
-//! Completion channels: a descriptor that tells which completion queue has something.
+//! Completion channels: a descriptor that reports which completion queue has something.
 #![expect(unsafe_code, reason = "C's pointers to channels")]
 
 use std::sync::Arc;
@@ -19,15 +19,15 @@ pub(crate) struct CompChannel {
     pub(crate) events: Arc<CqEvents>,
 }
 
-/// Completion queues that have something, in the order in which that came about.
+/// Completion queues with an event, in the order in which the events came.
 pub(crate) type CqEvents = EventQueue<CPtr<ibv_cq>>;
 
-/// Those of the channels that there are.
+/// Event queues of the existing channels.
 static EVENTS: WaitedAt<CqEvents> = WaitedAt::new();
 
 type ChannelObject = Object<ibv_comp_channel, Arc<CompChannel>>;
 
-/// What is behind C's pointer.
+/// Returns the object behind C's pointer.
 ///
 /// # Safety
 /// `channel` came from [`ibv_create_comp_channel`] and was not destroyed.
@@ -53,10 +53,12 @@ extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     or_null(create(context))
 }
 
-/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses it. A thread that waits at it waits on.
+/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses it. A thread that waits at it
+/// keeps waiting.
 ///
 /// # Safety
-/// `channel` is live, and used no more if the answer is 0, but by threads that take events from it.
+/// `channel` is live. If the function returns 0, only threads that take events from it use it
+/// again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: a live channel, by this function's contract.
@@ -70,22 +72,23 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     0
 }
 
-/// `ibv_get_cq_event`: waits for the next one, unless the descriptor is not blocking. EBADF for a channel
-/// that was destroyed.
+/// `ibv_get_cq_event`: waits for the next event, unless the descriptor is non-blocking. EBADF for a
+/// destroyed channel.
 ///
 /// # Safety
-/// The other pointers are of places for the answer.
+/// The other pointers point at memory for the answer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     place: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: a queue takes its events out of the channel when it is destroyed: it is live.
+    // SAFETY: live: a queue takes its events out of the channel when it is destroyed.
     let taken = |of: &CPtr<ibv_cq>| unsafe { cq(of.0) }.unacknowledged.taken();
     match EVENTS.find(channel).and_then(|events| events.take(taken)) {
         Ok(CPtr(found)) => {
-            // SAFETY: a live queue: it waits for the event to be acknowledged.
+            // SAFETY: live: the queue waits for this event to be acknowledged before it is
+            // destroyed.
             let context = unsafe { (*found).cq_context };
             // SAFETY: C's place for the answer, by this function's contract.
             unsafe { place.write(found) };

@@ -1,5 +1,5 @@
 //! Open devices: `ibv_context`, at the end of a `verbs_context`, with the operations that inline
-//! functions call.
+//! functions of C call.
 #![expect(
     unsafe_code,
     reason = "the context lies inside a larger structure that C finds by counting back"
@@ -26,7 +26,7 @@ pub(crate) struct Context {
     pub(crate) events: Arc<AsyncEvents>,
 }
 
-/// The events of the devices that are open.
+/// Event queues of the open devices.
 static EVENTS: WaitedAt<AsyncEvents> = WaitedAt::new();
 
 type ContextObject = Object<verbs_context, Arc<Context>>;
@@ -42,7 +42,7 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     c.query_port = Some(attributes::query_port);
     c.query_device_ex = Some(attributes::query_device_ex);
     c.create_qp_ex = Some(qp::create::create_qp_ex);
-    // What makes shared receive queues of the basic type is inline: `ibv_create_srq` is called.
+    // C's inline function for shared receive queues of the basic type calls `ibv_create_srq`.
     c.get_srq_num = Some(srq::get_srq_num);
     c.create_cq_ex = Some(cq::extended::create_cq_ex);
     c.alloc_parent_domain = Some(parent_domain::alloc_parent_domain);
@@ -50,7 +50,7 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     c.dealloc_td = Some(parent_domain::dealloc_td);
     let open = &mut c.context;
     open.device = device;
-    // There are no commands to a kernel, but programs duplicate the descriptor.
+    // No command goes to a kernel, but applications duplicate the descriptor.
     open.cmd_fd = context.events.fd();
     open.async_fd = context.events.fd();
     open.num_comp_vectors = 1;
@@ -74,7 +74,7 @@ fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
 }
 
-/// What is behind C's pointer.
+/// Returns the object behind C's pointer.
 ///
 /// # Safety
 /// `context` came from [`open`] and is open.
@@ -89,10 +89,11 @@ extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     or_null(open(device))
 }
 
-/// `ibv_close_device`. A thread that waits for its events waits on.
+/// `ibv_close_device`. A thread that waits for the device's events keeps waiting.
 ///
 /// # Safety
-/// `context` came from [`ibv_open_device`] and is used no more, but by threads that take its events.
+/// `context` came from [`ibv_open_device`] and is not used again, except by threads that take its
+/// events.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     EVENTS.remove(context);
@@ -101,7 +102,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     0
 }
 
-/// `ibv_get_async_event`: waits for the next one. EBADF for a device that was closed.
+/// `ibv_get_async_event`: waits for the next event. EBADF for a closed device.
 ///
 /// # Safety
 /// `event` points at a place for the answer.

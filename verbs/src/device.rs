@@ -1,4 +1,4 @@
-//! The list of devices: there is one, `urnic0`.
+//! The list of devices, which has one entry: `urnic0`.
 #![expect(unsafe_code, reason = "lists and names that C reads by pointers")]
 
 use std::ffi::CStr;
@@ -14,20 +14,20 @@ use crate::errno::Errno;
 use crate::gid;
 use crate::object::{CPtr, Object};
 
-/// What libraries of device makers read behind an `ibv_device`, to see whether it is theirs: zeros say
-/// that it is not.
+/// Bytes behind an `ibv_device`. Vendor libraries read them to see whether the device is theirs:
+/// zeros say that it is not.
 type BehindDevice = [u64; 64];
 
-/// What the device looks like. The wire is iWARP in both cases.
+/// Transport that the device shows. The wire is iWARP in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Personality {
-    /// RoCE v2: programs that know InfiniBand's transport only are content.
+    /// RoCE v2: accepted by applications that know only InfiniBand's transport.
     Ib,
     /// iWARP.
     Iwarp,
 }
 
-/// Says which, from `urnic run --personality` or the environment.
+/// Environment variable for the personality; `urnic run --personality` sets it.
 pub(crate) const PERSONALITY: &str = "URNIC_PERSONALITY";
 
 pub(crate) fn personality() -> Personality {
@@ -38,7 +38,7 @@ pub(crate) fn personality() -> Personality {
     })
 }
 
-/// The device. It is never freed: programs keep it after they have freed the list.
+/// Returns the device. It is never freed: applications keep it after they have freed the list.
 pub(crate) fn device() -> *mut ibv_device {
     static DEVICE: OnceLock<CPtr<ibv_device>> = OnceLock::new();
     DEVICE
@@ -57,7 +57,7 @@ pub(crate) fn device() -> *mut ibv_device {
         .0
 }
 
-/// Puts text, cut to fit, and a zero into a field of C.
+/// Copies text into a field of C, cut to fit and ended by a zero.
 pub(crate) fn copy_text<const LEN: usize>(field: &mut [c_char; LEN], text: &CStr) {
     let octets = text.to_bytes();
     for (place, octet) in field.iter_mut().zip(octets.iter().take(LEN - 1)) {
@@ -65,13 +65,13 @@ pub(crate) fn copy_text<const LEN: usize>(field: &mut [c_char; LEN], text: &CStr
     }
 }
 
-/// The node's GUID in network order: the same in all processes of a host, and not 0.
+/// Returns the node's GUID in network order. It is the same in all processes of a host, and not 0.
 pub(crate) fn node_guid() -> u64 {
     let host = match gid::first_address() {
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(address) => (address.to_bits() & u128::from(u32::MAX)).try_into().unwrap_or(1),
     };
-    // The first three bytes are of no maker: locally administered.
+    // The first three bytes belong to no vendor: locally administered.
     (0x02ff_ff00_0000_0000_u64 | (host << 8) | 1).to_be()
 }
 
@@ -116,7 +116,7 @@ extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
     node_guid()
 }
 
-/// `ibv_get_device_index`: -1, there is no kernel that counts it.
+/// `ibv_get_device_index`: -1, because no kernel numbers this device.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     Errno::NOT_SUPPORTED.set();

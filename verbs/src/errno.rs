@@ -1,5 +1,5 @@
-//! How C is told of an error: verbs return the number, what makes objects returns NULL and sets `errno`,
-//! and rdma_cm returns -1 and sets `errno`.
+//! How errors reach C: verbs return the number, functions that make objects return NULL and set
+//! `errno`, and rdma_cm returns -1 and sets `errno`.
 #![expect(unsafe_code, reason = "errno is a place in C's memory")]
 
 use std::io;
@@ -8,7 +8,7 @@ use std::ptr;
 use libc::c_int;
 use urnic::{Error, PortError};
 
-/// A number of `errno.h`.
+/// An error number of `errno.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
@@ -18,7 +18,7 @@ impl Errno {
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const BUSY: Self = Self(libc::EBUSY);
 
-    /// Puts it where C looks for it.
+    /// Stores it in this thread's `errno`.
     pub(crate) fn set(self) {
         // SAFETY: no preconditions.
         let place = unsafe { libc::__errno_location() };
@@ -32,7 +32,7 @@ impl From<io::Error> for Errno {
         Self(error.raw_os_error().unwrap_or_else(|| match error.kind() {
             io::ErrorKind::InvalidInput => libc::EINVAL,
             io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
-            // As a system call says it that comes after the reset.
+            // As a system call reports it after the reset.
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::NotConnected => libc::ECONNRESET,
@@ -70,12 +70,12 @@ impl From<Error> for Errno {
     }
 }
 
-/// 0, or the number: verbs.
+/// Returns 0 or the error number, as verbs do.
 pub(crate) fn number(done: Result<(), Errno>) -> c_int {
     done.map_or_else(|errno| errno.0, |()| 0)
 }
 
-/// 0, or -1 with `errno`: rdma_cm.
+/// Returns 0, or -1 with `errno`, as rdma_cm does.
 pub(crate) fn minus_one(done: Result<(), Errno>) -> c_int {
     done.map_or_else(
         |errno| {
@@ -86,7 +86,7 @@ pub(crate) fn minus_one(done: Result<(), Errno>) -> c_int {
     )
 }
 
-/// The object, or NULL with `errno`.
+/// Returns the object, or NULL with `errno`.
 pub(crate) fn or_null<C>(made: Result<*mut C, Errno>) -> *mut C {
     made.unwrap_or_else(|errno| {
         errno.set();

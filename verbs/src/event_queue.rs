@@ -1,5 +1,5 @@
-//! Queues of events with a descriptor that is readable while there is one, and the counts of those that
-//! C has taken and acknowledged.
+//! Queues of events with a descriptor that is readable while an event waits, and counts of the
+//! events that C has taken and not acknowledged.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 use crate::errno::Errno;
 
-/// Events in the order in which they came. The descriptor is an eventfd that counts them, so `poll`,
-/// `epoll` and `select` are right, and a program that sets `O_NONBLOCK` on it is obeyed.
+/// Events in order of arrival. The descriptor is an eventfd that counts them, so `poll`, `epoll`
+/// and `select` work, and `O_NONBLOCK` set by the application is respected.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     fd: OwnedFd,
@@ -29,16 +29,16 @@ impl<T> EventQueue<T> {
     }
 
     pub(crate) fn push(&self, event: T) {
-        // The count changes with the queue, under its lock: where the one is, the other is.
+        // The count changes together with the queue, under the queue's lock.
         let mut queue = locked(&self.queue);
         queue.push_back(event);
-        // It cannot block: the counter would have to be full.
+        // The write cannot block: the counter would have to be full.
         let _counted = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    /// The oldest event; waits for one unless the program has made the descriptor not blocking. `taken`
-    /// is called with it under the lock: at any time an event is in the queue or counted as taken, so that
-    /// a call that destroys its object finds it in one of the two.
+    /// Takes the oldest event, and waits for one unless the application made the descriptor
+    /// non-blocking. Calls `taken` with the event under the lock: at any time an event is in the
+    /// queue or counted as taken, so a call that destroys its object finds it in one of the two.
     pub(crate) fn take(&self, taken: impl FnOnce(&T)) -> Result<T, Errno> {
         loop {
             let mut queue = locked(&self.queue);
@@ -55,7 +55,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes out the events that are of something which goes. Their counts go with them.
+    /// Removes and returns the events for which `gone` returns true, with their counts.
     pub(crate) fn remove(&self, gone: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = locked(&self.queue);
         let (out, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(gone);
@@ -66,14 +66,14 @@ impl<T> EventQueue<T> {
         out
     }
 
-    /// One event less; it was counted, so this does not block.
+    /// Subtracts one event. The event was counted, so the read does not block.
     fn uncount(&self) {
         let _counted = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 }
 
-/// Events of one object that C has taken and not acknowledged. C destroys the object only when it has
-/// acknowledged them; it may acknowledge more than it has taken.
+/// Events of one object that C has taken and not acknowledged. C destroys the object only after
+/// acknowledging them. C may acknowledge more events than it has taken.
 #[derive(Debug, Default)]
 pub(crate) struct Unacknowledged {
     count: Mutex<u32>,
@@ -91,14 +91,15 @@ impl Unacknowledged {
         self.changed.notify_all();
     }
 
-    /// Waits until all are.
+    /// Waits until all are acknowledged.
     pub(crate) fn wait(&self) {
         let count = locked(&self.count);
         drop(self.changed.wait_while(count, |count| *count > 0));
     }
 }
 
-/// The lock, whatever became of a thread that held it: nothing is left half done under one.
+/// Locks a mutex even if a thread panicked while holding it: no change under these locks is left
+/// half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(next(), Ok(4));
     }
 
-    /// Events come, are waited for, and are taken out, all at the same time.
+    /// Threads push, wait for and remove events at the same time.
     #[test]
     fn no_event_is_lost_between_threads_and_no_count_is_left() {
         const EVENTS: usize = 20_000;

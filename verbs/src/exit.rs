@@ -1,8 +1,8 @@
-//! The end of the process: what was completed still leaves, and peers are told.
+//! The end of the process: completed work is still sent, and peers see an orderly close.
 //!
-//! The kernel's TCP sends what it has taken also when its process is gone, though not to a peer that
-//! sends something in the meantime, as credits, nor the close of connections that a child has too. The
-//! TCP of urnic ends with the process.
+//! The kernel's TCP sends what it has accepted even after the process has ended, with two
+//! exceptions: it stops if the peer sends something in the meantime, such as credits, and it does
+//! not close connections that a child has too. The TCP of urnic ends with the process.
 #![expect(unsafe_code, reason = "a handler for the end is told to C's library")]
 
 use std::ptr;
@@ -18,14 +18,15 @@ use crate::event_queue::locked;
 use crate::process;
 use crate::thread::run_as_own;
 
-/// How long the end of a process waits for its peers, at most.
+/// Maximum time that the end of a process waits for its peers.
 const DRAINED_FOR: Duration = Duration::from_secs(1);
 
-/// How long its thread may need beyond that.
+/// Time that the closing thread may need beyond that.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The thread that closes connections at the end of the process. It is made long before: a signal handler that calls
-/// `exit` may have interrupted an allocation, and whatever allocates then waits for ever.
+/// The thread that closes connections at the end of the process. It is created long before: a
+/// signal handler that calls `exit` may have interrupted an allocation, and any allocation would
+/// then deadlock.
 #[derive(Debug, Default)]
 struct Closer {
     step: Mutex<Step>,
@@ -38,7 +39,7 @@ enum Step {
     Parked,
     /// The process is about to end.
     Wanted,
-    /// Connections are closed.
+    /// The connections are closed.
     Done,
 }
 
@@ -48,7 +49,7 @@ impl Closer {
         self.changed.notify_all();
     }
 
-    /// The thread: waits for the end, and closes.
+    /// Body of the thread: waits for the end of the process, and closes.
     fn run(&self) {
         let parked = locked(&self.step);
         drop(self.changed.wait_while(parked, |step| *step == Step::Parked));
@@ -60,7 +61,7 @@ impl Closer {
         self.set(Step::Done);
     }
 
-    /// Has the thread close, and waits for it, not for ever. It allocates nothing.
+    /// Makes the thread close the connections, and waits for it up to a limit. Allocates nothing.
     fn close(&self) {
         self.set(Step::Wanted);
         let waiting = locked(&self.step);
@@ -70,14 +71,14 @@ impl Closer {
     }
 }
 
-/// This process's; a child that was forked makes another with its own network.
+/// The closer of this process; a forked child makes its own together with its network.
 static CLOSER: AtomicPtr<Closer> = AtomicPtr::new(ptr::null_mut());
 
-/// Has the end of the process wait for its connections. A process that ends by a signal, or by `_exit`,
-/// does not. Called for each network that a process opens.
+/// Makes the end of the process wait for its connections, unless the process ends by a signal or by
+/// `_exit`. Called for each network that a process opens.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
-    // It stays for the life of the process, as its thread does.
+    // It lives as long as the process, as its thread does.
     let closer: &'static Closer = Box::leak(Box::default());
     let start = || thread::Builder::new().name("urnic-exit".to_owned()).spawn(|| closer.run());
     let is_started = run_as_own(start).flatten().is_ok();
@@ -86,21 +87,21 @@ pub(crate) fn prepare() {
         Ordering::Release,
     );
     PREPARED.call_once(|| {
-        // SAFETY: the handler is a function of this library, which programs do not unload: the
+        // SAFETY: the handler is a function of this library, which applications do not unload: the
         // endpoint's thread runs in it.
         let _no_memory = unsafe { libc::atexit(at_exit) };
     });
 }
 
-/// The thread that ends the process, once there is one.
+/// Id of the thread that ends the process; 0 before.
 static ENDING: AtomicI32 = AtomicI32::new(0);
 
-/// Ends the calling thread's part if the process is about to end: it does not return then.
+/// Parks the calling thread for ever if the process is ending, unless this thread ends it.
 ///
-/// Programs destroy their channels, return from `main`, and leave threads that wait at those channels
-/// to the end of the process. Such a thread is not to see an error while the end waits for peers: it
-/// would report it, and exit with another code. The thread that ends the process itself, in a handler of
-/// the program's that runs after this library's, goes on.
+/// Applications destroy their channels, return from `main`, and leave threads that wait at those
+/// channels to the end of the process. Such a thread must not see an error while the exit handler
+/// waits for peers: it would report the error and exit with another code. The ending thread itself
+/// goes on, because an exit handler of the application may run after this library's.
 pub(crate) fn wait_if_under_way() {
     let own = gettid().as_raw_nonzero().get();
     while ![0, own].contains(&ENDING.load(Ordering::Acquire)) {
@@ -108,8 +109,9 @@ pub(crate) fn wait_if_under_way() {
     }
 }
 
-/// Nothing may wait here for ever, and nothing may allocate: a handler of a signal may have called `exit` in the
-/// middle of something. Nor may the ending thread work itself: its thread-local values are gone.
+/// Runs at exit. Nothing may wait here for ever, and nothing may allocate: a signal handler may
+/// have called `exit` in the middle of an allocation. The ending thread cannot close connections
+/// itself, because its thread-local values are destroyed.
 extern "C" fn at_exit() {
     ENDING.store(gettid().as_raw_nonzero().get(), Ordering::Release);
     // A child that has not opened the network has no such thread.

@@ -1,6 +1,6 @@
-//! Faults on demand: `URNIC_FAIL=create_cq:2,post_send:100:ENOMEM,connect:1:reject` makes the second
-//! `ibv_create_cq` of the process fail, the hundredth `ibv_post_send`, and lets the first `rdma_connect` be
-//! rejected, so that programs can try what they do about errors.
+//! Faults on demand. `URNIC_FAIL=create_cq:2,post_send:100:ENOMEM,connect:1:reject` makes the
+//! second `ibv_create_cq` of the process and the hundredth `ibv_post_send` fail, and has the first
+//! `rdma_connect` rejected, so that applications can test their error handling.
 #![expect(
     clippy::print_stderr,
     reason = "a wrong variable is told where the person looks who set it"
@@ -14,10 +14,10 @@ use urnic::environment;
 
 use crate::errno::Errno;
 
-/// The variable that names the faults.
+/// Environment variable that lists the faults.
 const VARIABLE: &str = "URNIC_FAIL";
 
-/// A call that can be made to fail, by the name that it has in the variable.
+/// A call that can be made to fail. The variable names it in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     OpenDevice,
@@ -76,19 +76,19 @@ const ERRORS: [(&str, c_int); 14] = [
     ("ETIMEDOUT", libc::ETIMEDOUT),
 ];
 
-/// What comes of the call.
+/// Effect of a fault on the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It fails.
+    /// The call fails.
     Error(Errno),
-    /// `rdma_connect`: the peer rejects it.
+    /// The peer rejects the connection; only for `rdma_connect`.
     Reject,
 }
 
 #[derive(Debug)]
 struct Fault {
     call: Call,
-    /// Which of the calls fails, from 1.
+    /// Number of the call that fails, from 1.
     number: u64,
     outcome: Outcome,
     calls: AtomicU64,
@@ -126,7 +126,7 @@ impl Fault {
         text.split(',').filter(|part| !part.is_empty()).map(Self::parse).collect()
     }
 
-    /// Counts a call; what comes of it, if it is the one.
+    /// Counts a call. Returns the effect if it is the one that fails.
     fn meets(&self, call: Call) -> Option<Outcome> {
         let is_it =
             self.call == call && self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.number;
@@ -150,7 +150,7 @@ fn outcome(call: Call) -> Option<Outcome> {
     faults().iter().filter_map(|fault| fault.meets(call)).last()
 }
 
-/// The error that this call is to fail with, if it is.
+/// Returns the error if this call must fail.
 pub(crate) fn check(call: Call) -> Result<(), Errno> {
     match outcome(call) {
         Some(Outcome::Error(errno)) => Err(errno),
@@ -158,7 +158,7 @@ pub(crate) fn check(call: Call) -> Result<(), Errno> {
     }
 }
 
-/// The same for `rdma_connect`: whether the peer is to reject it.
+/// Does the same for `rdma_connect`. Returns true if the peer must reject the connection.
 pub(crate) fn check_connect() -> Result<bool, Errno> {
     match outcome(Call::Connect) {
         Some(Outcome::Error(errno)) => Err(errno),

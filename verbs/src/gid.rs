@@ -1,4 +1,5 @@
-//! The GID table: the addresses of this host, as RoCE has them (IPv4-mapped where they are of IPv4).
+//! The GID table: the addresses of this host, encoded as RoCE does (IPv4 addresses are
+//! IPv4-mapped).
 #![expect(unsafe_code, reason = "entries are written where C wants them")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +26,7 @@ impl Gid {
     }
 }
 
-/// An address as a GID.
+/// Returns the GID of an address.
 pub(crate) const fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -33,16 +34,17 @@ pub(crate) const fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A GID as an address.
+/// Returns the address of a GID.
 pub(crate) fn address(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
-/// The table now: the interface's addresses, or those of the host. IPv4 comes first, since programs take the first entry; loopback last, since it leads
-/// nowhere else.
+/// Returns the present table: the addresses of the interface or, with the kernel's TCP, of the
+/// host. IPv4 comes first, because applications take the first entry; loopback comes last, because
+/// it reaches no other host.
 pub(crate) fn table() -> Vec<Gid> {
     if network::device().is_some() {
-        // No interface of the kernel has them.
+        // No interface of the kernel has these addresses.
         let gid = |address| Gid { address, interface_index: 0 };
         return network::addresses().into_iter().map(gid).collect();
     }
@@ -56,14 +58,14 @@ pub(crate) fn table() -> Vec<Gid> {
         })
         .collect();
     if table.is_empty() {
-        // A port without an address is no port: programs give up on it.
+        // Applications give up on a port without an address.
         table.push(Gid { address: Ipv4Addr::LOCALHOST.into(), interface_index: 0 });
     }
     table.sort_by_key(|gid| (gid.address.is_loopback(), gid.address.is_ipv6()));
     table
 }
 
-/// The address that programs know the host by.
+/// Returns the address by which applications know the host.
 pub(crate) fn first_address() -> IpAddr {
     table().first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |gid| gid.address)
 }
@@ -78,10 +80,10 @@ fn entry(index: usize, gid: &Gid) -> ibv_gid_entry {
     }
 }
 
-/// `ibv_query_gid`: -1 where there is no such entry.
+/// `ibv_query_gid`: -1 if there is no such entry.
 ///
 /// # Safety
-/// `gid` points at a place for one.
+/// `gid` points at memory for one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_gid(
     _context: *mut ibv_context,
@@ -106,7 +108,7 @@ unsafe extern "C" fn ibv_query_gid(
 /// `_ibv_query_gid_ex`, behind the macro `ibv_query_gid_ex`.
 ///
 /// # Safety
-/// `entry` points at a place for one.
+/// `place` points at memory for one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_ex(
     _context: *mut ibv_context,
@@ -130,11 +132,11 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     }
 }
 
-/// `_ibv_query_gid_table`, behind the macro `ibv_query_gid_table`: how many entries were written, or a
-/// negative number of `errno`, for too few places.
+/// `_ibv_query_gid_table`, behind the macro `ibv_query_gid_table`. Returns the number of entries
+/// written, or a negative error number if there is memory for too few.
 ///
 /// # Safety
-/// `entries` points at places for `max_entries`.
+/// `entries` points at memory for `max_entries` entries.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_table(
     _context: *mut ibv_context,
@@ -156,11 +158,11 @@ unsafe extern "C" fn _ibv_query_gid_table(
     isize::try_from(table.len()).unwrap_or(isize::MAX)
 }
 
-/// `ibv_query_gid_type`, a private symbol that programs use nevertheless. All entries are of the type
-/// that it calls RoCE v2.
+/// `ibv_query_gid_type`, a private symbol that applications use nevertheless. All entries have the
+/// type that it calls RoCE v2.
 ///
 /// # Safety
-/// `kind` points at a place for the answer.
+/// `kind` points at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_gid_type(
     _context: *mut ibv_context,
@@ -180,10 +182,10 @@ unsafe extern "C" fn ibv_query_gid_type(
 /// `IBV_GID_TYPE_SYSFS_ROCE_V2` of rdma-core's private header.
 const SYSFS_ROCE_V2: c_uint = 1;
 
-/// `ibv_query_pkey`: there is one partition key, the default one.
+/// `ibv_query_pkey`: the only partition key is the default one.
 ///
 /// # Safety
-/// `pkey` points at a place for the answer.
+/// `pkey` points at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_pkey(
     _context: *mut ibv_context,
@@ -200,7 +202,7 @@ unsafe extern "C" fn ibv_query_pkey(
     0
 }
 
-/// Full membership of the default partition; the same in either byte order.
+/// Full membership of the default partition; reads alike in both byte orders.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
 /// `ibv_get_pkey_index`.

@@ -1,23 +1,23 @@
-//! `libibverbs.so.1` and `librdmacm.so.1` in front of urnic, for programs as they are.
+//! Builds `libibverbs.so.1` and `librdmacm.so.1` in front of urnic, for unmodified applications.
 //!
-//! Programs see one device, `urnic0`, which looks like RoCE or, if asked, like iWARP; the wire is
-//! always iWARP over TCP. What is supported, what differs and why: `docs/verbs.md`.
+//! Applications see one device, `urnic0`. It looks like RoCE or, on request, like iWARP; the wire
+//! is always iWARP over TCP. `docs/verbs.md` lists what is supported, what differs and why.
 //!
 //! ```text
-//!   abi         C's structures and constants, as rdma-core's headers have them
-//!   object      C pointers to objects of this crate, the only place that makes one of the other
-//!   process     the one RNIC and endpoint of a process
-//!   network     what the endpoint is on: the kernel's TCP, or an interface
+//!   abi   structures and constants of C, as in rdma-core's headers
+//!   object   C pointers to objects of this crate: the only place that converts between them
+//!   process  the one RNIC and endpoint of a process
+//!   network  what the endpoint runs on: the kernel's TCP, or an interface
 //!   device, ack, context, attributes, gid, pd, parent_domain, mr, mw, channel, cq, srq, qp, work,
 //!   async_event
-//!   cm          rdma_cm: ids, their events, connections
-//!   peer        connections without rdma_cm
-//!   turn        the thread that moves both on
-//!   rsocket     sockets over rdma_cm
-//!   private, refused, names   what has to be there and needs no state
+//!   cm    rdma_cm: ids, their events, connections
+//!   peer  connections without rdma_cm
+//!   turn  the thread that advances the connections of both
+//!   rsocket  sockets over rdma_cm
+//!   private, refused, names   functions that have to exist and need no state
 //! ```
 
-/// Tests count what posting asks the heap for.
+/// Lets tests count heap allocations on the posting path.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;

@@ -1,4 +1,4 @@
-//! What the library tells a person who asks: `URNIC_LOG=debug PROGRAM`, on standard error.
+//! The library's log, on standard error: `URNIC_LOG=debug PROGRAM`.
 
 use std::io;
 
@@ -7,10 +7,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use urnic::environment;
 
-/// The variable, with the words of `urnic --log`.
+/// Environment variable with the same words as `urnic --log`.
 const LOG: &str = "URNIC_LOG";
 
-/// Begins to log, if it is asked for and the program does not log by the same means itself.
+/// Starts logging if it is requested, and if the application has not installed a `tracing`
+/// subscriber itself.
 #[expect(clippy::print_stderr, reason = "who has asked for a log reads standard error")]
 pub(crate) fn start() {
     let Some(text) = environment(LOG).and_then(|text| text.into_string().ok()) else { return };

@@ -1,4 +1,4 @@
-//! Memory regions: the program's own memory, registered.
+//! Memory regions: the application's own memory, registered.
 #![expect(unsafe_code, reason = "the program's memory is named by address and length")]
 
 pub(crate) mod rereg;
@@ -20,18 +20,18 @@ use crate::fault::{self, Call};
 use crate::object::Object;
 use crate::pd::{Pd, pd};
 
-/// A region, and the address that requests and peers know its first byte by.
+/// A region, and the address under which requests and peers know its first byte.
 #[derive(Debug)]
 pub(crate) struct Registered {
     mr: Mr,
     iova: u64,
-    /// The rights in C's words.
+    /// Access rights as C's flags.
     flags: c_uint,
-    /// It was deregistered: the memory may be gone.
+    /// Set when the region is deregistered: the memory may be unmapped.
     is_gone: Mutex<bool>,
 }
 
-/// What C's pointer to a region stands for, until it is registered anew.
+/// Current registration behind C's pointer to a region; `ibv_rereg_mr` replaces it.
 #[derive(Debug)]
 struct Held {
     pd: Arc<Pd>,
@@ -41,19 +41,19 @@ struct Held {
 type MrObject = Object<ibv_mr, Mutex<Held>>;
 
 impl Registered {
-    /// The local and the remote key: the steering tag.
+    /// Returns the local and remote key, which is the steering tag.
     pub(crate) fn key(&self) -> u32 {
         self.mr.stag().0
     }
 
-    /// The run of it at an address; `None` when it is not all inside.
+    /// Returns the part of the region at an address; `None` if it is not entirely inside.
     pub(crate) fn sge(&self, addr: u64, len: u32) -> Option<Sge> {
         let start = usize::try_from(addr.checked_sub(self.iova)?).ok()?;
         let end = start.checked_add(usize::try_from(len).ok()?)?;
         (end <= self.mr.len()).then(|| self.mr.sge(start..end))
     }
 
-    /// Stores what an Atomic has fetched.
+    /// Stores the value that an Atomic fetched, unless the region was deregistered.
     pub(crate) fn store(&self, addr: u64, value: u64) {
         let Some(start) = addr.checked_sub(self.iova).and_then(|at| usize::try_from(at).ok())
         else {
@@ -70,7 +70,7 @@ impl Registered {
     }
 }
 
-/// The engine's words for C's rights.
+/// Converts C's access flags to the engine's rights.
 fn access(flags: c_uint) -> Result<Access, Errno> {
     let known = IBV_ACCESS_OPTIONAL_RANGE | (IBV_ACCESS_ON_DEMAND - 1) | IBV_ACCESS_HUGETLB;
     if flags & IBV_ACCESS_ON_DEMAND != 0 {
@@ -78,7 +78,7 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
     }
     let remote_writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     let local_write = flags & IBV_ACCESS_LOCAL_WRITE != 0;
-    // As InfiniBand has it: a peer is given no right that the owner does not have.
+    // As on InfiniBand, a peer gets no right to write that the owner does not have.
     if flags & !known != 0 || (flags & remote_writes != 0 && !local_write) {
         return Err(Errno::INVALID);
     }
@@ -88,8 +88,8 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
         (IBV_ACCESS_MW_BIND, Access::MW_BIND),
-        // RFC 7306 §9 wants the rights to read and to write with it. A peer that may compare and swap
-        // can read and write every word anyhow.
+        // RFC 7306 §9 requires the rights to read and to write with it. A peer that may compare and
+        // swap can read and write every word anyhow.
         (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
     ] {
         if flags & flag != 0 {
@@ -99,8 +99,8 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
     Ok(access)
 }
 
-/// Makes the pages present, as a device that locks them does: what cannot be is an error now and not a
-/// signal later.
+/// Makes the pages present, as a device that locks them does. Missing pages are an error now
+/// instead of a signal later.
 fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> {
     let Some(last) = addr.addr().checked_add(len) else { return Err(Errno::INVALID) };
     let page = rustix::param::page_size();
@@ -115,13 +115,14 @@ fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> 
     let advised = unsafe { rustix::mm::madvise(first, last - start, advice) };
     match advised {
         Ok(()) => Ok(()),
-        // A kernel before 5.14 does not know it: registered as it is.
+        // Kernels before 5.14 do not know the advice: the region is registered with its pages as
+        // they are.
         Err(rustix::io::Errno::INVAL) if !knows_populate() => Ok(()),
         Err(_) => Err(Errno(libc::EFAULT)),
     }
 }
 
-/// Whether the kernel knows that advice, asked on no memory at all.
+/// Returns true if the kernel knows the advice. The call names no memory.
 fn knows_populate() -> bool {
     // SAFETY: a length of 0 names no memory.
     unsafe { rustix::mm::madvise(ptr::null_mut(), 0, rustix::mm::Advice::LinuxPopulateRead) }
@@ -155,7 +156,7 @@ fn register(
     Ok(MrObject::make(c, |_| Mutex::new(Held { pd: Arc::clone(pd), registered })))
 }
 
-/// The program's memory, of which all pages are present.
+/// Returns the application's memory as a region, with all pages present.
 pub(crate) fn region(addr: *mut c_void, len: usize, access: Access) -> Result<Arc<Region>, Errno> {
     if len > 0 {
         populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
@@ -164,13 +165,13 @@ pub(crate) fn region(addr: *mut c_void, len: usize, access: Access) -> Result<Ar
     if addr.is_null() && len > 0 {
         return Err(Errno(libc::EFAULT));
     }
-    // SAFETY: the pages are present, and that they stay until `ibv_dereg_mr` returns is the program's
-    // part of the contract of `ibv_reg_mr`. This crate makes no reference into them.
+    // SAFETY: the pages are present. That they stay mapped until `ibv_dereg_mr` returns is the
+    // application's part of the contract of `ibv_reg_mr`. This crate makes no reference into them.
     Ok(unsafe { Region::from_raw_parts(place, len) })
 }
 
 fn context_of(pd: *mut ibv_pd) -> *mut crate::abi::ibv_context {
-    // SAFETY: a live domain: callers have looked behind it already.
+    // SAFETY: a live domain: callers have used its Rust part already.
     unsafe { (*pd).context }
 }
 
@@ -206,7 +207,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     unsafe { ibv_reg_mr_iova2(of, addr, len, iova, access.cast_unsigned()) }
 }
 
-/// `ibv_reg_mr_iova2`, which the macro `ibv_reg_mr` calls when the rights are not constant.
+/// `ibv_reg_mr_iova2`, which the macro `ibv_reg_mr` calls if the rights are not constant.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -223,10 +224,11 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     or_null(register(of, pd, addr, len, iova, access))
 }
 
-/// `ibv_dereg_mr`: when it returns, no peer reaches the memory any more. EBUSY while windows are bound to it.
+/// `ibv_dereg_mr`: when it returns, no peer can access the memory. EBUSY while windows are bound to
+/// it.
 ///
 /// # Safety
-/// `mr` is live, and used no more if the answer is 0.
+/// `mr` is live, and not used again if the function returns 0.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: made in `register`, by this function's contract.
@@ -236,7 +238,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         if !registered.mr.invalidate_unless_bound() {
             return Errno::BUSY.0;
         }
-        // Whatever still has a handle of it: nothing is stored there.
+        // Others may still hold a handle of it; they store nothing from now on.
         *locked(&registered.is_gone) = true;
         pd.remove(registered.key());
     }

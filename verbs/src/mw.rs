@@ -22,14 +22,14 @@ use crate::work::Request;
 /// A window.
 #[derive(Debug)]
 struct Mw {
-    /// Before its domain: that is in use until the window is no more.
+    /// Declared before its domain, so dropped first: the domain is in use while the window exists.
     inner: urnic::Mw,
     _pd: Arc<Pd>,
 }
 
 type MwObject = Object<ibv_mw, Mw>;
 
-/// The operation behind `ibv_alloc_mw`. The window shows nothing yet.
+/// The operation behind `ibv_alloc_mw`. The new window is not bound.
 ///
 /// # Safety
 /// `of` is a live domain.
@@ -52,19 +52,19 @@ pub(crate) unsafe extern "C" fn alloc_mw(of: *mut ibv_pd, kind: c_uint) -> *mut 
     MwObject::make(c, |_| Mw { inner, _pd: Arc::clone(domain) })
 }
 
-/// The operation behind `ibv_dealloc_mw`: unbinds, too. When it returns, no peer reaches memory through the
-/// window.
+/// The operation behind `ibv_dealloc_mw`, which also unbinds. When it returns, no peer accesses
+/// memory through the window.
 ///
 /// # Safety
-/// `mw` is live and used no more.
+/// `mw` is live and not used again.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: made in `alloc_mw`, and freed once, by this function's contract.
     drop(unsafe { MwObject::free(mw) });
     0
 }
 
-/// The operation behind `ibv_bind_mw`: posts a binding of a window of type 1, under a key that the window has
-/// from then on.
+/// The operation behind `ibv_bind_mw`: posts a binding of a window of type 1, which gives the
+/// window a new key.
 ///
 /// # Safety
 /// The queue pair, the window and the region are live, `bind` points at a binding.
@@ -102,8 +102,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
     number(posted)
 }
 
-/// What a request to bind a window of type 2 does (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). Its key is the
-/// window's but for the lowest byte.
+/// Converts a request to bind a window of type 2 (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). The new key
+/// may differ from the window's in the lowest byte only.
 ///
 /// # Safety
 /// `mw` and the region are NULL or live.
@@ -137,7 +137,8 @@ unsafe fn shown(info: &ibv_mw_bind_info, stag: Stag) -> Result<SendOp, Errno> {
     Ok(SendOp::BindMw { bind: MwBind { stag, mr, from, len, base, access } })
 }
 
-/// What a window permits. The right to write locally, which programs name with it, is the region's.
+/// Returns the rights of a window. The right to write locally, which applications name too, is the
+/// region's.
 fn access(flags: c_uint) -> Result<Access, Errno> {
     let rights = [
         (IBV_ACCESS_LOCAL_WRITE, Access::empty()),

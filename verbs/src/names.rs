@@ -1,5 +1,5 @@
-//! Names and rates: the texts of `ibv_node_type_str` and its like, and how an `enum ibv_rate`
-//! converts. Texts are those of rdma-core, which programs print and scripts look for.
+//! Texts of `ibv_node_type_str` and similar functions, and conversions of `enum ibv_rate`. The
+//! texts are rdma-core's, because applications print them and scripts look for them.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ use crate::abi::{
     IBV_RATE_600_GBPS, IBV_RATE_800_GBPS, IBV_RATE_1200_GBPS, IBV_RATE_MAX,
 };
 
-/// By `enum ibv_node_type`; there is none of value 0.
+/// Texts by `enum ibv_node_type`; the enumeration has no value 0.
 const NODE_TYPES: [&CStr; 8] = [
     c"unknown",
     c"InfiniBand channel adapter",
@@ -26,11 +26,11 @@ const NODE_TYPES: [&CStr; 8] = [
     c"unspecified",
 ];
 
-/// By `enum ibv_port_state`.
+/// Texts by `enum ibv_port_state`.
 const PORT_STATES: [&CStr; 6] =
     [c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
 
-/// By `enum ibv_event_type`.
+/// Texts by `enum ibv_event_type`.
 const EVENT_TYPES: [&CStr; 20] = [
     c"CQ error",
     c"local work queue catastrophic error",
@@ -54,7 +54,7 @@ const EVENT_TYPES: [&CStr; 20] = [
     c"WQ fatal",
 ];
 
-/// By `enum ibv_wc_status`.
+/// Texts by `enum ibv_wc_status`.
 const WC_STATUSES: [&CStr; 24] = [
     c"success",
     c"local length error",
@@ -82,7 +82,7 @@ const WC_STATUSES: [&CStr; 24] = [
     c"TM software rendezvous",
 ];
 
-/// By `enum rdma_cm_event_type`.
+/// Texts by `enum rdma_cm_event_type`.
 const CM_EVENTS: [&CStr; 16] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
@@ -102,7 +102,8 @@ const CM_EVENTS: [&CStr; 16] = [
     c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
 ];
 
-/// A rate, in Mb/s, and as a multiple of 2.5 Gb/s; 0 where rdma-core has no multiple for it.
+/// Each rate with its value in Mb/s, and its multiple of 2.5 Gb/s; 0 if rdma-core has no multiple
+/// for it.
 const RATES: [(c_uint, c_int, c_int); 23] = [
     (IBV_RATE_2_5_GBPS, 2_500, 1),
     (IBV_RATE_5_GBPS, 5_000, 2),
@@ -129,7 +130,7 @@ const RATES: [(c_uint, c_int, c_int); 23] = [
     (IBV_RATE_1200_GBPS, 1_275_000, 480),
 ];
 
-/// The text of a value, which may be anything.
+/// Returns the text of a value; `unknown` if the table has none.
 fn text(
     texts: &[&'static CStr],
     value: impl TryInto<usize>,

@@ -1,7 +1,7 @@
-//! Which network the device is on: the kernel's TCP, or an interface with a TCP of urnic's own.
+//! The network that the device is on: the kernel's TCP, or an interface with urnic's own TCP.
 //!
-//! `URNIC_DEV` says it, as `urnic run --dev` does. Of an interface there is one user at a time: a
-//! process that finds it taken opens no device, and says why on standard error.
+//! `URNIC_DEV` selects it, as `urnic run --dev` does. An interface has one user at a time: a
+//! process that finds it taken opens no device, and reports the reason on standard error.
 #![expect(clippy::print_stderr, reason = "a program that was not written for urnic tells its user")]
 
 use std::collections::HashSet;
@@ -23,16 +23,16 @@ use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::process::process;
 
-/// Says which device, from `urnic run --dev` or the environment.
+/// Environment variable that names the device; `urnic run --dev` sets it.
 pub(crate) const DEV: &str = "URNIC_DEV";
-/// Whether its endpoint is shown.
+/// Environment variable that shows the endpoint to `urnic top`.
 const TOP: &str = "URNIC_TOP";
 
-/// How long an address of DHCP is waited for.
+/// Time to wait for an address from DHCP.
 const LEASE_AWAITED: Duration = Duration::from_secs(10);
 
-/// TCP ports for ids that want any: those of an interface's own that ports of queue pairs and
-/// connections opened here, which are chosen above them, do not have.
+/// Ephemeral TCP ports for ids. Those of queue pairs and of connections opened by the interface's
+/// own TCP are chosen above this range.
 const ANY_FIRST: u16 = 32_768;
 const ANY_LEN: u16 = 16_384;
 
@@ -49,27 +49,27 @@ fn spec() -> &'static Result<Option<DeviceSpec>, String> {
     })
 }
 
-/// The interface, if it is not the kernel's TCP.
+/// Returns the interface, or `None` for the kernel's TCP.
 pub(crate) fn device() -> Option<&'static DeviceSpec> {
     spec().as_ref().ok()?.as_ref()
 }
 
-/// What a process has of its network.
+/// The network of a process.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) endpoint: Endpoint,
-    /// From DHCP.
+    /// Address that DHCP leased.
     leased: Option<IpAddr>,
-    /// TCP ports that ids are bound to.
+    /// TCP ports to which ids are bound.
     bound: Arc<Mutex<HashSet<u16>>>,
     /// Kept while the endpoint is shown to `urnic top`.
     _shown: Option<Shown>,
-    /// Keeps other processes from the interface where its device does not.
+    /// Keeps other processes from the interface if its device does not do that.
     _lock: Option<Socket>,
 }
 
 impl Network {
-    /// Opens the network that was asked for.
+    /// Opens the network that `URNIC_DEV` names.
     pub(crate) fn open(rnic: &Rnic, config: &EndpointConfig) -> Result<Self, Errno> {
         let opened = match spec() {
             Ok(None) => return Ok(Self::of(Endpoint::kernel(rnic, config)?)),
@@ -88,7 +88,7 @@ impl Network {
         Self { endpoint, leased: None, bound: Arc::default(), _shown: shown, _lock: None }
     }
 
-    /// Takes a TCP port of the interface for an id; 0 is any that no other id has.
+    /// Takes a TCP port of the interface for an id. Port 0 takes any that no other id has.
     pub(crate) fn bind(&self, local: SocketAddr) -> Result<Bound, Errno> {
         if !local.ip().is_unspecified() && !addresses().contains(&local.ip()) {
             return Err(Errno(libc::EADDRNOTAVAIL));
@@ -98,15 +98,15 @@ impl Network {
             0 => any(&bound)?,
             port => port,
         };
-        // Several ids may be bound to one, as with `SO_REUSEADDR`; one of them can listen.
+        // Several ids may be bound to one port, as with `SO_REUSEADDR`; one of them can listen.
         let is_first = bound.insert(port);
         let of = is_first.then(|| Arc::clone(&self.bound));
         Ok(Bound { local: SocketAddr::new(local.ip(), port), of })
     }
 }
 
-/// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. Where it cannot be shown, the program
-/// goes on without.
+/// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. If it cannot be shown, the
+/// application goes on without.
 fn shown(endpoint: &Endpoint) -> Option<Shown> {
     let asked = environment(TOP)?.to_ascii_lowercase();
     if ["", "0", "n", "no", "f", "false", "off"].iter().any(|no| asked == *no) {
@@ -117,14 +117,14 @@ fn shown(endpoint: &Endpoint) -> Option<Shown> {
 }
 
 fn any(bound: &HashSet<u16>) -> Result<u16, Errno> {
-    // A hasher of the standard library has random keys; what is chosen need not be a secret.
+    // Hashers of the standard library have random keys; the chosen port need not be a secret.
     let random = RandomState::new().build_hasher().finish();
     let first = u16::try_from(random % u64::from(ANY_LEN)).unwrap_or(0);
     let mut ports = (0..ANY_LEN).map(|turn| ANY_FIRST + (first + turn) % ANY_LEN);
     ports.find(|port| !bound.contains(port)).ok_or(Errno(libc::EADDRINUSE))
 }
 
-/// A TCP port of the interface that an id has, until it listens or goes.
+/// TCP port of the interface, held by an id until the id listens or is dropped.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) local: SocketAddr,
@@ -145,7 +145,7 @@ fn on_interface(
     config: &EndpointConfig,
 ) -> Result<Network, (String, Errno)> {
     let lock = match spec.kind() {
-        // Any number of packet sockets may have an interface.
+        // Any number of packet sockets may use an interface.
         Kind::Packet(_) => lock(spec)?,
         _ => None,
     };
@@ -161,7 +161,7 @@ fn on_interface(
     Ok(Network { leased, _lock: lock, ..Network::of(endpoint) })
 }
 
-/// Takes a name that one process of a network namespace can have.
+/// Takes a name that only one process of a network namespace can have.
 fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     let name = spec.interface().map(|interface| interface.name.to_string()).unwrap_or_default();
     let addresses = spec.addresses().unwrap_or_default();
@@ -186,9 +186,10 @@ fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     })
 }
 
-/// Processes that may find the name taken: each leaves an entry in the queue of its holder, which never takes it out.
+/// Backlog of the socket that holds the name. Each process that finds the name taken leaves an
+/// entry in it, and the holder never accepts one.
 const PROBES: c_int = 4096;
-/// How long a holder has from bind to listen.
+/// Time that a holder has from bind to listen.
 const LISTENS_WITHIN: Duration = Duration::from_millis(50);
 
 fn local_socket(path: &str) -> std::io::Result<(Socket, SockAddr)> {
@@ -197,14 +198,15 @@ fn local_socket(path: &str) -> std::io::Result<(Socket, SockAddr)> {
     Ok((socket, SockAddr::unix(format!("\0{path}"))?))
 }
 
-/// Takes a name of the abstract namespace, which any user may take. Says whether a process has it that is no holder of
-/// urnic's: one of a user that is neither this nor root, or one that does not listen.
+/// Takes a name of the abstract namespace, which any user may take. The second value is true if a
+/// process has it that is not a holder of urnic's: it belongs to a user other than this one and
+/// root, or it does not listen.
 #[expect(clippy::disallowed_methods, reason = "another process has no way to say that it listens")]
 fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     let take = || -> std::io::Result<Socket> {
         let (socket, at) = local_socket(path)?;
         socket.bind(&at)?;
-        // Others see by a connection who has it (unix(7), SO_PEERCRED).
+        // Others see by a connection who has the name (unix(7), SO_PEERCRED).
         socket.listen(PROBES)?;
         Ok(socket)
     };
@@ -226,8 +228,8 @@ fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     (taken, is_foreign.unwrap_or(true))
 }
 
-/// Returns whether a user other than this one and root has the name; `None` if nothing listens there. Sockets of other
-/// types have names of their own.
+/// Returns true if a user other than this one and root has the name, and `None` if nothing listens
+/// there. Sockets of other types have names of their own.
 fn is_of_another(path: &str) -> Option<bool> {
     let connect = || -> std::io::Result<UCred> {
         let (socket, at) = local_socket(path)?;
@@ -238,20 +240,20 @@ fn is_of_another(path: &str) -> Option<bool> {
         Ok(holder) => Some(!holder.uid.is_root() && holder.uid != geteuid()),
         Err(error) => {
             let is_idle = error.kind() == std::io::ErrorKind::ConnectionRefused;
-            // Else its queue is full, of those that have found it taken.
+            // Otherwise the backlog is full of entries of processes that found the name taken.
             (!is_idle).then_some(false)
         }
     }
 }
 
-/// The addresses of the interface; none where it is the kernel's TCP.
+/// Returns the addresses of the interface; none if the network is the kernel's TCP.
 pub(crate) fn addresses() -> Vec<IpAddr> {
     let Some(spec) = device() else { return Vec::new() };
     let leased = spec.uses_dhcp().then(|| process().ok()?.network.leased).flatten();
     leased.into_iter().chain(spec.addresses().unwrap_or_default()).collect()
 }
 
-/// The address of the interface from which `remote` is reached.
+/// Returns the address of the interface from which `remote` is reached.
 pub(crate) fn source_for(spec: &DeviceSpec, remote: IpAddr) -> Result<IpAddr, Errno> {
     let leased = || addresses().into_iter().find(|own| own.is_ipv4() && remote.is_ipv4());
     let source = spec.source_for(remote);

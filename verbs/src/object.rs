@@ -1,4 +1,4 @@
-//! What a C pointer to an object of these libraries points at: C's part first, ours behind it.
+//! Objects behind the C pointers of these libraries: C's part first, the Rust part behind it.
 #![expect(unsafe_code, reason = "C's pointers are believed here, and nowhere else")]
 
 use std::cell::UnsafeCell;
@@ -6,14 +6,14 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// An object that C knows by its first part.
+/// An object whose first part C knows.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     c: C,
     of: T,
 }
 
-/// C's pointer to an object, to be told to C again.
+/// C's pointer to an object, kept to be handed to C again.
 pub(crate) struct CPtr<C>(pub(crate) *mut C);
 
 impl<C> fmt::Debug for CPtr<C> {
@@ -36,13 +36,13 @@ impl<C> PartialEq for CPtr<C> {
     }
 }
 
-// SAFETY: a number for all that this crate does with it; C may use its objects in any thread.
+// SAFETY: this crate uses it as a number only; C may use its objects in any thread.
 unsafe impl<C> Send for CPtr<C> {}
 // SAFETY: as above.
 unsafe impl<C> Sync for CPtr<C> {}
 
 impl<C, T> Object<C, T> {
-    /// Makes the object; `of` is told where it will be.
+    /// Makes the object; `of` gets the pointer that C will have.
     pub(crate) fn make(c: C, of: impl FnOnce(CPtr<C>) -> T) -> *mut C {
         let place = Box::into_raw(Box::new(MaybeUninit::<Self>::uninit())).cast::<Self>();
         let of = of(CPtr(place.cast()));
@@ -51,11 +51,11 @@ impl<C, T> Object<C, T> {
         place.cast()
     }
 
-    /// Our part.
+    /// Returns the Rust part.
     ///
     /// # Safety
     /// `c` came from [`make`](Self::make) of the same types and is not freed before the last use of
-    /// what this returns. That is the contract of C's functions with their callers.
+    /// the returned reference. C's functions have that contract with their callers.
     pub(crate) unsafe fn of<'a>(c: *mut C) -> &'a T {
         let object = c.cast::<Self>();
         // SAFETY: a live object, by this function's contract; C's part is not borrowed.
@@ -65,7 +65,7 @@ impl<C, T> Object<C, T> {
     /// Frees the object.
     ///
     /// # Safety
-    /// As [`of`](Self::of), and nothing uses the object any more.
+    /// As [`of`](Self::of), and nothing uses the object afterwards.
     pub(crate) unsafe fn free(c: *mut C) -> T {
         // SAFETY: made by `Box::into_raw` in `make`, of the same type, and freed once.
         let object = unsafe { Box::from_raw(c.cast::<Self>()) };
@@ -73,7 +73,7 @@ impl<C, T> Object<C, T> {
     }
 }
 
-/// A value that C is given a pointer to, for as long as the object lives that it belongs to.
+/// A value to which C gets a pointer, valid as long as the object that contains it.
 pub(crate) struct Place<C>(UnsafeCell<MaybeUninit<C>>);
 
 impl<C> Default for Place<C> {
@@ -88,14 +88,14 @@ impl<C> fmt::Debug for Place<C> {
     }
 }
 
-// SAFETY: only C looks at the value, and which thread may is C's business.
+// SAFETY: only C reads the value, and C decides in which thread.
 unsafe impl<C> Send for Place<C> {}
 // SAFETY: as above.
 unsafe impl<C> Sync for Place<C> {}
 
 impl<C: Copy> Place<C> {
     pub(crate) fn put(&self, value: C) {
-        // SAFETY: in calls of C that may change it, of which there is one at a time.
+        // SAFETY: only called in calls of C that may change it; C makes one such call at a time.
         unsafe { self.0.get().cast::<C>().write(value) };
     }
 
@@ -104,10 +104,11 @@ impl<C: Copy> Place<C> {
     }
 }
 
-/// What a pointer of C points at, if it is not NULL.
+/// Returns the value behind a pointer of C, or `None` for NULL.
 ///
 /// # Safety
-/// It is NULL or points at a value that stays and is not changed while the answer is used.
+/// `c` is NULL or points at a value that stays valid and unchanged while the returned reference is
+/// used.
 pub(crate) unsafe fn optional<'a, C>(c: *const C) -> Option<&'a C> {
     // SAFETY: this function's contract is that of `as_ref`.
     unsafe { c.as_ref() }

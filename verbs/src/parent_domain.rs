@@ -1,8 +1,9 @@
-//! Thread domains, and parent domains: protection domains that have one, or allocators.
+//! Thread domains, and parent domains: protection domains with a thread domain, or with allocators.
 //!
-//! What a program makes with a parent domain is as if made with the protection domain. A thread domain is a
-//! promise of the program's that lets a library do without locks; this one's cost next to nothing where one
-//! thread takes them. Its objects take no memory that a program's allocators could give: they are not called.
+//! Objects made with a parent domain behave as if made with its protection domain. A thread domain
+//! is a promise of the application that lets a library omit locks. Here it changes nothing, because
+//! uncontended locks are cheap. Objects of this library use no memory that an application's
+//! allocators could provide: the allocators are not called.
 #![expect(unsafe_code, reason = "C's pointers to domains")]
 
 use std::sync::Arc;
@@ -39,10 +40,10 @@ pub(crate) unsafe extern "C" fn alloc_td(
     TdObject::make(ibv_td { context: of }, |_| Arc::new(Td))
 }
 
-/// The operation behind `ibv_dealloc_td`: EBUSY while a parent domain has it.
+/// The operation behind `ibv_dealloc_td`: EBUSY while a parent domain uses it.
 ///
 /// # Safety
-/// `td` is live, and used no more if the answer is 0.
+/// `td` is live, and not used again if the function returns 0.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: made in `alloc_td`, by this function's contract.
     if Arc::strong_count(unsafe { TdObject::of(td) }) > 1 {
@@ -53,7 +54,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     0
 }
 
-/// The operation behind `ibv_alloc_parent_domain`. `ibv_dealloc_pd` is its end.
+/// The operation behind `ibv_alloc_parent_domain`. `ibv_dealloc_pd` deallocates it.
 ///
 /// # Safety
 /// `attr` points at attributes, whose domains are NULL or live.

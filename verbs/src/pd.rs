@@ -22,9 +22,11 @@ use crate::process::next_handle;
 pub(crate) struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) inner: urnic::Pd,
-    /// By local key, which is the steering tag: those of the domain and of its parent domains.
+    /// Regions by local key, which is the steering tag. The domain and its parent domains share the
+    /// map.
     regions: Arc<RwLock<HashMap<u32, Arc<Registered>>>>,
-    /// Of a parent domain: the domain that it was made with, which is in use until it is no more.
+    /// Only in a parent domain: the domain that it was made with. That domain is in use as long as
+    /// the parent domain exists.
     base: Option<Arc<Self>>,
     /// The thread domain that it was made with.
     _td: Option<Arc<Td>>,
@@ -46,16 +48,16 @@ impl Pd {
         self.regions.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
-    /// What an element of a request's list names; `None` when its key is not of this domain, or its
-    /// range not of the region.
+    /// Resolves an element of a request's list. Returns `None` if its key is not of this domain, or
+    /// its range is outside the region.
     pub(crate) fn sge(&self, element: &ibv_sge) -> Option<Sge> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         regions.get(&element.lkey)?.sge(element.addr, element.length)
     }
 
-    /// Appends what the elements name to `sges`; those without bytes name nothing. `false` when a key is
-    /// not of this domain, a range not of its region, or a place for what arrives may not be written: as
-    /// devices do, the request is taken, and completes with an error in its turn.
+    /// Appends the memory of the elements to `sges`, without empty elements. Returns `false` if a
+    /// key is not of this domain, a range is outside its region, or a sink is not writable. As on
+    /// devices, such a request is accepted and completes with an error in its turn.
     pub(crate) fn resolve(
         &self,
         elements: &[ibv_sge],
@@ -75,20 +77,20 @@ impl Pd {
         Ok(usable)
     }
 
-    /// A receive into what the elements name.
+    /// Builds a receive into the memory of the elements.
     pub(crate) fn receive(&self, id: u64, elements: &[ibv_sge]) -> Result<RecvWr, Errno> {
         let mut wr = RecvWr::new(WrId(id), []);
         wr.inaccessible = !self.resolve(elements, true, &mut wr.sges)?;
         Ok(wr)
     }
 
-    /// Whether it is a parent domain.
+    /// Returns true if it is a parent domain.
     pub(crate) const fn is_parent(&self) -> bool {
         self.base.is_some()
     }
 }
 
-/// What is behind C's pointer.
+/// Returns the object behind C's pointer.
 ///
 /// # Safety
 /// `pd` came from [`ibv_alloc_pd`] and was not deallocated.
@@ -138,16 +140,16 @@ unsafe extern "C" fn ibv_alloc_pd(of: *mut ibv_context) -> *mut ibv_pd {
     or_null(fault::check(Call::AllocPd).map(|()| alloc(of, context)))
 }
 
-/// `ibv_dealloc_pd`: EBUSY while regions, windows, queue pairs, shared receive queues or parent domains are of
-/// it.
+/// `ibv_dealloc_pd`: EBUSY while the domain has regions, windows, queue pairs, shared receive
+/// queues or parent domains.
 ///
 /// # Safety
-/// `pd` came from [`ibv_alloc_pd`] and is used no more if the answer is 0.
+/// `pd` came from [`ibv_alloc_pd`] and is not used again if the function returns 0.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: a live domain, by this function's contract.
     let domain = unsafe { self::pd(pd) };
-    // Each of those holds a handle.
+    // Each of these holds a handle.
     if Arc::strong_count(domain) > 1 {
         return Errno::BUSY.0;
     }

@@ -1,9 +1,10 @@
-//! The private names of libibverbs, which its drivers bind when they are loaded: perftest, UCX and
-//! libfabric load `libmlx5` or `libefa` before they ask what devices there are. No driver is ever
-//! asked for a device of this crate's, so each function refuses; `ibv_query_gid_type` alone is for
-//! programs and lies with the GIDs.
+//! Private symbols of libibverbs, which its drivers bind when they are loaded: perftest, UCX and
+//! libfabric load `libmlx5` or `libefa` before they list devices. No driver is ever given a device
+//! of this crate, so each function refuses; only `ibv_query_gid_type` is for applications, and is
+//! in `gid`.
 //!
-//! No function here looks at its arguments, and C's calling conventions leave those to the caller.
+//! No function here reads its arguments, and C's calling conventions leave their removal to the
+//! caller.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::ptr;
@@ -12,7 +13,7 @@ use libc::{c_int, c_uint, c_void};
 
 use crate::errno::Errno;
 
-/// `kind name …`: what a refusal is, by the type of the answer.
+/// Defines functions that refuse, by the type of the answer: `kind name …`.
 macro_rules! private {
     (number $($name:ident)*) => {
         $(#[unsafe(no_mangle)] extern "C" fn $name() -> c_int { libc::EOPNOTSUPP })*
@@ -110,19 +111,19 @@ private! {
     verbs_uninit_context
 }
 
-/// How many attributes a command to the kernel has: none is ever made.
+/// Returns the number of attributes of a command to the kernel: 0, because no command is ever made.
 #[unsafe(no_mangle)]
 extern "C" fn __ioctl_final_num_attrs() -> c_uint {
     0
 }
 
-/// A file of a device in sysfs: none has any.
+/// Fails: no device has files in sysfs.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_read_ibdev_sysfs_file() -> c_int {
     Errno(libc::ENOENT).set();
     -1
 }
 
-/// Whether objects of a device that is gone may be destroyed: drivers read it.
+/// Says if objects of a removed device may be destroyed. Drivers read it.
 #[unsafe(no_mangle)]
 static verbs_allow_disassociate_destroy: u8 = 0;

@@ -19,25 +19,25 @@ use crate::peer::numbers::Numbers;
 use crate::qp::Qp;
 use crate::thread::run_as_own;
 
-/// What all objects of a process share.
+/// State that all objects of a process share.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) rnic: Rnic,
     pub(crate) network: Network,
-    /// By number, as completions name them.
+    /// Queue pairs by number, which completions carry.
     qps: RwLock<HashMap<u32, Arc<Qp>>>,
     pub(crate) numbers: Numbers,
-    /// The open device that ids of rdma_cm show: one, for ever.
+    /// The open device that all ids of rdma_cm show. It is opened once and never closed.
     pub(crate) of_ids: OnceLock<CPtr<ibv_context>>,
-    /// The domain of ids whose programs name none.
+    /// The protection domain of ids whose applications name none.
     pub(crate) pd_of_ids: OnceLock<CPtr<ibv_pd>>,
-    /// The fork that it was made after.
+    /// Fork generation (`fork::generation`) in which this was made.
     generation: u32,
 }
 
 impl Process {
-    /// Whether it was made in this process, and not in one that this was forked from: that one's threads
-    /// are not here.
+    /// Returns true if this process made it. After a fork the child inherits the parent's
+    /// `Process`, but not its threads.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
@@ -51,20 +51,20 @@ impl Process {
         self.numbers.give_back(number);
     }
 
-    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. Threads
-    /// of the library keep no reference to it, only the application's own calls may: when `ibv_destroy_qp` returns, no
-    /// other thread has the queue pair or its domain.
+    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. Only
+    /// calls of the application may keep a reference to a queue pair, threads of the library may
+    /// not: when `ibv_destroy_qp` returns, no other thread uses the queue pair or its domain.
     pub(crate) fn with_qp<T>(&self, number: u32, use_qp: impl FnOnce(&Arc<Qp>) -> T) -> Option<T> {
         self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(use_qp)
     }
 
-    /// Whether a queue pair completes to this queue.
+    /// Returns true if a queue pair completes to this queue.
     pub(crate) fn uses(&self, cq: *mut ibv_cq) -> bool {
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.values().any(|qp| qp.completes_to(cq))
     }
 
-    /// Whether a queue pair takes receives from this queue.
+    /// Returns true if a queue pair takes receives from this queue.
     pub(crate) fn uses_srq(&self, srq: *mut ibv_srq) -> bool {
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.values().any(|qp| qp.receives_from(srq))
@@ -72,11 +72,12 @@ impl Process {
 }
 
 static PROCESS: Mutex<Option<Arc<Process>>> = Mutex::new(None);
-/// Numbers for `handle` fields, which are only for people to look at.
+/// Values for `handle` fields, which only people look at.
 static HANDLES: AtomicU32 = AtomicU32::new(1);
 
-/// The process's RNIC and endpoint. It stays until the process ends: programs open and close devices
-/// as they like, and the threads of an endpoint are not cheap.
+/// Returns the RNIC and endpoint of this process, and makes them at the first call. They stay until
+/// the process ends: applications open and close devices often, and the threads of an endpoint are
+/// expensive to start.
 pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     let generation = fork::generation();
     let mut process = locked(&PROCESS);
@@ -85,7 +86,7 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     }
     log::start();
     let rnic = Rnic::new(RnicConfig { seed: random_seed().map_err(Errno::from)? });
-    // Programs poll, or sleep, or both.
+    // Applications may poll, sleep, or both.
     let config = EndpointConfig { polled: true, ..EndpointConfig::default() };
     let network = run_as_own(|| Network::open(&rnic, &config))??;
     let made = Arc::new(Process {
@@ -99,21 +100,22 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     });
     exit::prepare();
     if let Some(inherited) = process.replace(Arc::clone(&made)) {
-        // A parent's: its threads are not in this process, and nothing may wait for them.
+        // The parent's: its threads are not in this process, and nothing may wait for them.
         fork::forget(inherited);
     }
     Ok(made)
 }
 
-/// The process's, if it has one and no thread makes it just now.
+/// Returns the process's RNIC and endpoint if they exist and no other thread is making them now.
 pub(crate) fn existing() -> Option<Arc<Process>> {
     let process = PROCESS.try_lock().ok()?.clone();
     process.filter(|process| process.is_own())
 }
 
-/// How connections start.
+/// Returns how connections start (MPA negotiation).
 pub(crate) fn startup() -> StartupConfig {
-    // Programs written for InfiniBand send first from either end (RFC 6581 §9.2), and with immediate data.
+    // Applications written for InfiniBand send first from either end (RFC 6581 §9.2), and with
+    // immediate data.
     let (peer_to_peer, immediates) = (true, true);
     StartupConfig { peer_to_peer, immediates, nudge: true, ..StartupConfig::default() }
 }

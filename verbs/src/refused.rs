@@ -1,6 +1,6 @@
-//! What urnic does not have and what needs no state to be answered: multicast, objects of other
-//! processes, memory of other devices, options of a vendor; and the few helpers of libibverbs that
-//! librdmacm and `ibv_devinfo` take from it, which work.
+//! Functions that urnic does not support and that need no state: multicast, objects of other
+//! processes, memory of other devices, vendor options. Also the few helpers of libibverbs that
+//! librdmacm and `ibv_devinfo` use, which work.
 //!
 //! Refusals are those of rdma-core over a device whose driver lacks the operation.
 #![expect(unsafe_code, reason = "functions exported to C")]
@@ -22,7 +22,7 @@ use crate::abi::{
 };
 use crate::errno::{Errno, minus_one, or_null};
 
-/// `name(arguments) -> type = answer;` …
+/// Defines functions that return a fixed answer: `name(arguments) -> type = answer;` …
 macro_rules! refused {
     ($($name:ident($($argument:ty),*) -> $type:ty = $answer:expr;)*) => {
         $(
@@ -40,7 +40,7 @@ refused! {
     rdma_join_multicast(*mut rdma_cm_id, *mut sockaddr, *mut c_void) -> c_int = not_supported();
     rdma_join_multicast_ex(*mut rdma_cm_id, *mut rdma_cm_join_mc_attr_ex, *mut c_void) -> c_int =
         not_supported();
-    // No group was ever joined: librdmacm's answer to that.
+    // No group was ever joined: librdmacm returns this.
     rdma_leave_multicast(*mut rdma_cm_id, *mut sockaddr) -> c_int =
         minus_one(Err(Errno(libc::EADDRNOTAVAIL)));
 
@@ -66,8 +66,8 @@ fn none<C>() -> *mut C {
     or_null(Err(Errno::NOT_SUPPORTED))
 }
 
-/// The options of the peer's vendor, of which the wire carries none: all zero, as from any peer
-/// that has none. Only for connections with a queue pair of the program's own.
+/// Returns the vendor options of the peer. The wire carries none, so all are zero, as for a peer
+/// without options. Only for connections whose queue pair belongs to the application.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     // SAFETY: an id of the caller's, or NULL.
@@ -80,8 +80,8 @@ unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece)
     0
 }
 
-/// Where sysfs is: `SYSFS_PATH` without a slash at its end, unless the process has rights that its
-/// user has not, or `/sys`.
+/// Returns the path of sysfs: `SYSFS_PATH` without a final slash, or `/sys`. The variable is
+/// ignored if the process has rights that its user does not have.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
@@ -97,8 +97,8 @@ extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     .as_ptr()
 }
 
-/// The content of a file of sysfs without its line end, as a C string: how long it is, or -1, which
-/// is the answer too where the string would not fit.
+/// Reads a file of sysfs without its line end, as a C string. Returns the length, or -1, also if
+/// the string does not fit.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_read_sysfs_file(
     folder: *const c_char,
@@ -115,7 +115,8 @@ unsafe extern "C" fn ibv_read_sysfs_file(
         Ok(text) => {
             let len = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
             let text = text.into_iter().chain([0]).collect::<Vec<u8>>();
-            // SAFETY: the caller's buffer of `size` bytes, more than the text without its end has.
+            // SAFETY: the caller's buffer has `size` bytes, and the text with its final zero has at
+            // most as many.
             unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len()) };
             len
         }
@@ -123,7 +124,7 @@ unsafe extern "C" fn ibv_read_sysfs_file(
     }
 }
 
-/// What a file has without its line end; fewer than `size` bytes.
+/// Returns the content of a file without its line end, if it has fewer than `size` bytes.
 fn sysfs_text(path: &Path, size: usize) -> Result<Vec<u8>, Errno> {
     let mut text = Vec::new();
     let limit = u64::try_from(size).unwrap_or(u64::MAX);
@@ -134,7 +135,7 @@ fn sysfs_text(path: &Path, size: usize) -> Result<Vec<u8>, Errno> {
     if text.len() < size { Ok(text) } else { Err(Errno::INVALID) }
 }
 
-/// As the kernel tells an address, so the program is told.
+/// Converts an address from the kernel's form to the application's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     to: *mut ibv_ah_attr,
@@ -146,8 +147,8 @@ unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     unsafe { to.write(ah_attr(&from)) };
 }
 
-/// As the kernel tells attributes of a queue pair, so the program is told: all but `qp_state` and
-/// `rate_limit`, which stay as they are.
+/// Converts attributes of a queue pair from the kernel's form to the application's. `qp_state` and
+/// `rate_limit` keep their old values.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     to: *mut ibv_qp_attr,
@@ -155,13 +156,13 @@ unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
 ) {
     // SAFETY: attributes of the kernel's form, by the contract of the function in C.
     let from = unsafe { from.read() };
-    // SAFETY: attributes of the caller's, which were set to something before.
+    // SAFETY: attributes of the caller's, which were initialized before.
     let old = unsafe { to.read() };
     // SAFETY: the same place.
     unsafe { to.write(qp_attr(&from, &old)) };
 }
 
-/// As the kernel tells a path, so the program is told.
+/// Converts a path from the kernel's form to the application's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     to: *mut ibv_sa_path_rec,
@@ -183,7 +184,7 @@ unsafe extern "C" fn ibv_copy_path_rec_from_kern(
         pkey: from.pkey,
         sl: from.sl,
         mtu_selector: from.mtu_selector,
-        // A number below six in 32 bits there, in 8 here.
+        // A number below six: 32 bits in the kernel's form, 8 bits in the application's.
         mtu: from.mtu.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }],
         rate_selector: from.rate_selector,
         rate: from.rate,
@@ -195,7 +196,7 @@ unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     unsafe { to.write(path) };
 }
 
-/// As the program tells a path, so the kernel is told.
+/// Converts a path from the application's form to the kernel's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_path_rec_to_kern(
     to: *mut ib_user_path_rec,

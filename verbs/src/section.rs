@@ -1,12 +1,12 @@
-//! Sections that C enters by one call and leaves by another (`ibv_wr_start`, `ibv_start_poll`), of which one
-//! thread is in at a time.
+//! Critical sections that C enters by one call and leaves by another (`ibv_wr_start`,
+//! `ibv_start_poll`). One thread at a time is inside.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::event_queue::locked;
 
-/// A value, and who may use it: the thread in the section, or for one call, whatever thread comes while none
-/// is in it.
+/// A value used by the thread in the section. While no thread is inside, any thread may use it for
+/// one call.
 #[derive(Debug, Default)]
 pub(crate) struct Section<T> {
     state: Mutex<State<T>>,
@@ -16,13 +16,13 @@ pub(crate) struct Section<T> {
 #[derive(Debug, Default)]
 struct State<T> {
     value: T,
-    /// The thread that is in the section.
+    /// The thread in the section.
     inside: Option<ThreadMark>,
-    /// Threads that wait until it leaves.
+    /// Number of threads that wait for it to leave.
     waiting: usize,
 }
 
-/// A number that no other live thread has: the address of something of this thread's.
+/// Number that no other live thread has: the address of a thread-local value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadMark(usize);
 
@@ -41,41 +41,43 @@ impl<T> Section<T> {
         Self { state: Mutex::new(State { value, inside: None, waiting: 0 }), left: Condvar::new() }
     }
 
-    /// Enters, when the thread in the section has left it. A thread that is in it already stays so.
+    /// Enters the section, after waiting until no other thread is inside. A thread that is inside
+    /// already stays inside.
     pub(crate) fn enter(&self) {
         let own = ThreadMark::own();
         self.free(own).inside = Some(own);
     }
 
-    /// Uses the value in the section. C calls this between entering and leaving only.
+    /// Uses the value in the section. C calls this only between entering and leaving.
     pub(crate) fn inside<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut locked(&self.state).value)
     }
 
-    /// Leaves: the next thread may enter.
+    /// Leaves the section and wakes a waiting thread.
     pub(crate) fn leave(&self) {
         let mut state = locked(&self.state);
         state.inside = None;
-        // To wake a thread is a system call.
+        // A wake-up costs a system call.
         if state.waiting > 0 {
             self.left.notify_one();
         }
     }
 
-    /// Uses the value for one call, when no other thread is in the section; says whether this one is.
+    /// Uses the value for one call, while no other thread is in the section. The second argument of
+    /// `f` is true if this thread is inside.
     pub(crate) fn alone<R>(&self, f: impl FnOnce(&mut T, bool) -> R) -> R {
         let own = ThreadMark::own();
         let mut state = self.free(own);
         let is_inside = state.inside.is_some();
         let done = f(&mut state.value, is_inside);
-        // Woken for this call, of several that wait: the next one's turn.
+        // This thread may have consumed the wake-up of one of several waiters: wake the next one.
         if !is_inside && state.waiting > 0 {
             self.left.notify_one();
         }
         done
     }
 
-    /// The state, when no other thread is in the section.
+    /// Returns the state, after waiting until no other thread is in the section.
     fn free(&self, own: ThreadMark) -> MutexGuard<'_, State<T>> {
         let mut state = locked(&self.state);
         while state.inside.is_some_and(|inside| inside != own) {

@@ -30,18 +30,18 @@ pub(crate) struct Srq {
     pub(crate) inner: urnic::Srq,
     notify: Arc<Notify>,
     max_wr: u32,
-    /// Asynchronous events that C has taken.
+    /// Asynchronous events that C took and has not acknowledged.
     pub(crate) unacknowledged: Unacknowledged,
 }
 
 type SrqObject = Object<ibv_srq, Arc<Srq>>;
 
-/// Tells C that few buffers are left.
+/// Reports to C that few buffers are left.
 #[derive(Debug)]
 struct Notify {
     context: Arc<Context>,
     srq: CPtr<ibv_srq>,
-    /// Whether C has the queue still.
+    /// False once C has destroyed the queue.
     is_live: Mutex<bool>,
 }
 
@@ -54,7 +54,7 @@ impl Wake for Notify {
     }
 }
 
-/// What is behind C's pointer.
+/// Returns the object behind C's pointer.
 ///
 /// # Safety
 /// `srq` was made by this library and not destroyed.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn srq<'a>(srq: *mut ibv_srq) -> &'a Arc<Srq> {
     unsafe { SrqObject::of(srq) }
 }
 
-/// Makes a queue, and tells in `attr` what it can.
+/// Makes a queue, and writes its capabilities to `attr`.
 ///
 /// # Safety
 /// `of` is NULL or live.
@@ -95,7 +95,7 @@ unsafe fn create(
     }))
 }
 
-/// `ibv_create_srq`. The limit in `attr` is not looked at, as everywhere.
+/// `ibv_create_srq`. Ignores the limit in `attr`, as all devices do.
 ///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     of: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: as this function's contract.
     or_null(unsafe { create(of, attr.srq_context, &mut attr.attr) })
@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
 impl Srq {
     fn modify(&self, attr: &ibv_srq_attr, mask: u32) -> Result<(), Errno> {
         if mask & IBV_SRQ_MAX_WR != 0 {
-            // The device does not say that it can (IBV_DEVICE_SRQ_RESIZE).
+            // The device does not claim IBV_DEVICE_SRQ_RESIZE.
             return Err(Errno::NOT_SUPPORTED);
         }
         if mask & !IBV_SRQ_LIMIT != 0 || attr.srq_limit > self.max_wr {
@@ -151,7 +151,7 @@ unsafe extern "C" fn ibv_modify_srq(
 /// `ibv_query_srq`.
 ///
 /// # Safety
-/// `of` is live, `attr` a place for the answer.
+/// `of` is live, `attr` points at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: live, by this function's contract.
@@ -161,10 +161,11 @@ unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) ->
     0
 }
 
-/// `ibv_destroy_srq`: EBUSY while queue pairs use it; waits until the events taken are acknowledged.
+/// `ibv_destroy_srq`: EBUSY while queue pairs use it. Waits until C has acknowledged the events
+/// that it took.
 ///
 /// # Safety
-/// `of` is live, and used no more if the answer is 0.
+/// `of` is live, and not used again if the function returns 0.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
     // SAFETY: live, by this function's contract.
@@ -182,10 +183,10 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
     0
 }
 
-/// The operation behind `ibv_post_srq_recv`: buffers up to the first that is not taken.
+/// The operation behind `ibv_post_srq_recv`: posts buffers up to the first that is refused.
 ///
 /// # Safety
-/// `of` is live, `wr` a list of buffers, `bad` a place for the first that was not taken.
+/// `of` is live, `wr` is a list of buffers, `bad` points at memory for the first refused one.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     of: *mut ibv_srq,
     mut wr: *mut ibv_recv_wr,
@@ -208,10 +209,10 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     0
 }
 
-/// The operation behind `ibv_get_srq_num`: a number of its own, which no peer needs to know.
+/// The operation behind `ibv_get_srq_num`: an arbitrary number that no peer needs.
 ///
 /// # Safety
-/// `of` is live, `place` a place for the answer.
+/// `of` is live, `place` points at memory for the answer.
 pub(crate) unsafe extern "C" fn get_srq_num(of: *mut ibv_srq, place: *mut u32) -> c_int {
     // SAFETY: C's part of a live queue.
     let number = unsafe { (*of).handle };
@@ -220,7 +221,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(of: *mut ibv_srq, place: *mut u32) -
     0
 }
 
-/// Makes a queue that is the id's.
+/// Makes a queue that belongs to the id.
 ///
 /// # Safety
 /// `of` is live, `pd` NULL or live.
@@ -258,7 +259,7 @@ unsafe extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: as this function's contract.
     minus_one(unsafe { create_for_id(of, pd, attr.srq_context, &mut attr.attr) })
@@ -273,7 +274,7 @@ unsafe extern "C" fn rdma_create_srq_ex(
     of: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     let known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     let has = |flag| attr.comp_mask & flag != 0;
@@ -290,14 +291,14 @@ unsafe extern "C" fn rdma_create_srq_ex(
 /// `rdma_destroy_srq`.
 ///
 /// # Safety
-/// `of` is live, its queue used no more.
+/// `of` is live, and its queue is not used again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(of: *mut rdma_cm_id) {
     // SAFETY: C's part of a live id.
     let c = unsafe { &mut *of };
     let srq = std::mem::replace(&mut c.srq, ptr::null_mut());
     if !srq.is_null() {
-        // SAFETY: the id's own queue, used no more, by this function's contract.
+        // SAFETY: the id's own queue, not used again, by this function's contract.
         unsafe { ibv_destroy_srq(srq) };
     }
 }

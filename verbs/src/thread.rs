@@ -1,16 +1,16 @@
-//! Threads of the library in programs that know nothing of them.
+//! Threads of the library, in applications that do not expect any.
 #![expect(unsafe_code, reason = "signal masks and scheduling are the kernel's")]
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::thread;
 
-/// Runs `body` in a thread like those of the library, and waits for it: threads that it starts are alike,
-/// since threads inherit both.
+/// Runs `body` in a thread with the settings of the library's threads, and waits for it. Threads
+/// that `body` starts inherit the settings:
 ///
-/// * All signals are blocked: the program's threads, which may wait for them, get them.
-/// * The scheduler gives it the core soon when it wakes, and not for long: programs that look at their
-///   memory again and again leave no core idle, and wait for what this thread brings.
+/// * All signals are blocked, so that threads of the application that wait for signals get them.
+/// * The scheduler gives the thread a core soon after it wakes, for short slices: applications that
+///   poll memory leave no core idle, and wait for the data that this thread delivers.
 pub(crate) fn run_as_own<R: Send>(body: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let own =
@@ -27,13 +27,13 @@ fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: a place for a set, which this fills in.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: the set that was filled in; only this thread's mask is changed. It cannot fail with these
-    // arguments.
+    // SAFETY: the set that was filled in; only this thread's mask is changed. The call cannot fail
+    // with these arguments.
     let _done =
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut()) };
 }
 
-/// `struct sched_attr` of the kernel, as of its first version.
+/// `struct sched_attr` of the kernel, in its first version.
 #[repr(C)]
 struct SchedAttr {
     size: u32,
@@ -46,7 +46,7 @@ struct SchedAttr {
     period: u64,
 }
 
-/// A tenth of a millisecond: the least that Linux knows.
+/// A tenth of a millisecond: the shortest slice that Linux accepts.
 const SLICE_NS: u64 = 100_000;
 
 fn ask_for_short_slices() {
@@ -62,8 +62,8 @@ fn ask_for_short_slices() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: a structure of the size that it says, which is only read. Kernels before 6.12 take no slice
-    // from it, and others may refuse it: then slices are as always.
+    // SAFETY: a structure of the size in its field `size`, which is only read. Kernels before 6.12
+    // ignore the slice, and others may refuse it: then slices have the default length.
     let _as_always = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 

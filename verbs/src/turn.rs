@@ -1,7 +1,8 @@
-//! The thread that moves connections on: those of rdma_cm's ids, and those of queue pairs that connect
-//! without it. It is started when it is first needed, and again in a child that was forked.
+//! The thread that advances connections: those of rdma_cm's ids, and those of queue pairs that
+//! connect without it. It starts when it is first needed, and again in a forked child.
 //!
-//! Turns that are due and turns that were asked for at once alternate: neither kind keeps the other waiting.
+//! The thread alternates between due timed turns and immediate turns, so neither kind starves the
+//! other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -18,37 +19,37 @@ use crate::event_queue::locked;
 use crate::fork;
 use crate::thread::run_as_own;
 
-/// What is moved on.
+/// An object that the thread advances.
 pub(crate) trait Turn: Send + Sync {
-    /// Looks what has happened, and does what follows from it. Called in one thread, and never again
-    /// before it has returned.
+    /// Looks at what has happened and acts on it. One thread calls it, and never while another call
+    /// for any object runs.
     fn turn(self: Arc<Self>);
 }
 
-/// What is to have a turn, and not before when.
+/// Request for a turn, immediate or not before `at`.
 struct Request {
     of: Weak<dyn Turn>,
     at: Option<Instant>,
 }
 
-/// Asks for a turn. Any thread may; what is gone by then has none.
+/// Requests an immediate turn, from any thread. An object that is dropped before has no turn.
 pub(crate) fn request<T: Turn + 'static>(of: &Arc<T>) {
     let of: Weak<T> = Arc::downgrade(of);
     send(Request { of, at: None });
 }
 
-/// Asks for a turn at some time.
+/// Requests a turn at a point in time.
 fn request_at<T: Turn + 'static>(of: &Arc<T>, at: Instant) {
     let of: Weak<T> = Arc::downgrade(of);
     send(Request { of, at: Some(at) });
 }
 
-/// The next timed turn of one object: however often it is asked for, few are waiting.
+/// The next timed turn of one object. However often the object sets it, few requests wait.
 #[derive(Debug, Default)]
 pub(crate) struct Timer(Mutex<Option<Instant>>);
 
 impl Timer {
-    /// Asks for a turn at this time, unless there will be one before.
+    /// Requests a turn at `at`, unless an earlier one is set.
     pub(crate) fn set<T: Turn + 'static>(&self, of: &Arc<T>, at: Instant) {
         let mut set = locked(&self.0);
         let now = monotonic_now();
@@ -59,8 +60,9 @@ impl Timer {
     }
 }
 
-/// The one waker of an object, which asks for a turn. A handle that is armed at each turn knows it again, so
-/// that one waker of an object waits at each handle. It does not keep the object.
+/// The one waker of an object, which requests a turn. A handle that is armed at each turn
+/// recognizes this waker, so each handle holds at most one waker of the object. The waker does not
+/// keep the object alive.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWaker(OnceLock<Waker>);
 
@@ -93,7 +95,7 @@ fn send(request: Request) {
     let mut turns = locked(&TURNS);
     let (_, sender) = match turns.take() {
         Some(turns) if turns.0 == generation => turns,
-        // A child that was forked does not have the parent's thread.
+        // A forked child does not have the parent's thread.
         _ => (generation, start()),
     };
     let _the_thread_never_ends = sender.send(request);
@@ -113,7 +115,7 @@ fn start() -> Sender<Request> {
 /// Turns that are not due yet.
 #[derive(Default)]
 struct Later {
-    /// By time; the number keeps those of the same time apart.
+    /// Ordered by time; the number distinguishes turns of equal time.
     times: BinaryHeap<Reverse<(Instant, u64)>>,
     of: HashMap<u64, Weak<dyn Turn>>,
     number: u64,
@@ -126,12 +128,12 @@ impl Later {
         self.of.insert(self.number, of);
     }
 
-    /// How long until the next one is due, from `now` on.
+    /// Returns the time from `now` to the first turn.
     fn next_in(&self, now: Instant) -> Option<Duration> {
         self.times.peek().map(|Reverse((at, _))| *at - now)
     }
 
-    /// Takes the first one, if it is due.
+    /// Takes the first turn, if it is due.
     fn take_due(&mut self, now: Instant) -> Option<Weak<dyn Turn>> {
         let Reverse((at, number)) = *self.times.peek()?;
         if at > now {
@@ -145,7 +147,7 @@ impl Later {
 fn run(requests: &Receiver<Request>) {
     let mut later = Later::default();
     loop {
-        // One that is due, and then one that was asked for.
+        // One due turn, then one immediate turn.
         if let Some(of) = later.take_due(monotonic_now()) {
             turn(&of);
         }
@@ -197,15 +199,15 @@ mod tests {
         assert!(second >= Duration::from_millis(20) && third >= Duration::from_millis(40));
         request_at(&bell, begin);
         drop(bell);
-        // At most what was on its way: what is gone has no turns.
+        // At most the turn that was already requested: a dropped object has none.
         assert!(turns.try_iter().count() <= 1);
     }
 
-    /// Asks for its next turn in each turn, until it is stopped.
+    /// Requests its next turn in each turn, until it is stopped.
     struct Busy {
         is_stopped: AtomicBool,
         turns: AtomicUsize,
-        /// Each turn is asked for at a time that is over, or at once.
+        /// Requests each turn for a time that is past; otherwise an immediate one.
         is_timed: bool,
     }
 
@@ -238,7 +240,7 @@ mod tests {
         let bell = Arc::new(Bell(sender));
         for is_timed in [false, true] {
             let busy = Busy::new(is_timed);
-            // Always more than one waits.
+            // More than one request always waits.
             (0..3).for_each(|_| busy.ask());
             for number in 0..20 {
                 let is_timed = number % 2 == 0;
@@ -279,13 +281,14 @@ mod tests {
             request(&armed);
             wait();
         }
-        // One ring, one turn: a turn that was asked for twice would come before the next one that is asked for.
+        // One ring, one turn: a turn that was requested twice would come before the next requested
+        // one.
         armed.alarm.ring();
         wait();
         request(&armed);
         wait();
         assert_eq!(turns.try_iter().count(), 0);
-        // The thread may not have dropped it yet after its last turn.
+        // The thread may not have dropped its reference yet after the last turn.
         let until = monotonic_now() + Duration::from_secs(10);
         while Arc::strong_count(&armed) > 1 {
             assert!(monotonic_now() < until, "the waker keeps it");
@@ -314,10 +317,10 @@ mod tests {
         let is_in_time = monotonic_now() < soon;
         let turn = turns.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(turn >= soon, "{:?}", turn - begin);
-        // A test that was paused asked for more than one turn.
+        // A paused test requested more than one turn.
         let second = turns.recv_timeout(Duration::from_millis(50));
         assert!(second.is_err() || !is_in_time);
-        // What is over is no reason not to ask.
+        // A time that is past does not suppress a new request.
         let again = monotonic_now() + Duration::from_millis(1);
         timed.0.set(&timed, again);
         assert!(turns.recv_timeout(Duration::from_secs(10)).unwrap() >= again);

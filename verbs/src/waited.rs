@@ -1,8 +1,10 @@
-//! Where threads wait for events, by C's pointers: these may be of objects that are not there any more.
+//! Objects at which threads wait for events, found by C's pointers, which may be of destroyed
+//! objects.
 //!
-//! Programs destroy a channel, or close a device, while another thread waits there, or is between two waits,
-//! and then end: so does `rping`. With a kernel's descriptor such a thread waits on, or is told that there is
-//! none (EBADF). So a call that waits looks its pointer up here, and reads nothing through it before.
+//! Applications such as `rping` destroy a channel or close a device, and then end, while another
+//! thread waits there or is between two waits. With a kernel's descriptor such a thread keeps
+//! waiting, or gets EBADF. So a call that waits looks its pointer up here, and reads nothing
+//! through the pointer before.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,11 +15,11 @@ use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::exit;
 
-/// How long a call waits for the end of the process that has destroyed what it is about. Its error would
-/// have the thread report it, and end the process with another code.
+/// Time that a call waits for the end of the process after its object was destroyed. An error would
+/// make the thread report it, and end the process with another exit code.
 const END_AWAITED_FOR: Duration = Duration::from_secs(1);
 
-/// The objects of one kind that there are.
+/// The existing objects of one kind.
 #[derive(Debug)]
 pub(crate) struct WaitedAt<T>(Mutex<BTreeMap<usize, Arc<T>>>);
 
@@ -26,20 +28,20 @@ impl<T> WaitedAt<T> {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// C knows the object by this pointer, until it is [`remove`](Self::remove)d.
+    /// Registers the object under C's pointer, until it is [`remove`](Self::remove)d.
     pub(crate) fn insert<C>(&self, c: *mut C, object: &Arc<T>) {
         locked(&self.0).insert(c.addr(), Arc::clone(object));
     }
 
-    /// C knows it no more. A thread that waits holds it.
+    /// Removes the object. A thread that waits at it keeps a reference.
     pub(crate) fn remove<C>(&self, c: *mut C) {
         locked(&self.0).remove(&c.addr());
     }
 
-    /// What C's pointer is of.
+    /// Returns the object behind C's pointer.
     ///
-    /// # Errors
-    /// EBADF: of nothing that there is, and the process has not ended in a second.
+    /// # Errors EBADF if the object does not exist and the process has not ended within a second.
+    /// NULL fails at once.
     pub(crate) fn find<C>(&self, c: *mut C) -> Result<Arc<T>, Errno> {
         let found = locked(&self.0).get(&c.addr()).cloned();
         if found.is_none() && !c.is_null() {

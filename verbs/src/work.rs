@@ -1,4 +1,4 @@
-//! C's work requests in the engine's words.
+//! Converts C's work requests to the engine's.
 #![expect(unsafe_code, reason = "C's requests are lists of pointers")]
 
 use std::slice;
@@ -14,7 +14,7 @@ use crate::abi::{
 use crate::errno::Errno;
 use crate::mw::bind_type_2;
 
-/// What a request does and how, without its memory.
+/// Operation and flags of a request, without its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) id: u64,
@@ -24,16 +24,16 @@ pub(crate) struct Request {
     pub(crate) inline: bool,
 }
 
-/// A place in the peer's memory as C names it.
+/// Buffer in the peer's memory, from C's key and address.
 pub(crate) const fn remote(rkey: u32, addr: u64) -> RemoteBuffer {
     RemoteBuffer { stag: Stag(rkey), to: TaggedOffset(addr) }
 }
 
-/// All bits of a number: C's atomics know no masks.
+/// Mask of all bits: C's Atomics have no masks.
 pub(crate) const ALL_BITS: u64 = u64::MAX;
 
 impl Request {
-    /// What a request of `ibv_post_send` says.
+    /// Converts a request of `ibv_post_send`.
     pub(crate) fn of(wr: &ibv_send_wr) -> Result<Self, Errno> {
         let flags = wr.send_flags;
         let solicited = flags & IBV_SEND_SOLICITED != 0;
@@ -43,7 +43,7 @@ impl Request {
         let atomic = unsafe { wr.wr.atomic };
         // SAFETY: as above.
         let invalidate = Stag(unsafe { wr.imm.invalidate_rkey });
-        // SAFETY: as above. The program has it in network order.
+        // SAFETY: as above. The application has it in network order.
         let immediate = u32::from_be(unsafe { wr.imm.imm_data });
         let there = remote(rdma.rkey, rdma.remote_addr);
         let number = remote(atomic.rkey, atomic.remote_addr);
@@ -83,10 +83,10 @@ pub(crate) const fn compare_and_swap(remote: RemoteBuffer, compare: u64, swap: u
     SendOp::CmpSwap { remote, compare, compare_mask: ALL_BITS, swap, swap_mask: ALL_BITS }
 }
 
-/// The elements of a request's list.
+/// Returns the elements of a request's list.
 ///
 /// # Safety
-/// `list` points at `count` elements, which stay until the answer is used no more.
+/// `list` points at `count` elements, which stay valid while the returned slice is used.
 pub(crate) unsafe fn elements<'a>(
     list: *const ibv_sge,
     count: i32,
@@ -95,8 +95,8 @@ pub(crate) unsafe fn elements<'a>(
         Err(_) => Err(Errno::INVALID),
         Ok(0) => Ok(&[]),
         Ok(_) if list.is_null() => Err(Errno::INVALID),
-        // SAFETY: not NULL, and as long as said, by this function's contract. Lists are the program's
-        // own: peers cannot write them unless it registers them.
+        // SAFETY: not NULL, and of `count` elements, by this function's contract. Lists are the
+        // application's own: peers cannot write them unless it registers them.
         Ok(count) => Ok(unsafe { slice::from_raw_parts(list, count) }),
     }
 }

@@ -1,6 +1,6 @@
 //! Compares `abi` with the installed headers of rdma-core: a C program made from the crate's own
-//! lists tells the size of every structure, the offset and size of every field and the value of
-//! every constant, as the C compiler has them.
+//! lists prints the size of every structure, the offset and size of every field and the value of
+//! every constant, as the C compiler computes them.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use urnic_testkit::programs;
 const HEADERS: [&str; 4] =
     ["infiniband/verbs.h", "rdma/rdma_cma.h", "rdma/rsocket.h", "rdma/ib_user_sa.h"];
 
-/// An expression of C and what it is to be.
+/// An expression of C and its expected value.
 struct Question {
     expression: String,
     answer: u64,
@@ -52,7 +52,7 @@ fn questions() -> Vec<Question> {
     let types = abi::TYPES.iter().copied().flatten().flat_map(of_type);
     let constants = abi::CONSTANTS.iter().copied().flatten().map(|&(name, value)| Question {
         expression: name.to_owned(),
-        // Negative ones as C converts them.
+        // Negative values as C converts them.
         answer: u64::try_from(value & i128::from(u64::MAX)).unwrap(),
     });
     types.chain(constants).collect()
@@ -61,7 +61,7 @@ fn questions() -> Vec<Question> {
 fn of_type(known: &Type) -> Vec<Question> {
     let c_type = match known.c_name {
         [] => format!("{} {}", known.kind, known.name),
-        // A union without a name: its place is that of the field it is here.
+        // A union without a name: its offset is checked as that of the enclosing field.
         [""] => return Vec::new(),
         [name, ..] => (*name).to_owned(),
     };

@@ -1,6 +1,6 @@
-//! What the shared library exports: exactly the names and versions of `rdma.map`; all that any
-//! program or library of this machine imports from the two libraries it stands for; and nothing
-//! that the loader complains of.
+//! Exports of the shared library: exactly the names and versions of `rdma.map`, everything that
+//! programs or libraries on this machine import from the two libraries it replaces, and nothing
+//! that makes the loader complain.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +14,9 @@ use object::read::{ReadCache, ReadRef, SymbolIndex};
 use object::{Endianness, elf};
 use urnic_testkit::programs;
 
-/// The names the library goes by.
+/// Names under which programs find the library.
 const LINKS: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// Where distributions put programs and libraries; folders that a machine lacks are none.
+/// Folders in which distributions put programs and libraries. Missing folders count as empty.
 const FOLDERS: [&str; 8] = [
     "/usr/bin",
     "/usr/sbin",
@@ -87,7 +87,7 @@ fn the_loader_finds_every_version() {
     assert!(said.contains("urnic0"), "another library answered: {said}");
 }
 
-/// The shared library, which cargo builds beside the tests.
+/// Returns the shared library, which cargo builds beside the tests.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("liburnic_rdma.so");
@@ -95,7 +95,7 @@ fn library() -> PathBuf {
     library
 }
 
-/// The names of `rdma.map` with the node each is in.
+/// Returns the names of `rdma.map`, each with its version node.
 fn mapped() -> BTreeSet<Versioned> {
     let mut node = "";
     let mut names = BTreeSet::new();
@@ -110,7 +110,7 @@ fn mapped() -> BTreeSet<Versioned> {
     names
 }
 
-/// All that the library defines, which has to be as the version to link with.
+/// Returns the symbols that the library defines; each must be the default version.
 fn exports() -> BTreeSet<Versioned> {
     let symbols = symbols(&library());
     let defined: Vec<_> = symbols.iter().filter(|symbol| symbol.library.is_none()).collect();
@@ -120,7 +120,7 @@ fn exports() -> BTreeSet<Versioned> {
     defined.iter().map(|symbol| symbol.versioned()).collect()
 }
 
-/// What a file needs of the two libraries; nothing where it is no ELF file.
+/// Returns the imports of a file from the two libraries; nothing for other files than ELF.
 fn imports(path: &Path) -> BTreeSet<Versioned> {
     let symbols = symbols(path);
     let theirs = symbols.iter().filter(|symbol| {
@@ -129,7 +129,7 @@ fn imports(path: &Path) -> BTreeSet<Versioned> {
     theirs.map(Symbol::versioned).collect()
 }
 
-/// All files below a folder, links left out.
+/// Returns all files below a folder, without links.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -148,10 +148,10 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 /// A symbol of the dynamic table.
 struct Symbol {
     name: String,
-    /// Empty where it has none.
+    /// Empty if it has none.
     version: String,
     is_default: bool,
-    /// The library it is to come from; none of what the file itself defines.
+    /// The library from which it is imported; `None` for a symbol that the file defines.
     library: Option<String>,
 }
 
@@ -161,14 +161,14 @@ impl Symbol {
     }
 }
 
-/// The dynamic symbols of a file; none where it is no ELF file of 64 bits, or has none.
+/// Returns the dynamic symbols of a file; none if it is no 64-bit ELF file, or has none.
 fn symbols(path: &Path) -> Vec<Symbol> {
     let mut magic = [0; 5];
     let Ok(mut file) = File::open(path) else { return Vec::new() };
     if file.read_exact(&mut magic).is_err() || magic != *b"\x7fELF\x02" {
         return Vec::new();
     }
-    // Only what is looked at is read: some libraries are large.
+    // Only the needed parts are read: some libraries are large.
     let cache = ReadCache::new(file);
     dynamic_symbols(&cache).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -177,7 +177,7 @@ fn dynamic_symbols<'data>(data: impl ReadRef<'data>) -> object::read::Result<Vec
     let header = elf::FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, data)?;
-    // Debug information apart from its program has a table with nothing in the file.
+    // Separate debug information has a symbol table without contents in the file.
     let is_whole = sections.iter().any(|section| section.sh_type(endian) == elf::SHT_DYNSYM);
     let Some(versions) = sections.versions(endian, data)?.filter(|_| is_whole) else {
         return Ok(Vec::new());
@@ -189,7 +189,7 @@ fn dynamic_symbols<'data>(data: impl ReadRef<'data>) -> object::read::Result<Vec
         let name = text(symbol.name(endian, table.strings())?);
         let version = versions.version(index.index())?;
         let version_name = version.map_or_else(String::new, |version| text(version.name()));
-        // The first is no symbol, and the linker makes one of each version.
+        // The first entry is no symbol, and the linker makes one symbol per version.
         if name.is_empty() || name == version_name {
             continue;
         }

@@ -10,7 +10,7 @@ use super::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd,
 c_types! {
     CM_TYPES;
 
-    /// An address as InfiniBand has it.
+    /// An address of InfiniBand.
     struct rdma_ib_addr: 40 {
         0 sgid: ibv_gid,
         16 dgid: ibv_gid,
@@ -57,7 +57,7 @@ c_types! {
         0 fd: c_int,
     }
 
-    /// What a socket is to TCP.
+    /// A connection id, which is to rdma_cm what a socket is to TCP.
     struct rdma_cm_id: 416 {
         0 verbs: *mut ibv_context,
         8 channel: *mut rdma_event_channel,
@@ -98,7 +98,7 @@ c_types! {
         52 qkey: u32,
     }
 
-    /// By port space.
+    /// Parameters of an event, by port space.
     union rdma_cm_event_param as "__typeof__(((struct rdma_cm_event *)0)->param)": 56 {
         0 conn: rdma_conn_param,
         0 ud: rdma_ud_param,
@@ -113,7 +113,7 @@ c_types! {
         24 param: rdma_cm_event_param,
     }
 
-    /// What `rdma_getaddrinfo` answers.
+    /// Answer of `rdma_getaddrinfo`.
     struct rdma_addrinfo: 96 {
         0 ai_flags: c_int,
         4 ai_family: c_int,
@@ -132,14 +132,14 @@ c_types! {
         88 ai_next: *mut rdma_addrinfo,
     }
 
-    /// Wishes for a multicast group.
+    /// Attributes for a multicast group.
     struct rdma_cm_join_mc_attr_ex: 16 {
         0 comp_mask: u32,
         4 join_flags: u32,
         8 addr: *mut sockaddr,
     }
 
-    /// A path as programs know it.
+    /// A path as applications know it.
     struct ibv_sa_path_rec: 64 {
         0 dgid: ibv_gid,
         16 sgid: ibv_gid,
@@ -162,7 +162,7 @@ c_types! {
         63 preference: u8,
     }
 
-    /// A path as it is on the wire.
+    /// A path in the wire format.
     struct ibv_path_record: 64 {
         0 service_id: u64,
         8 dgid: ibv_gid,
@@ -188,7 +188,7 @@ c_types! {
         8 path: ibv_path_record,
     }
 
-    /// A path as the kernel tells it.
+    /// A path in the kernel's form.
     struct ib_user_path_rec: 64 {
         0 dgid: [u8; 16],
         16 sgid: [u8; 16],
@@ -211,7 +211,7 @@ c_types! {
         63 preference: u8,
     }
 
-    /// `ibv_global_route` as the kernel tells it.
+    /// `ibv_global_route` in the kernel's form.
     struct ib_uverbs_global_route: 24 {
         0 dgid: [u8; 16],
         16 flow_label: u32,
@@ -221,7 +221,7 @@ c_types! {
         23 reserved: u8,
     }
 
-    /// `ibv_ah_attr` as the kernel tells it.
+    /// `ibv_ah_attr` in the kernel's form.
     struct ib_uverbs_ah_attr: 32 {
         0 grh: ib_uverbs_global_route,
         24 dlid: u16,
@@ -233,7 +233,7 @@ c_types! {
         31 reserved: u8,
     }
 
-    /// `ibv_qp_attr` as the kernel tells it.
+    /// `ibv_qp_attr` in the kernel's form.
     struct ib_uverbs_qp_attr: 144 {
         0 qp_attr_mask: u32,
         4 qp_state: u32,
@@ -306,7 +306,7 @@ c_constants! {
     // The key of datagrams and multicast groups.
     RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
-    // As many as the device can.
+    // Special values for the device's maximum.
     RDMA_MAX_RESP_RES: u8 = 255;
     RDMA_MAX_INIT_DEPTH: u8 = 255;
 
@@ -325,7 +325,7 @@ c_constants! {
     RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
     RDMA_OPTION_IB_PATH: c_int = 1;
 
-    // What is set in `rdma_cm_join_mc_attr_ex`.
+    // Mask bits of `rdma_cm_join_mc_attr_ex`.
     RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
     RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 1 << 1;
 

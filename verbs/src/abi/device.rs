@@ -11,7 +11,7 @@ use super::{
 c_types! {
     DEVICE_TYPES;
 
-    /// Two slots of long ago; providers leave them empty.
+    /// Two obsolete slots; providers leave them empty.
     struct _ibv_device_ops: 16 {
         0 _dummy1: op!(fn(device: *mut ibv_device, cmd_fd: c_int) -> *mut ibv_context),
         8 _dummy2: op!(fn(context: *mut ibv_context)),
@@ -28,8 +28,8 @@ c_types! {
         408 ibdev_path: [c_char; IBV_SYSFS_PATH_MAX],
     }
 
-    /// What inline functions call without a look at whether it is there. The slots named `_compat`
-    /// are of programs from before 2008.
+    /// Operations that inline functions call without a check for NULL. The slots named `_compat`
+    /// are for applications from before 2008.
     struct ibv_context_ops: 256 {
         0 _compat_query_device: op!(fn(
             context: *mut ibv_context, device_attr: *mut ibv_device_attr
@@ -75,7 +75,7 @@ c_types! {
         248 _compat_async_event: op!(fn() -> *mut c_void),
     }
 
-    /// An open device, as programs know it; it lies at the end of a [`super::verbs_context`].
+    /// An open device, as applications know it; it lies at the end of a [`super::verbs_context`].
     struct ibv_context: 328 {
         0 device: *mut ibv_device,
         8 ops: ibv_context_ops,
@@ -86,7 +86,7 @@ c_types! {
         320 abi_compat: *mut c_void,
     }
 
-    /// What `ibv_query_device` answers.
+    /// Answer of `ibv_query_device`.
     struct ibv_device_attr: 232 {
         0 fw_ver: [c_char; 64],
         64 node_guid: u64,
@@ -130,7 +130,7 @@ c_types! {
         227 phys_port_cnt: u8,
     }
 
-    /// What `ibv_query_port` answers; the exported function of that name knows it up to
+    /// Answer of `ibv_query_port`; the exported function of that name only fills it up to
     /// `port_cap_flags2`.
     struct ibv_port_attr: 52 {
         0 state: c_uint,
@@ -232,12 +232,12 @@ c_constants! {
     IBV_DEVICE_RAW_SCATTER_FCS: u64 = 1 << 34;
     IBV_DEVICE_PCI_WRITE_END_PADDING: u64 = 1 << 36;
 
-    // How far atomics are atomic.
+    // Scope of Atomics.
     IBV_ATOMIC_NONE: u32 = 0;
     IBV_ATOMIC_HCA: u32 = 1;
     IBV_ATOMIC_GLOB: u32 = 2;
 
-    // What `ibv_is_fork_initialized` answers.
+    // Answers of `ibv_is_fork_initialized`.
     IBV_FORK_DISABLED: u32 = 0;
     IBV_FORK_ENABLED: u32 = 1;
     IBV_FORK_UNNEEDED: u32 = 2;
@@ -255,7 +255,7 @@ c_constants! {
     IBV_PORT_ACTIVE: u32 = 4;
     IBV_PORT_ACTIVE_DEFER: u32 = 5;
 
-    // What a port runs on.
+    // Link layers of a port.
     IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
     IBV_LINK_LAYER_INFINIBAND: u8 = 1;
     IBV_LINK_LAYER_ETHERNET: u8 = 2;

@@ -14,7 +14,7 @@ c_types! {
         12 refcnt: c_int,
     }
 
-    /// What an event is about, by its type.
+    /// Object of an event, by the event's type.
     union ibv_async_event_element as "__typeof__(((struct ibv_async_event *)0)->element)": 8 {
         0 cq: *mut ibv_cq,
         0 qp: *mut ibv_qp,

@@ -17,7 +17,8 @@ use super::{
 c_types! {
     EXTENDED_TYPES;
 
-    /// An open device: what inline functions call if it is there and lies within `sz`.
+    /// An open device: operations that inline functions call if they are not NULL and lie within
+    /// `sz`.
     struct verbs_context: 648 {
         0 query_port: op!(fn(
             context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr,
@@ -113,7 +114,7 @@ c_types! {
         320 context: ibv_context,
     }
 
-    /// A queue pair for requests that are written piece by piece.
+    /// A queue pair whose requests are built call by call.
     struct ibv_qp_ex: 352 {
         0 qp_base: ibv_qp,
         160 comp_mask: u64,
@@ -157,18 +158,18 @@ c_types! {
         )),
     }
 
-    /// Wishes for a round of polling.
+    /// Attributes for a round of polling.
     struct ibv_poll_cq_attr: 4 {
         0 comp_mask: u32,
     }
 
-    /// What a completion tells of tag matching.
+    /// Tag matching information of a completion.
     struct ibv_wc_tm_info: 16 {
         0 tag: u64,
         8 r#priv as "priv": u32,
     }
 
-    /// A completion queue for completions that are read piece by piece.
+    /// A completion queue whose completions are read field by field.
     struct ibv_cq_ex: 288 {
         0 context: *mut ibv_context,
         8 channel: *mut ibv_comp_channel,
@@ -202,7 +203,7 @@ c_types! {
         280 read_completion_wallclock_ns: op!(fn(cq: *mut ibv_cq_ex) -> u64),
     }
 
-    /// Wishes for `ibv_query_device_ex`: none exist.
+    /// Attributes for `ibv_query_device_ex`: none exist.
     struct ibv_query_device_ex_input: 4 {
         0 comp_mask: u32,
     }
@@ -265,7 +266,7 @@ c_types! {
         4 compare_swap: u16,
     }
 
-    /// What `ibv_query_device_ex` answers.
+    /// Answer of `ibv_query_device_ex`.
     struct ibv_device_attr_ex: 400 {
         0 orig_attr: ibv_device_attr,
         232 comp_mask: u32,
@@ -286,7 +287,7 @@ c_types! {
         396 phys_port_cnt_ex: u32,
     }
 
-    /// What `ibv_query_rt_values_ex` answers.
+    /// Answer of `ibv_query_rt_values_ex`.
     struct ibv_values_ex: 24 {
         0 comp_mask: u32,
         8 raw_clock: timespec,
@@ -299,6 +300,6 @@ c_constants! {
     // `abi_compat` of an `ibv_context` that lies in a `verbs_context`.
     __VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
-    // What `ibv_query_rt_values_ex` is asked.
+    // Values that `ibv_query_rt_values_ex` can return.
     IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
 }

@@ -1,4 +1,4 @@
-//! Protection domains and what belongs to one: regions, windows, address handles, thread and parent
+//! Protection domains and their objects: regions, windows, address handles, thread and parent
 //! domains.
 
 use libc::{c_uint, c_void};
@@ -14,7 +14,7 @@ c_types! {
         8 handle: u32,
     }
 
-    /// Wishes for a thread domain.
+    /// Attributes for a thread domain.
     struct ibv_td_init_attr: 4 {
         0 comp_mask: u32,
     }
@@ -24,7 +24,7 @@ c_types! {
         0 context: *mut ibv_context,
     }
 
-    /// Wishes for a parent domain: a protection domain with a thread domain or with allocators.
+    /// Attributes for a parent domain: a protection domain with a thread domain or with allocators.
     struct ibv_parent_domain_init_attr: 48 {
         0 pd: *mut ibv_pd,
         8 td: *mut ibv_td,
@@ -64,7 +64,7 @@ c_types! {
         24 r#type as "type": c_uint,
     }
 
-    /// What a window is to show.
+    /// Memory that a window opens.
     struct ibv_mw_bind_info: 32 {
         0 mr: *mut ibv_mr,
         8 addr: u64,
@@ -127,7 +127,7 @@ c_types! {
 c_constants! {
     MEMORY_CONSTANTS;
 
-    // What an allocator of a parent domain answers to leave it to the provider.
+    // Answer of a parent domain's allocator that leaves the allocation to the provider.
     IBV_ALLOCATOR_USE_DEFAULT: usize = usize::MAX;
 
     // Rights of regions, windows and queue pairs.
@@ -143,7 +143,7 @@ c_constants! {
     IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
     IBV_ACCESS_OPTIONAL_FIRST: u32 = 1 << 20;
 
-    // What `ibv_rereg_mr` changes.
+    // Changes by `ibv_rereg_mr`.
     IBV_REREG_MR_CHANGE_TRANSLATION: u32 = 1;
     IBV_REREG_MR_CHANGE_PD: u32 = 1 << 1;
     IBV_REREG_MR_CHANGE_ACCESS: u32 = 1 << 2;
@@ -154,7 +154,7 @@ c_constants! {
     IBV_MW_TYPE_1: u32 = 1;
     IBV_MW_TYPE_2: u32 = 2;
 
-    // What is set in `ibv_parent_domain_init_attr`.
+    // Mask bits of `ibv_parent_domain_init_attr`.
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 1 << 1;
 

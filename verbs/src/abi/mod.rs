@@ -1,25 +1,25 @@
 //! The C interface of rdma-core's `verbs.h`, `sa.h` and `rdma_cma.h`: its structures with their
 //! names, fields and offsets, and its constants.
 //!
-//! Constants of C's enumerations have the type of the field or parameter they are for: plain
-//! integers, since a program may put anything there. A union without a name in C is a field named
-//! here. Each structure is written once: the macro makes the type, compares its offsets with the
-//! numbers written beside the fields, and puts it into the list that `tests/layout.rs` compares
-//! with the installed headers.
+//! Constants of C's enumerations have the type of their field or parameter: plain integers, because
+//! an application may store any value there. A union without a name in C is a named field here.
+//! Each structure is written once: the macro makes the type, compares its offsets with the numbers
+//! beside the fields, and adds it to the list that `tests/layout.rs` compares with the installed
+//! headers.
 #![allow(missing_docs, reason = "fields and constants are described in rdma-core's manual pages")]
 #![allow(unreachable_pub, reason = "the whole interface, whatever of it the crate shows")]
 #![expect(non_snake_case, reason = "C's names, those of the ABI's placeholders too")]
 #![expect(unsafe_code, reason = "all octets zero is a value of every type here, which C relies on")]
 
-/// The type of an operation in a structure: absent where NULL.
+/// Type of an operation in a structure: `None` for NULL.
 macro_rules! op {
     (fn($($args:tt)*) $(-> $answer:ty)?) => {
         Option<unsafe extern "C" fn($($args)*) $(-> $answer)?>
     };
 }
 
-/// `struct name as "its C type": size { offset field as "its C name": type, … }`. What C has no
-/// name for is given by an expression of its type or, where it has none, by an empty string.
+/// `struct name as "its C type": size { offset field as "its C name": type, … }`. A type without a
+/// name in C is given by an expression of that type or, if there is none, by an empty string.
 macro_rules! c_types {
     ($list:ident; $(
         $(#[doc = $doc:literal])*
@@ -38,7 +38,7 @@ macro_rules! c_types {
             debug!($kind $name $($field)*);
 
             impl $name {
-                /// All bytes zero, as programs make theirs by `memset`.
+                /// Returns a value of zero bytes, as applications make theirs by `memset`.
                 #[must_use]
                 pub const fn zeroed() -> Self {
                     // SAFETY: integers, pointers, options of functions, and libc's structures of
@@ -47,7 +47,7 @@ macro_rules! c_types {
                 }
             }
 
-            // Elsewhere libc's locks have other sizes.
+            // On other processors libc's locks have other sizes.
             #[cfg(target_arch = "x86_64")]
             const _: () = {
                 assert!(size_of::<$name>() == $size);
@@ -71,7 +71,8 @@ macro_rules! c_types {
     };
 }
 
-/// What is shown of a value: all fields; of a union, which has no one value, its name.
+/// Implements `Debug`: all fields of a structure. For a union, whose value is ambiguous, only its
+/// name.
 macro_rules! debug {
     (struct $name:ident $($field:ident)*) => {
         impl core::fmt::Debug for $name {
@@ -101,7 +102,7 @@ macro_rules! c_constants {
     };
 }
 
-/// What C knows by name only: of operations that no device here has.
+/// Types that C knows by name only: objects of operations that no device here has.
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(
@@ -147,13 +148,13 @@ opaque! {
     verbs_ex_private
 }
 
-/// One structure or union, for the comparison with C.
+/// One structure or union, compared with C.
 #[derive(Debug)]
 pub struct Type {
     /// `struct` or `union`.
     pub kind: &'static str,
     pub name: &'static str,
-    /// Its C type where that is not kind and name; empty where C has none.
+    /// Its C type if that is not kind and name; empty if C has none.
     pub c_name: &'static [&'static str],
     pub size: usize,
     pub fields: &'static [Field],
@@ -163,7 +164,7 @@ pub struct Type {
 #[derive(Debug)]
 pub struct Field {
     pub name: &'static str,
-    /// Its C name where that is another one.
+    /// Its C name if that differs.
     pub c_name: &'static [&'static str],
     pub offset: usize,
     pub size: usize,

@@ -25,19 +25,19 @@ c_types! {
         8 srq_limit: u32,
     }
 
-    /// Wishes for a shared receive queue.
+    /// Attributes for a shared receive queue.
     struct ibv_srq_init_attr: 24 {
         0 srq_context: *mut c_void,
         8 attr: ibv_srq_attr,
     }
 
-    /// Wishes for tag matching.
+    /// Attributes for tag matching.
     struct ibv_tm_cap: 8 {
         0 max_num_tags: u32,
         4 max_ops: u32,
     }
 
-    /// Wishes for a shared receive queue of any type.
+    /// Attributes for a shared receive queue of any type.
     struct ibv_srq_init_attr_ex: 64 {
         0 srq_context: *mut c_void,
         8 attr: ibv_srq_attr,
@@ -75,7 +75,7 @@ c_types! {
         16 max_inline_data: u32,
     }
 
-    /// Wishes for a queue pair.
+    /// Attributes for a queue pair.
     struct ibv_qp_init_attr: 64 {
         0 qp_context: *mut c_void,
         8 send_cq: *mut ibv_cq,
@@ -86,7 +86,7 @@ c_types! {
         56 sq_sig_all: c_int,
     }
 
-    /// How receive side scaling hashes.
+    /// Hash configuration of receive side scaling.
     struct ibv_rx_hash_conf: 24 {
         0 rx_hash_function: u8,
         1 rx_hash_key_len: u8,
@@ -94,7 +94,7 @@ c_types! {
         16 rx_hash_fields_mask: u64,
     }
 
-    /// Wishes for a queue pair, with those of `ibv_qp_init_attr` first.
+    /// Attributes for a queue pair, beginning with those of `ibv_qp_init_attr`.
     struct ibv_qp_init_attr_ex: 136 {
         0 qp_context: *mut c_void,
         8 send_cq: *mut ibv_cq,
@@ -114,7 +114,7 @@ c_types! {
         128 send_ops_flags: u64,
     }
 
-    /// What `ibv_modify_qp` sets and `ibv_query_qp` answers.
+    /// Attributes for `ibv_modify_qp` and of `ibv_query_qp`.
     struct ibv_qp_attr: 144 {
         0 qp_state: c_uint,
         4 cur_qp_state: c_uint,
@@ -148,7 +148,7 @@ c_types! {
 c_constants! {
     QUEUE_CONSTANTS;
 
-    // What is set in `ibv_srq_attr`.
+    // Mask bits of `ibv_srq_attr`.
     IBV_SRQ_MAX_WR: u32 = 1;
     IBV_SRQ_LIMIT: u32 = 1 << 1;
 
@@ -157,7 +157,7 @@ c_constants! {
     IBV_SRQT_XRC: u32 = 1;
     IBV_SRQT_TM: u32 = 2;
 
-    // What is set in `ibv_srq_init_attr_ex`.
+    // Mask bits of `ibv_srq_init_attr_ex`.
     IBV_SRQ_INIT_ATTR_TYPE: u32 = 1;
     IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
     IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
@@ -184,7 +184,7 @@ c_constants! {
     IBV_MIG_REARM: u32 = 1;
     IBV_MIG_ARMED: u32 = 2;
 
-    // What is set in `ibv_qp_init_attr_ex`.
+    // Mask bits of `ibv_qp_init_attr_ex`.
     IBV_QP_INIT_ATTR_PD: u32 = 1;
     IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
     IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
@@ -198,7 +198,7 @@ c_constants! {
     IBV_QP_CREATE_SOURCE_QPN: u32 = 1 << 10;
     IBV_QP_CREATE_PCI_WRITE_END_PADDING: u32 = 1 << 11;
 
-    // Work requests that `ibv_qp_ex` is to have.
+    // Work requests that an `ibv_qp_ex` must support.
     IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
     IBV_QP_EX_WITH_SEND: u64 = 1 << 2;
@@ -212,7 +212,7 @@ c_constants! {
     IBV_QP_EX_WITH_TSO: u64 = 1 << 10;
     IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
 
-    // What is set in `ibv_qp_attr`.
+    // Mask bits of `ibv_qp_attr`.
     IBV_QP_STATE: u32 = 1;
     IBV_QP_CUR_STATE: u32 = 1 << 1;
     IBV_QP_EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;

@@ -26,13 +26,13 @@ c_types! {
         0 invalidate_rkey: u32,
     }
 
-    /// What a Write or Read has besides.
+    /// Additional fields of a Write or Read.
     struct ibv_send_wr_rdma as "__typeof__(((struct ibv_send_wr *)0)->wr.rdma)": 16 {
         0 remote_addr: u64,
         8 rkey: u32,
     }
 
-    /// What an atomic has besides.
+    /// Additional fields of an Atomic.
     struct ibv_send_wr_atomic as "__typeof__(((struct ibv_send_wr *)0)->wr.atomic)": 32 {
         0 remote_addr: u64,
         8 compare_add: u64,
@@ -40,38 +40,38 @@ c_types! {
         24 rkey: u32,
     }
 
-    /// What a datagram has besides.
+    /// Additional fields of a datagram.
     struct ibv_send_wr_ud as "__typeof__(((struct ibv_send_wr *)0)->wr.ud)": 16 {
         0 ah: *mut ibv_ah,
         8 remote_qpn: u32,
         12 remote_qkey: u32,
     }
 
-    /// By opcode.
+    /// Additional fields, by opcode.
     union ibv_send_wr_wr as "__typeof__(((struct ibv_send_wr *)0)->wr)": 32 {
         0 rdma: ibv_send_wr_rdma,
         0 atomic: ibv_send_wr_atomic,
         0 ud: ibv_send_wr_ud,
     }
 
-    /// What XRC has besides.
+    /// Additional fields of XRC.
     struct ibv_send_wr_xrc as "__typeof__(((struct ibv_send_wr *)0)->qp_type.xrc)": 4 {
         0 remote_srqn: u32,
     }
 
-    /// By type of queue pair.
+    /// Additional fields, by type of queue pair.
     union ibv_send_wr_qp_type as "__typeof__(((struct ibv_send_wr *)0)->qp_type)": 4 {
         0 xrc: ibv_send_wr_xrc,
     }
 
-    /// What a Bind has besides.
+    /// Additional fields of a Bind.
     struct ibv_send_wr_bind_mw as "__typeof__(((struct ibv_send_wr *)0)->bind_mw)": 48 {
         0 mw: *mut ibv_mw,
         8 rkey: u32,
         16 bind_info: ibv_mw_bind_info,
     }
 
-    /// What segmentation has besides.
+    /// Additional fields of segmentation.
     struct ibv_send_wr_tso as "__typeof__(((struct ibv_send_wr *)0)->tso)": 16 {
         0 hdr: *mut c_void,
         8 hdr_sz: u16,
@@ -142,7 +142,7 @@ c_types! {
         124 async_events_completed: u32,
     }
 
-    /// Wishes for an `ibv_cq_ex`.
+    /// Attributes for an `ibv_cq_ex`.
     struct ibv_cq_init_attr_ex: 56 {
         0 cqe: u32,
         8 cq_context: *mut c_void,
@@ -154,13 +154,13 @@ c_types! {
         48 parent_domain: *mut ibv_pd,
     }
 
-    /// How many completions, how long, before an event.
+    /// Number of completions, and time, before an event.
     struct ibv_moderate_cq: 4 {
         0 cq_count: u16,
         2 cq_period: u16,
     }
 
-    /// What `ibv_modify_cq` sets.
+    /// Attributes for `ibv_modify_cq`.
     struct ibv_modify_cq_attr: 8 {
         0 attr_mask: u32,
         4 moderate: ibv_moderate_cq,
@@ -248,7 +248,7 @@ c_constants! {
     IBV_WC_TM_MATCH: u32 = 1 << 5;
     IBV_WC_TM_DATA_VALID: u32 = 1 << 6;
 
-    // What an `ibv_cq_ex` is to tell.
+    // Fields of completions that an `ibv_cq_ex` must have.
     IBV_WC_EX_WITH_BYTE_LEN: u64 = 1;
     IBV_WC_EX_WITH_IMM: u64 = 1 << 1;
     IBV_WC_EX_WITH_QP_NUM: u64 = 1 << 2;
@@ -264,7 +264,7 @@ c_constants! {
     IBV_WC_STANDARD_FLAGS: u64 = 0x7f;
     IBV_CREATE_CQ_SUP_WC_FLAGS: u64 = 0xfff;
 
-    // What is set in `ibv_cq_init_attr_ex` and in `ibv_modify_cq_attr`.
+    // Mask bits of `ibv_cq_init_attr_ex` and in `ibv_modify_cq_attr`.
     IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
     IBV_CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;

@@ -1,4 +1,4 @@
-//! Socket addresses of C, and which address of this host leads to another.
+//! Socket addresses of C, and the address of this host that leads to another.
 #![expect(unsafe_code, reason = "C's addresses are of the length that their family says")]
 
 use std::io;
@@ -9,10 +9,10 @@ use libc::{AF_INET, AF_INET6, c_int, sockaddr, sockaddr_in, sockaddr_in6, sockad
 use crate::errno::Errno;
 use crate::network;
 
-/// The address that C points at; `None` when it is NULL or of no IP family.
+/// Reads an address of C; `None` if it is NULL or of no IP family.
 ///
 /// # Safety
-/// NULL, or an address of the length that its family says.
+/// `address` is NULL, or an address of the length that its family has.
 pub(crate) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
@@ -21,7 +21,7 @@ pub(crate) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
     let family = unsafe { (*address).sa_family };
     match c_int::from(family) {
         AF_INET => {
-            // SAFETY: the family says that it is this one.
+            // SAFETY: the family says that it is of this type.
             let of = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from_bits(u32::from_be(of.sin_addr.s_addr));
             Some(SocketAddrV4::new(ip, u16::from_be(of.sin_port)).into())
@@ -37,7 +37,7 @@ pub(crate) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// An address as C has it.
+/// Returns an address in C's form.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: zero is a value of every address.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -73,8 +73,8 @@ const FAMILY_V4: libc::sa_family_t = AF_INET as libc::sa_family_t;
 #[expect(clippy::cast_possible_truncation, reason = "2 and 10")]
 pub(crate) const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
 
-/// The address of this host that a packet to `remote` has as its source; with the interface, where that is of
-/// one link, and without a port.
+/// Returns the source address of packets from this host to `remote`, without a port. A link-local
+/// address includes its interface.
 pub(super) fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
     if let Some(spec) = network::device() {
         return network::source_for(spec, remote.ip()).map(|ip| SocketAddr::new(ip, 0));
@@ -86,7 +86,7 @@ pub(super) fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
     let found = || -> io::Result<SocketAddr> {
         // Connecting a datagram socket looks up the route and sends nothing.
         let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-        // Any port will do; 0 is none.
+        // Any port will do; 0 is invalid.
         socket.connect(SocketAddr::new(remote.ip(), remote.port().max(1)))?;
         let mut local = socket.local_addr()?;
         local.set_port(0);

@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: names and ports as addresses of ids.
+//! `rdma_getaddrinfo`: resolves names and services to addresses for ids.
 #![expect(unsafe_code, reason = "C's strings and lists")]
 
 use std::net::SocketAddr;
@@ -13,10 +13,11 @@ use crate::abi::{
 use crate::errno::{Errno, minus_one};
 use crate::object::optional;
 
-/// `rdma_getaddrinfo`: the first address of a name. A passive one is where to listen.
+/// `rdma_getaddrinfo`: returns the first address of a name; with `RAI_PASSIVE`, an address to
+/// listen at.
 ///
 /// # Safety
-/// The strings and `hints` are NULL or valid, `place` is one for the answer.
+/// The strings and `hints` are NULL or valid, `place` points at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
@@ -27,7 +28,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
     // SAFETY: NULL or hints, by this function's contract.
     let hints = unsafe { optional(hints) };
     if node.is_null() && service.is_null() {
-        // As rdma-core: what the hints say is the answer.
+        // As in rdma-core, the answer is a copy of the hints.
         let Some(hints) = hints else { return minus_one(Err(Errno::INVALID)) };
         // SAFETY: NULL or addresses, by this function's contract.
         let addresses = [hints.ai_src_addr, hints.ai_dst_addr].map(|of| unsafe { from_c(of) });
@@ -51,10 +52,11 @@ unsafe extern "C" fn rdma_getaddrinfo(
         wanted.ai_family = hints.ai_family;
     }
     let mut found: *mut addrinfo = ptr::null_mut();
-    // SAFETY: strings as C's library wants them, by this function's contract, and our own places.
+    // SAFETY: strings as C's library requires them, by this function's contract, and memory of this
+    // function.
     let status = unsafe { libc::getaddrinfo(node, service, &raw const wanted, &raw mut found) };
     if status != 0 || found.is_null() {
-        // As rdma-core: the number of `getaddrinfo`, which is not of `errno`.
+        // As in rdma-core, returns the error number of `getaddrinfo`, which is not of `errno.h`.
         return if status == 0 { minus_one(Err(Errno::INVALID)) } else { status };
     }
     // SAFETY: an answer of C's library.
@@ -68,7 +70,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
     let source = if passive {
         Some(address)
     } else {
-        // What the program wants to come from: as rdma-core, which asks for no route.
+        // As in rdma-core, the source that the application names, without a look at the route.
         // SAFETY: NULL or an address, by this function's contract.
         unsafe { from_c(hints.ai_src_addr) }
     };
@@ -78,8 +80,8 @@ unsafe extern "C" fn rdma_getaddrinfo(
     0
 }
 
-/// Makes an answer of memory of C's library, part by part: programs free answers of their own making by
-/// [`rdma_freeaddrinfo`], and may replace parts of ours.
+/// Allocates an answer by C's library, part by part: applications free their own answers by
+/// [`rdma_freeaddrinfo`], and may replace parts of the library's.
 fn answer(
     hints: &rdma_addrinfo,
     source: Option<SocketAddr>,
@@ -100,7 +102,8 @@ fn answer(
     let is_v6 = source.or(destination).is_some_and(|address| address.is_ipv6());
     (c.ai_flags, c.ai_family) =
         (hints.ai_flags, if is_v6 { libc::AF_INET6 } else { libc::AF_INET });
-    // A program that wants datagrams is told so, and refused when it makes an id of it.
+    // An application that wants datagrams gets its wish in the answer, and is refused when it makes
+    // an id of it.
     let or = |hint: c_int, usual: u32| if hint == 0 { usual.cast_signed() } else { hint };
     c.ai_qp_type = or(hints.ai_qp_type, IBV_QPT_RC);
     c.ai_port_space = or(hints.ai_port_space, RDMA_PS_TCP);
@@ -109,7 +112,7 @@ fn answer(
     allocated(c)
 }
 
-/// A copy of a value in memory of C's library; NULL when there is none.
+/// Copies a value to memory of C's library; NULL if there is no memory.
 fn allocated<T: Copy>(value: T) -> *mut T {
     // SAFETY: any length may be asked for.
     let place = unsafe { libc::malloc(size_of::<T>()) }.cast::<T>();
@@ -136,7 +139,7 @@ fn empty_addrinfo() -> addrinfo {
 /// `rdma_freeaddrinfo`.
 ///
 /// # Safety
-/// `res` is NULL, or an answer, and the rest of its list, of memory of C's library, freed once.
+/// `res` is NULL or a list of answers whose parts are memory of C's library; it is freed once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
     // SAFETY: NULL or an answer, by this function's contract.

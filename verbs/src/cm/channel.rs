@@ -19,24 +19,24 @@ pub(crate) struct Channel {
     pub(super) events: EventQueue<Pending>,
 }
 
-/// Those that there are.
+/// The existing channels.
 pub(super) static CHANNELS: WaitedAt<Channel> = WaitedAt::new();
 
 type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
-    /// The oldest event; waits for one unless the descriptor is not blocking.
+    /// Takes the oldest event, and waits for one unless the descriptor is non-blocking.
     pub(super) fn take(&self) -> Result<Pending, Errno> {
         let event = self.events.take(|event| event.counted().unacknowledged.taken())?;
         if let Some(listener) = &event.listener {
-            // There is room for another one.
+            // The backlog has room for another one.
             listener.untaken.fetch_sub(1, Ordering::AcqRel);
             turn::request(listener);
         }
         Ok(event)
     }
 
-    /// Takes out the events of an id that goes or moves.
+    /// Removes and returns the events of an id that is destroyed or migrated.
     pub(super) fn take_events_of(&self, id: &Arc<Id>) -> Vec<Pending> {
         self.events.remove(|event| Arc::ptr_eq(event.counted(), id))
     }
@@ -55,14 +55,14 @@ fn create() -> Result<*mut rdma_event_channel, Errno> {
 /// Frees a channel.
 ///
 /// # Safety
-/// It came from [`create`], and is used no more but by threads that wait at it.
+/// `c` came from [`create`], and only threads that wait at it use it again.
 unsafe fn free(c: *mut rdma_event_channel) {
     CHANNELS.remove(c);
     // SAFETY: live, and freed once, by this function's contract.
     drop(unsafe { ChannelObject::free(c) });
 }
 
-/// What is behind C's pointer.
+/// Returns the channel behind C's pointer.
 ///
 /// # Safety
 /// `channel` came from [`rdma_create_event_channel`] and was not destroyed.
@@ -76,12 +76,12 @@ pub(super) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Ch
 pub(super) struct Attached {
     pub(super) channel: Arc<Channel>,
     pub(super) c: CPtr<rdma_event_channel>,
-    /// It was made for the id, whose calls wait for their events themselves.
+    /// Made for the id, whose calls wait for their events themselves.
     pub(super) is_own: bool,
 }
 
 impl Attached {
-    /// The program's channel, or without one a channel of the id's own.
+    /// Attaches the application's channel, or makes a channel for the id alone if `c` is NULL.
     ///
     /// # Safety
     /// `c` is NULL or live.
@@ -93,7 +93,7 @@ impl Attached {
         Ok(Self { channel, c: CPtr(c), is_own })
     }
 
-    /// That of an id that comes of this one's.
+    /// Returns the channel for an id that is created by a request to this one.
     pub(super) fn inherited(&self) -> Result<Self, Errno> {
         if self.is_own {
             // SAFETY: NULL.
@@ -102,10 +102,11 @@ impl Attached {
         Ok(Self { channel: Arc::clone(&self.channel), c: self.c, is_own: false })
     }
 
-    /// The id uses it no more.
+    /// Detaches the id, and frees the channel if it is the id's own.
     pub(super) fn leave(self) {
         if self.is_own {
-            // SAFETY: made for the id, and freed once, with it or when it is given another.
+            // SAFETY: made for the id, and freed once: when the id is destroyed or gets another
+            // channel.
             unsafe { free(self.c.0) };
         }
     }
@@ -117,10 +118,10 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     or_null(create())
 }
 
-/// `rdma_destroy_event_channel`. A thread that waits at it waits on.
+/// `rdma_destroy_event_channel`. A thread that waits at it keeps waiting.
 ///
 /// # Safety
-/// `channel` is live and used no more, also by no id, but by threads that take events from it.
+/// `channel` is live. Only threads that take events from it use it again, no id does.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: live, and freed once, by this function's contract.

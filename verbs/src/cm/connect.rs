@@ -1,4 +1,4 @@
-//! The active side: addresses, a route, a connection.
+//! The active side: resolves addresses and routes, and connects.
 #![expect(unsafe_code, reason = "C's pointers to ids and parameters")]
 
 use std::net::SocketAddr;
@@ -28,12 +28,14 @@ use crate::object::optional;
 use crate::process::{process, startup};
 use crate::turn;
 
-/// Reads that may be open, as C says it in eight bits; the most is as many as there can be.
+/// Converts a number of outstanding Reads from C, which has eight bits for it, and limits it to the
+/// device's maximum.
 pub(super) fn depth(wanted: u8) -> u16 {
     u16::from(wanted).min(READS_OUTSTANDING_MAX)
 }
 
-/// As rdma-core: more than the device has is refused, but for the number that stands for as many as there are.
+/// Refuses more Reads than the device has, as rdma-core does. The special value for the maximum is
+/// accepted.
 pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let Some(param) = param else { return Ok(()) };
     let is_beyond =
@@ -43,13 +45,14 @@ pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno>
     if beyond { Err(Errno::INVALID) } else { Ok(()) }
 }
 
-/// The program's private data.
+/// Returns the application's Private Data.
 pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
     let len = usize::from(param.private_data_len);
     if len == 0 || param.private_data.is_null() {
         return Vec::new();
     }
-    // SAFETY: as many bytes as said, until the call with these parameters returns: C's contract.
+    // SAFETY: of the stated length, and valid until the call with these parameters returns, by C's
+    // contract.
     unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
 }
 
@@ -64,8 +67,8 @@ pub(super) fn resolve(
     }
     let is_idle = matches!(*locked(&id.phase), Phase::Idle);
     if is_idle {
-        // Without an address of the program's, the route says which; the TCP port is chosen now, as programs
-        // may ask for it before they connect.
+        // Without an address from the application, the route decides. The TCP port is chosen now,
+        // because applications may ask for it before they connect.
         let source = match source {
             Some(source) => source,
             None => match source_for(remote) {
@@ -98,7 +101,7 @@ pub(super) fn resolve(
     Ok(())
 }
 
-/// `rdma_resolve_addr`: the answer is there at once; the route is the kernel's.
+/// `rdma_resolve_addr`: the answer is available at once; the route is the kernel's.
 ///
 /// # Safety
 /// `of` is live, `source` NULL or an address, `remote` an address.
@@ -186,32 +189,33 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
     Ok(())
 }
 
-/// Where a connection comes from: on an interface, the TCP port is the endpoint's choice.
+/// Returns the source of a connection. On an interface the endpoint chooses the TCP port.
 fn from(local: SocketAddr) -> SocketAddr {
     if network::device().is_some() { SocketAddr::new(local.ip(), 0) } else { local }
 }
 
-/// What an active id asks for, to ask once more.
+/// Connection attempt of an active id, kept to repeat it.
 #[derive(Debug)]
 pub(super) struct Attempt {
     remote: SocketAddr,
     qp: urnic::Qp,
     options: ConnectOptions,
     until: Instant,
-    /// Why it has failed, if the peer may tell another TCP port.
+    /// Error of the last attempt, kept while the peer may still name another TCP port.
     failure: Option<Error>,
     /// Keeps the local address between attempts.
     _keeper: Option<Keeper>,
 }
 
-/// How long a peer may refuse because nothing listens there yet. Programs exchange a port and listen
-/// right after: on InfiniBand, where addresses take milliseconds to be resolved, they are in time.
+/// Time for which a refusal is retried because nothing listens yet. Applications exchange a port
+/// and listen right after: on InfiniBand, where resolving an address takes milliseconds, they are
+/// in time.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// Between attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Id {
-    /// Nothing listens at the peer: asks for a turn to try again, if it is not too late.
+    /// Schedules another attempt after a refusal. Returns false if it is too late for one.
     pub(super) fn try_later(self: &Arc<Self>) -> bool {
         let now = monotonic_now();
         let may = locked(&self.attempt).as_ref().is_some_and(|attempt| now < attempt.until);
@@ -221,8 +225,8 @@ impl Id {
         may
     }
 
-    /// Returns true if the peer's TCP port is another one than the number: the next attempt is made there. An
-    /// attempt that `stands` is given up for that only if what it met speaks no MPA.
+    /// Returns true if the peer's TCP port differs from the number: the next attempt is made there.
+    /// A standing attempt (`stands`) is given up only if the server it met does not speak MPA.
     pub(super) fn is_elsewhere(self: &Arc<Self>, stands: bool) -> bool {
         let mut asking = locked(&self.asking);
         let Some(question) = &mut *asking else { return false };
@@ -239,8 +243,9 @@ impl Id {
         elsewhere.is_some()
     }
 
-    /// An attempt has failed, perhaps at a program that has the TCP port for TCP: keeps why, as long as the
-    /// peer may tell another one. The reason comes back if it may not.
+    /// Keeps the error of a failed attempt while the peer may still name another TCP port: the
+    /// attempt may have met another application's TCP server. Returns the error if the peer cannot
+    /// name one.
     pub(super) fn fail_later(self: &Arc<Self>, error: Error) -> Result<(), Error> {
         let is_asking = locked(&self.asking).as_ref().is_some_and(Asking::awaits_answer);
         match &mut *locked(&self.attempt) {
@@ -253,17 +258,17 @@ impl Id {
         }
     }
 
-    /// Why the last attempt has failed, if it is not made again by itself.
+    /// Returns the error of the last attempt, if one was kept.
     pub(super) fn take_failure(&self) -> Option<Error> {
         locked(&self.attempt).as_mut()?.failure.take()
     }
 
-    /// Asks for a turn to try at the TCP port that was told.
+    /// Schedules an attempt at the TCP port that the peer named.
     pub(super) fn try_soon(self: &Arc<Self>) {
         self.timer.set(self, monotonic_now() + PAUSE);
     }
 
-    /// Tries once more.
+    /// Repeats the attempt.
     pub(super) fn try_again(&self) -> Option<Connecting> {
         let attempt = locked(&self.attempt);
         let Attempt { remote, qp, options, .. } = attempt.as_ref()?;
@@ -271,7 +276,7 @@ impl Id {
     }
 }
 
-/// `rdma_connect`. Without parameters, as many Reads as there can be.
+/// `rdma_connect`. Without parameters, the connection allows the maximum number of Reads.
 ///
 /// # Safety
 /// `of` is live, `param` NULL or parameters.

@@ -1,4 +1,4 @@
-//! Ends: disconnecting, and ids that are destroyed.
+//! Disconnecting, and destroying ids.
 #![expect(unsafe_code, reason = "C's pointers to ids")]
 
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use crate::abi::rdma_cm_id;
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 
-/// rdma_disconnect(3): the id's queue pair goes to the error state, which flushes what is posted; and siw, asked
-/// to close, flushes what it has not sent (`siw_qp_modify`). What was sent is delivered.
+/// Disconnects as rdma_disconnect(3): moves the id's queue pair to the error state, which flushes
+/// posted work. siw likewise flushes what it has not sent when it is asked to close
+/// (`siw_qp_modify`). What was sent is delivered.
 fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
     let is_connected = matches!(*locked(&id.phase), Phase::Connected(_));
-    // One of the program's own is the program's to bring there.
+    // The application moves its own queue pair there itself.
     if is_connected && !id.has_own_qp.load(Ordering::Acquire) {
         let qp = locked(&id.qp).clone();
         if let Some(qp) = qp {
@@ -36,14 +37,14 @@ fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
                 qp.inner().give_up(WcStatus::WrFlushErr);
             }
         }
-        // It is over already, and C was told.
+        // The connection is over already, and C got the event.
         Phase::Ended if *locked(&id.disconnected) => {}
         _ => return Err(Errno::INVALID),
     }
     Ok(())
 }
 
-/// `rdma_disconnect`: both ends are told.
+/// `rdma_disconnect`: both ends get an event.
 ///
 /// # Safety
 /// `of` is live.
@@ -53,12 +54,12 @@ unsafe extern "C" fn rdma_disconnect(of: *mut rdma_cm_id) -> c_int {
     let ending = unsafe { id(of) };
     let was_told = *locked(&ending.disconnected);
     let done = disconnect(ending);
-    // An id that waits has had its event.
+    // The event of a synchronous id was taken before.
     if was_told { minus_one(done) } else { finish(of, done) }
 }
 
-/// `rdma_notify`: what happens to a queue pair is known here already. As Linux, an error for an id that has
-/// asked for no connection and was asked for none.
+/// `rdma_notify`: does nothing, because this library sees the events of queue pairs itself. As in
+/// Linux, it fails for an id without a connection or request.
 ///
 /// # Safety
 /// `of` is live.
@@ -70,15 +71,16 @@ unsafe extern "C" fn rdma_notify(of: *mut rdma_cm_id, _event: c_uint) -> c_int {
     minus_one(if is_none { Err(Errno::INVALID) } else { Ok(()) })
 }
 
-/// `rdma_destroy_id`: waits until the events taken are acknowledged. A connection closes in order.
+/// `rdma_destroy_id`: waits until C has acknowledged the events that it took. A connection closes
+/// in order.
 ///
 /// # Safety
-/// `of` is live and used no more.
+/// `of` is live and not used again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
     // SAFETY: live, by this function's contract.
     let going = Arc::clone(unsafe { id(of) });
-    // No turn finds anything to tell any more.
+    // From now on no turn creates an event.
     let ended = std::mem::replace(&mut *locked(&going.phase), Phase::Ended);
     // SAFETY: C's part of a live id.
     let kept = unsafe { (*of).event };
@@ -90,7 +92,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
         forget(event);
     }
     if let Phase::Listening(listener) = ended {
-        // Its address is free when this returns: programs listen again.
+        // Its address is free when this returns, because applications listen there again.
         listener.close();
     }
     drop(locked(&going.announced).take());
@@ -100,14 +102,15 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
     0
 }
 
-/// An event that is never told. The id of a request goes with it, which closes its connection.
+/// Drops an event that C never sees. For a request this destroys the id, which closes the
+/// connection.
 fn forget(event: Pending) {
     if event.listener.is_some() {
         discard(&event.id);
     }
 }
 
-/// An id that C was never told of.
+/// Destroys an id that C does not know.
 pub(super) fn discard(id: &Arc<Id>) {
     *locked(&id.phase) = Phase::Ended;
     for event in id.leave_channel() {

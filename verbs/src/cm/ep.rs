@@ -17,7 +17,7 @@ use crate::event_queue::locked;
 use crate::object::{CPtr, optional};
 use crate::srq::rdma_destroy_srq;
 
-/// What queue pairs of requests at a listening endpoint are made with.
+/// Attributes for the queue pairs of requests at a listening endpoint.
 #[derive(Debug)]
 pub(super) struct ListenerAttr {
     pd: CPtr<ibv_pd>,
@@ -31,12 +31,12 @@ impl Drop for ListenerAttr {
     }
 }
 
-/// The queue pair of a new id, if its listener was told what to make.
+/// Makes the queue pair of a new id, if its listener has attributes for it.
 pub(super) fn make_queue_pair(
     listener: *mut rdma_cm_id,
     child: *mut rdma_cm_id,
 ) -> Result<(), Errno> {
-    // SAFETY: callers have looked behind it already.
+    // SAFETY: callers have used its Rust part already.
     let listener = unsafe { id(listener) };
     let told = locked(&listener.listener_attr);
     let Some(told) = told.as_ref() else { return Ok(()) };
@@ -49,15 +49,16 @@ pub(super) fn make_queue_pair(
     }
 }
 
-/// -1 with `errno` set already, or 0.
+/// Converts 0, or -1 with `errno` set.
 fn done(answer: c_int) -> Result<(), ()> {
     if answer == 0 { Ok(()) } else { Err(()) }
 }
 
-/// `rdma_create_ep`: as `rdma_getaddrinfo` has said.
+/// `rdma_create_ep`: with the addresses of `rdma_getaddrinfo`.
 ///
 /// # Safety
-/// `res` is of `rdma_getaddrinfo`, `pd` and `attr` are NULL or live, `place` is one for the id.
+/// `res` is of `rdma_getaddrinfo`, `pd` and `attr` are NULL or live, `place` points at memory for
+/// the id.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_ep(
     place: *mut *mut rdma_cm_id,
@@ -80,7 +81,7 @@ unsafe extern "C" fn rdma_create_ep(
     // SAFETY: as this function's contract, with an id that was just made.
     if unsafe { set_up(made, res, pd, attr) }.is_err() {
         let errno = Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
-        // SAFETY: C was never told of this id.
+        // SAFETY: C does not know this id.
         unsafe { rdma_destroy_id(made) };
         return minus_one(Err(errno));
     }
@@ -118,7 +119,7 @@ unsafe fn set_up(
     // SAFETY: live.
     done(unsafe { rdma_resolve_route(made, TIMEOUT_MS) })?;
     if !attr.is_null() {
-        // SAFETY: attributes of the program's, by this function's contract.
+        // SAFETY: attributes of the application, by this function's contract.
         unsafe { (*attr).qp_type = res.ai_qp_type.cast_unsigned() };
         // SAFETY: live, and attributes that name live objects, by this function's contract.
         done(unsafe { rdma_create_qp(made, pd, attr) })?;
@@ -129,16 +130,16 @@ unsafe fn set_up(
 /// `rdma_destroy_ep`.
 ///
 /// # Safety
-/// `of` is live and used no more.
+/// `of` is live and not used again.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_ep(of: *mut rdma_cm_id) {
     // SAFETY: C's part of a live id.
     if !unsafe { (*of).qp }.is_null() {
-        // SAFETY: the id's own, used no more.
+        // SAFETY: the id's own queue pair, not used again.
         unsafe { rdma_destroy_qp(of) };
     }
-    // SAFETY: as above; nothing is done where there is none.
+    // SAFETY: as above; the call does nothing if the id has no queue.
     unsafe { rdma_destroy_srq(of) };
-    // SAFETY: live and used no more, by this function's contract.
+    // SAFETY: live and not used again, by this function's contract.
     unsafe { rdma_destroy_id(of) };
 }

@@ -1,4 +1,4 @@
-//! Events: what has happened to an id, until C takes it and until C acknowledges it.
+//! Events of ids: pending until C takes them, then until C acknowledges them.
 #![expect(unsafe_code, reason = "C's pointers to events")]
 
 use std::ptr;
@@ -13,20 +13,20 @@ use crate::errno::Errno;
 use crate::exit;
 use crate::object::Object;
 
-/// Bytes that C may read behind `private_data`, whatever its length says: programs read structures
-/// without a look at it.
+/// Bytes that C may read behind `private_data`, whatever the stated length: some applications read
+/// structures without checking it.
 const PRIVATE_DATA_PLACE: usize = 256;
 
-/// An event that waits to be taken.
+/// A pending event.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) id: Arc<Id>,
-    /// The id that listens, for a request.
+    /// The listening id, for a request.
     pub(super) listener: Option<Arc<Id>>,
     pub(super) kind: u32,
     pub(super) status: c_int,
     pub(super) private_data: Vec<u8>,
-    /// Reads that the peer will answer, and those that it will have open.
+    /// Reads that the peer answers, and Reads that it may have outstanding.
     pub(super) depths: [u16; 2],
     pub(super) number_of_peer: u32,
 }
@@ -45,13 +45,13 @@ impl Pending {
         }
     }
 
-    /// The id that may not be destroyed before the event is acknowledged.
+    /// Returns the id that must not be destroyed before the event is acknowledged.
     pub(super) fn counted(&self) -> &Arc<Id> {
         self.listener.as_ref().unwrap_or(&self.id)
     }
 }
 
-/// What C's event refers to.
+/// Objects that C's event refers to.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) counted: Arc<Id>,
@@ -60,7 +60,7 @@ pub(super) struct Taken {
 
 type EventObject = Object<rdma_cm_event, Taken>;
 
-/// Makes C's event of one that was taken.
+/// Converts a taken event to C's form.
 pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
     let counted = Arc::clone(pending.counted());
     pending.id.show_queue_pair(pending.kind);
@@ -87,14 +87,14 @@ pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
     EventObject::make(c, |_| Taken { counted, _private_data: octets })
 }
 
-/// The most that its field can say: TCP retries as long as its user timeout.
+/// Maximum of the field: TCP retries until its user timeout.
 const RETRIES: u8 = 7;
 
-/// `rdma_get_cm_event`: waits for the next one, unless the descriptor is not blocking. EBADF for a channel
-/// that was destroyed.
+/// `rdma_get_cm_event`: waits for the next event, unless the descriptor is non-blocking. EBADF for
+/// a destroyed channel.
 ///
 /// # Safety
-/// `event` points at a place for the answer.
+/// `event` points at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_cm_event(
     of: *mut rdma_event_channel,
@@ -111,7 +111,7 @@ unsafe extern "C" fn rdma_get_cm_event(
             0
         }
         Err(errno) => {
-            // A channel that does not block is looked at, not waited at.
+            // A caller with a non-blocking channel polls and does not wait.
             if errno.0 != libc::EAGAIN {
                 exit::wait_if_under_way();
             }

@@ -1,4 +1,4 @@
-//! Ids: what a socket is to TCP.
+//! Ids, which are to rdma_cm what sockets are to TCP.
 #![expect(unsafe_code, reason = "C's pointers to ids")]
 
 use std::net::SocketAddr;
@@ -37,99 +37,100 @@ use crate::turn::{OwnWaker, Timer};
 #[derive(Debug)]
 pub(crate) struct Id {
     pub(super) c: CPtr<rdma_cm_id>,
-    /// `None` when it is destroyed.
+    /// `None` once it is destroyed.
     channel: Mutex<Option<Attached>>,
     pub(super) phase: Mutex<Phase>,
-    /// The application chose the port that it is bound to, not the kernel.
+    /// The application chose the port to which it is bound, not the kernel.
     pub(super) has_chosen_port: AtomicBool,
     pub(super) qp: Mutex<Option<Arc<Qp>>>,
-    /// That is not the id's: the program brings it to each state itself.
+    /// The queue pair is the application's, which moves it to each state itself.
     pub(super) has_own_qp: AtomicBool,
-    /// The program was told of the peer's Reply, and is to say that its queue pair is ready.
+    /// The application saw the peer's Reply, and must call `rdma_establish` when its queue pair is
+    /// ready.
     pub(super) awaits_establish: AtomicBool,
-    /// What the peer's queue pair is called here.
+    /// Number of the peer's queue pair on this host.
     pub(super) number_of_peer: OnceLock<u32>,
     pub(super) depths: Mutex<Depths>,
     pub(super) options: Mutex<Options>,
     pub(super) unacknowledged: Unacknowledged,
-    /// What queue pairs of its requests are made with, for an endpoint.
+    /// Attributes for the queue pairs of its requests, for an endpoint.
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
-    /// Tells peers the TCP port of a listener, and other processes that its number is taken.
+    /// Names the TCP port of a listener to peers, and keeps other processes from its number.
     pub(super) announced: Mutex<Option<Announced>>,
-    /// Asks its peer for the TCP port.
+    /// Asks the peer for its TCP port.
     pub(super) asking: Mutex<Option<Asking>>,
-    /// What it has asked a peer for, and its next try.
+    /// The connection attempt, kept to repeat it.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
     waker: OwnWaker,
-    /// The peer has closed its end, and this one follows.
+    /// Set while the peer has closed its end and this end has not.
     pub(super) peer_end: Mutex<Option<PeerEnd>>,
-    /// It has accepted a peer's request.
+    /// Set once it has accepted a peer's request.
     pub(super) accepted: AtomicBool,
-    /// C was told that the connection is over.
+    /// Set once C got the event that the connection is over.
     pub(super) disconnected: Mutex<bool>,
-    /// Requests of peers that C was told of and has not looked at, and how many there may be.
+    /// Requests with an event that C has not taken; `backlog` is their maximum.
     pub(super) untaken: AtomicUsize,
     pub(super) backlog: AtomicUsize,
-    /// It is an rsocket's, which moves its connection on itself.
+    /// Set for an id of an rsocket, which advances its connection itself.
     pub(super) of_socket: OnceLock<OfSocket>,
-    /// What `path_rec` of C's part points at.
+    /// Memory for `path_rec` in C's part.
     pub(super) path: OnceLock<Box<Place<ibv_sa_path_rec>>>,
 }
 
-/// What an id is doing, with what belongs to that.
+/// State of an id, with the objects of that state.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// Nothing yet.
+    /// Neither bound nor resolved.
     Idle,
-    /// It has an address, which is kept for it until it listens.
+    /// Bound to an address, which is kept for it until it listens.
     Bound(SocketAddr, Option<Keeper>),
-    /// The peer's address is known.
+    /// The peer's address is resolved.
     Resolved(Route),
     Listening(Listener),
-    /// A peer has asked, and waits for an answer.
+    /// A peer has sent a request, and waits for an answer.
     Requested(Box<ConnectRequest>),
     Connecting(Box<Connecting>),
     Connected(Box<Connection>),
-    /// Nothing listens at the peer yet: it is asked again.
+    /// The last attempt failed; it will be repeated.
     Refused,
-    /// There was a connection, or an attempt.
+    /// A connection, or an attempt, has ended.
     Ended,
 }
 
-/// What an id has that C does not know of: it is an rsocket's.
+/// Additional state of an rsocket's id, which C does not know.
 #[derive(Debug)]
 pub(super) struct OfSocket {
-    /// Called when there is an event.
+    /// Woken at each event.
     pub(super) waker: Waker,
-    /// The queue pair of its connection.
+    /// Queue pair of its connection.
     pub(super) qp: OnceLock<urnic::Qp>,
 }
 
-/// The way to a peer.
+/// Addresses of a connection to a peer.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     /// Keeps the local address.
     pub(super) keeper: Option<Keeper>,
-    /// It was asked for.
+    /// `rdma_resolve_route` was called.
     pub(super) is_resolved: bool,
 }
 
-/// Keeps an address.
+/// Keeps an address reserved.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held until the address is used")]
 pub(super) enum Keeper {
-    /// From other programs.
+    /// From other processes.
     Kernel(Socket),
-    /// From other ids, on an interface of urnic's own.
+    /// From other ids, on an interface with urnic's own TCP.
     Interface(Bound),
 }
 
 pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
 
-/// What is behind C's pointer.
+/// Returns the id behind C's pointer.
 ///
 /// # Safety
 /// `id` was made by this library and not destroyed.
@@ -187,13 +188,14 @@ impl Id {
         attached.as_ref().map(|attached| Arc::clone(&attached.channel)).ok_or(Errno::INVALID)
     }
 
-    /// Made without a channel: each call waits for what comes of it.
+    /// Returns true if it was made without a channel: each call waits for its result.
     pub(super) fn is_synchronous(&self) -> bool {
         locked(&self.channel).as_ref().is_some_and(|attached| attached.is_own)
     }
 
     pub(super) fn tell(&self, pending: Pending) {
-        // Under the lock: an id that moves to another channel takes all its events along, in order.
+        // Under the lock: an id that migrates to another channel takes all its events along, in
+        // order.
         if let Some(attached) = &*locked(&self.channel) {
             attached.channel.events.push(pending);
         }
@@ -202,7 +204,7 @@ impl Id {
         }
     }
 
-    /// It has no channel any more: what C was not told of is returned.
+    /// Detaches the id from its channel, and returns the events that C has not taken.
     pub(super) fn leave_channel(self: &Arc<Self>) -> Vec<Pending> {
         let Some(attached) = locked(&self.channel).take() else { return Vec::new() };
         let untold = attached.channel.take_events_of(self);
@@ -210,12 +212,12 @@ impl Id {
         untold
     }
 
-    /// The waker that asks for a turn of the id.
+    /// Returns the waker that requests a turn of the id.
     pub(super) fn waker(self: &Arc<Self>) -> &Waker {
         self.waker.of(self)
     }
 
-    /// What an id of a peer's request is made with: the channel, and C's context.
+    /// Returns the channel and C's context for an id made by a peer's request.
     pub(super) fn inherited(&self) -> Result<(Attached, *mut c_void), Errno> {
         let attached = locked(&self.channel);
         let attached = attached.as_ref().ok_or(Errno::INVALID)?.inherited()?;
@@ -224,7 +226,7 @@ impl Id {
         Ok((attached, user))
     }
 
-    /// The queue pair goes: its connection closes, in order.
+    /// Detaches a queue pair that is destroyed, and closes the connection in order.
     pub(crate) fn qp_goes(&self, qp: &Arc<Qp>) {
         let mut own = locked(&self.qp);
         if own.as_ref().is_some_and(|own| Arc::ptr_eq(own, qp)) {
@@ -236,7 +238,8 @@ impl Id {
         }
     }
 
-    /// Its queue pair goes to the error state: nothing more is sent, and the connection closes in order.
+    /// Closes the connection in order after its queue pair went to the error state: nothing more is
+    /// sent.
     pub(crate) fn close(&self) {
         if let Phase::Connected(connection) = &*locked(&self.phase) {
             connection.disconnect();
@@ -244,13 +247,13 @@ impl Id {
     }
 }
 
-/// No time: what is there now.
+/// Zero timeout: returns only what is available now.
 pub(super) const NOW: Duration = Duration::ZERO;
 
 /// `rdma_create_id`.
 ///
 /// # Safety
-/// `of_channel` is NULL or live, `place` a place for the id.
+/// `of_channel` is NULL or live, `place` points at memory for the id.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_id(
     of_channel: *mut rdma_event_channel,
@@ -266,7 +269,7 @@ unsafe extern "C" fn rdma_create_id(
                 .and(attached)
                 .and_then(|attached| make(attached, user, ps, Phase::Idle))
         }
-        // Datagrams have no place in iWARP.
+        // iWARP carries no datagrams.
         RDMA_PS_UDP | RDMA_PS_IPOIB => Err(Errno::NOT_SUPPORTED),
         _ => Err(Errno::INVALID),
     };
@@ -276,7 +279,7 @@ unsafe extern "C" fn rdma_create_id(
     }))
 }
 
-/// Gives the id another channel, with the events that C was not told of.
+/// Moves the id, with its pending events, to another channel.
 fn migrate(of: *mut rdma_cm_id, to: Attached) {
     // SAFETY: live, by the contract of C's function.
     let migrating = unsafe { id(of) };
@@ -285,7 +288,7 @@ fn migrate(of: *mut rdma_cm_id, to: Attached) {
     if !kept.is_null() {
         // SAFETY: as above.
         unsafe { (*of).event = ptr::null_mut() };
-        // SAFETY: the event that a call which waits has left there.
+        // SAFETY: the event that a synchronous call left there.
         unsafe { rdma_ack_cm_event(kept) };
     }
     let mut channel = locked(&migrating.channel);
@@ -304,8 +307,8 @@ fn migrate(of: *mut rdma_cm_id, to: Attached) {
     }
 }
 
-/// `rdma_migrate_id`: later events, and those that were not taken, come by another channel. Without
-/// one, calls wait for their events from now on.
+/// `rdma_migrate_id`: moves the id, with its pending events, to another channel. With NULL, calls
+/// wait for their events from now on.
 ///
 /// # Safety
 /// `of` is live, `of_channel` NULL or live.
@@ -322,13 +325,13 @@ unsafe extern "C" fn rdma_migrate_id(
     minus_one(unsafe { Attached::new(of_channel) }.map(|to| migrate(of, to)))
 }
 
-/// As [`finish`], for a call that leads to a connection: any other end of it is an error.
+/// As [`finish`], for a call that establishes a connection: any other event is an error.
 pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
     let answer = finish(of, done);
     // SAFETY: C's part of a live id.
     let kept = unsafe { (*of).event };
     if answer == 0 && !kept.is_null() {
-        // SAFETY: the event that the call has left there.
+        // SAFETY: the event that the call left there.
         let event = unsafe { (*kept).event };
         if !matches!(event, RDMA_CM_EVENT_ESTABLISHED | RDMA_CM_EVENT_CONNECT_RESPONSE) {
             return minus_one(Err(Errno(libc::ECONNRESET)));
@@ -337,9 +340,9 @@ pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -
     answer
 }
 
-/// Waits for what comes of a call, if the id was made without a channel.
+/// Waits for the result of a call, if the id was made without a channel.
 pub(super) fn finish(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
-    // SAFETY: callers have looked behind it already.
+    // SAFETY: callers have used its Rust part already.
     let waits = unsafe { id(of) }.is_synchronous();
     minus_one(done.and_then(|()| if waits { complete(of) } else { Ok(()) }))
 }

@@ -1,4 +1,4 @@
-//! The passive side: an address, a listener, requests that are accepted or rejected.
+//! The passive side: binds and listens, accepts and rejects requests.
 #![expect(unsafe_code, reason = "C's pointers to ids and parameters")]
 
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ use crate::process::{process, startup};
 use crate::turn;
 use std::sync::Arc;
 
-/// Connections that may wait, of a program that says 0.
+/// Backlog for an application that passes 0.
 const BACKLOG: usize = 128;
 
 fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errno> {
@@ -46,7 +46,7 @@ fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errn
             let local = socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?;
             Ok((local, Some(Keeper::Kernel(socket))))
         }
-        // A program has the TCP port for TCP: the number is free for RDMA.
+        // Another process uses the TCP port of the number: the number is free for RDMA.
         Err(error)
             if error.kind() == ErrorKind::AddrInUse && !ports::is_taken(local, only_ipv6) =>
         {
@@ -56,7 +56,7 @@ fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errn
     }
 }
 
-/// Takes the address, so that no other program can, as long as the id does not listen.
+/// Binds the address, and reserves it from other processes until the id listens.
 pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     fault::check(Call::BindAddr)?;
     let mut phase = locked(&id.phase);
@@ -162,7 +162,7 @@ pub(super) fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<()
         }
     };
     let asked = request.request().depths;
-    // Without parameters, what the peer has asked for.
+    // Without parameters, the values that the peer asked for.
     let (asked_ird, asked_ord) = (asked.ord.unwrap_or(DEPTH), asked.ird.unwrap_or(DEPTH));
     let ird = param.map_or(asked_ird, |param| depth(param.responder_resources));
     let ord = param.map_or(asked_ord, |param| depth(param.initiator_depth));
@@ -172,7 +172,7 @@ pub(super) fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<()
     *phase = Phase::Connecting(Box::new(request.accept(&qp, &offer)?));
     id.accepted.store(true, Ordering::Release);
     drop(phase);
-    // As rdma-core: its queue pair is in RTS when the call returns.
+    // As in rdma-core, the queue pair is in RTS when the call returns.
     id.show_queue_pair(RDMA_CM_EVENT_ESTABLISHED);
     turn::request(id);
     Ok(())
@@ -190,7 +190,7 @@ unsafe extern "C" fn rdma_accept(of: *mut rdma_cm_id, param: *mut rdma_conn_para
     finish_established(of, accept(unsafe { id(of) }, param))
 }
 
-/// `rdma_reject`: closes the connection that asked.
+/// `rdma_reject`: rejects the request and closes its connection.
 ///
 /// # Safety
 /// `of` is live, `octets` points at `len` bytes.
@@ -200,14 +200,14 @@ unsafe extern "C" fn rdma_reject(of: *mut rdma_cm_id, octets: *const c_void, len
     let octets: &[u8] = if len == 0 || octets.is_null() {
         &[]
     } else {
-        // SAFETY: as many as said, by this function's contract.
+        // SAFETY: of `len` bytes, by this function's contract.
         unsafe { std::slice::from_raw_parts(octets.cast(), len) }
     };
     // SAFETY: live, by this function's contract.
     minus_one(reject(unsafe { id(of) }, octets))
 }
 
-/// Closes the connection that asked.
+/// Rejects the request and closes its connection.
 pub(super) fn reject(id: &Id, octets: &[u8]) -> Result<(), Errno> {
     let mut phase = locked(&id.phase);
     match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -219,7 +219,7 @@ pub(super) fn reject(id: &Id, octets: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// `rdma_reject_ece`: as [`rdma_reject`], for a reason that the wire does not have.
+/// `rdma_reject_ece`: as [`rdma_reject`]. The wire has no field for the reason.
 ///
 /// # Safety
 /// As [`rdma_reject`].

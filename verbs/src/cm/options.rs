@@ -1,4 +1,4 @@
-//! Options, ports, devices: what needs no connection.
+//! Options, ports, devices: functions that need no connection.
 #![expect(unsafe_code, reason = "C's pointers to ids and lists")]
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::errno::{Errno, minus_one, or_null};
 use crate::event_queue::locked;
 use crate::network;
 
-/// A value of an option, of the length that it has to be of.
+/// Reads the value of an option, which must have the length of `T`.
 ///
 /// # Safety
 /// `value` points at `len` bytes.
@@ -25,18 +25,18 @@ unsafe fn value_of<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno
     if value.is_null() || len != size_of::<T>() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: as long as the type, by this function's contract; C need not have aligned it.
+    // SAFETY: of the length of the type, by this function's contract; C need not have aligned it.
     Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
 
-/// What the options of an id were set to.
+/// Options of an id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// The byte that is the type of service of IPv4 and the traffic class of IPv6.
+    /// Type of service of IPv4 and traffic class of IPv6, which are the same byte.
     pub(super) traffic_class: Option<u8>,
-    /// `::` is the addresses of IPv6 only.
+    /// `::` covers addresses of IPv6 only.
     pub(super) only_ipv6: bool,
-    /// How long InfiniBand would wait for an acknowledgment, as its queue pairs have it.
+    /// InfiniBand's timeout for acknowledgments, in the encoding of queue pairs.
     pub(super) ack_timeout: u8,
 }
 
@@ -51,25 +51,26 @@ impl Default for Options {
 unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> Result<(), Errno> {
     match name {
         RDMA_OPTION_ID_TOS => {
-            // SAFETY: as long as said, by this function's contract.
+            // SAFETY: of `len` bytes, by this function's contract.
             let class = unsafe { value_of::<u8>(value, len) }?;
             // The lowest two bits are TCP's own (RFC 3168 §5).
             if class & !3 != 0 && network::device().is_some() {
-                // An interface of urnic's own sends all packets with class 0.
+                // An interface with urnic's own TCP sends all packets with class 0.
                 return Err(Errno::NOT_SUPPORTED);
             }
             locked(&of.options).traffic_class = Some(class);
         }
         RDMA_OPTION_ID_REUSEADDR => {
-            // Addresses that nothing listens at are shared here without it, as those of servers over TCP are.
-            // SAFETY: as long as said, by this function's contract.
+            // Here addresses without a listener are shared even without the option, as servers over
+            // TCP share them.
+            // SAFETY: of `len` bytes, by this function's contract.
             unsafe { value_of::<c_int>(value, len) }?;
             if matches!(&*locked(&of.phase), Phase::Listening(_)) {
                 return Err(Errno::INVALID);
             }
         }
         RDMA_OPTION_ID_AFONLY => {
-            // SAFETY: as long as said, by this function's contract.
+            // SAFETY: of `len` bytes, by this function's contract.
             let only = unsafe { value_of::<c_int>(value, len) }? != 0;
             if !matches!(&*locked(&of.phase), Phase::Idle | Phase::Bound(..)) {
                 return Err(Errno::INVALID);
@@ -77,7 +78,7 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
             locked(&of.options).only_ipv6 = only;
         }
         RDMA_OPTION_ID_ACK_TIMEOUT => {
-            // SAFETY: as long as said, by this function's contract.
+            // SAFETY: of `len` bytes, by this function's contract.
             locked(&of.options).ack_timeout = unsafe { value_of::<u8>(value, len) }?;
         }
         _ => return Err(Errno(libc::ENOSYS)),
@@ -85,7 +86,7 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
     Ok(())
 }
 
-/// `rdma_set_option`; errors as Linux has them. The options of InfiniBand's paths do not exist.
+/// `rdma_set_option`, with Linux's errors. The options of InfiniBand's paths do not exist.
 ///
 /// # Safety
 /// `of` is live, `value` points at `len` bytes.
@@ -102,12 +103,11 @@ unsafe extern "C" fn rdma_set_option(
     }
     // SAFETY: live, by this function's contract.
     let of = unsafe { id(of) };
-    // SAFETY: as long as said, by this function's contract.
+    // SAFETY: of `len` bytes, by this function's contract.
     minus_one(unsafe { set_option(of, name, value, len) })
 }
 
-/// What InfiniBand's connection manager says where the program says nothing: 4.096 us times two to the
-/// power of it, 67 ms.
+/// Default of InfiniBand's connection manager: 4.096 us times two to the power of 14, 67 ms.
 const ACK_TIMEOUT: u8 = 14;
 
 fn port(address: Option<SocketAddr>) -> u16 {
@@ -138,15 +138,15 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { from_c(address.cast()) })
 }
 
-/// `rdma_get_devices`: the one that ids show.
+/// `rdma_get_devices`: the one device that ids show.
 ///
 /// # Safety
-/// `count` is NULL or points at a place for the number.
+/// `count` is NULL or points at memory for the number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     or_null(verbs().map(|open| {
         if !count.is_null() {
-            // SAFETY: not NULL, so a place for a number, by this function's contract.
+            // SAFETY: not NULL, so memory for a number, by this function's contract.
             unsafe { count.write(1) };
         }
         Box::into_raw(Box::new([open, ptr::null_mut()])).cast()

@@ -1,7 +1,8 @@
-//! Connections with a queue pair of the program's own: it is named by its number in the parameters of
-//! `rdma_connect` and `rdma_accept`, and the program brings it to each state itself, with what
-//! `rdma_init_qp_attr` says. A number that names no queue pair here gets a stream all the same: programs
-//! connect to exchange private data, and connect their queue pairs without rdma_cm.
+//! Connections with the application's own queue pair. The parameters of `rdma_connect` and
+//! `rdma_accept` name it by its number, and the application moves it to each state itself, with the
+//! attributes of `rdma_init_qp_attr`. A number that names no queue pair here gets a stream all the
+//! same: some applications connect to exchange private data, and connect their queue pairs without
+//! rdma_cm.
 #![expect(unsafe_code, reason = "C's pointers to ids and attributes")]
 
 use std::sync::Arc;
@@ -26,23 +27,23 @@ use crate::gid::{self, PORT};
 use crate::process::{Process, process};
 use crate::qp::Qp;
 
-/// What is kept of a connection's parameters, for `rdma_init_qp_attr`.
+/// Parameters of a connection that `rdma_init_qp_attr` needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depths {
-    /// Reads of the peer that may be open.
+    /// Maximum number of outstanding Reads of the peer.
     pub(super) responder_resources: u16,
-    /// Reads of this end that may be open.
+    /// Maximum number of outstanding Reads of this end.
     pub(super) initiator_depth: u16,
 }
 
-/// As many as the field can say.
+/// Limits a number to the size of the field.
 fn octet(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }
 
 impl Id {
-    /// The engine's queue pair that carries the connection: that of the id, or the one that the program
-    /// names.
+    /// Returns the engine's queue pair that carries the connection: that of the id, or the one that
+    /// the application names.
     pub(super) fn carrier(
         self: &Arc<Self>,
         param: Option<&rdma_conn_param>,
@@ -53,7 +54,7 @@ impl Id {
         if let Some(qp) = self.of_socket.get().and_then(|of_socket| of_socket.qp.get()) {
             return Ok(qp.clone());
         }
-        // As rdma-core: without a queue pair, parameters have to name one.
+        // As in rdma-core, parameters must name a queue pair if the id has none.
         let number = param.ok_or(Errno::INVALID)?.qp_num;
         let process = process()?;
         self.has_own_qp.store(true, Ordering::Release);
@@ -66,11 +67,11 @@ impl Id {
         Ok(carrier)
     }
 
-    /// The number that the peer's queue pair is known by here. MPA does not carry it (RFC 5044 §7.1), so it
-    /// is one that says: what is connected to it is connected by rdma_cm.
+    /// Returns the number of the peer's queue pair on this host. MPA does not carry it (RFC 5044
+    /// §7.1), so the library makes one up, in the range that marks a connection by rdma_cm.
     pub(super) fn number_of_peer(&self) -> u32 {
         if personality() == Personality::Iwarp {
-            // As the kernel tells it of iWARP.
+            // As the kernel reports it for iWARP.
             return 0;
         }
         let number = || process().map_or(1, |process| process.numbers.next_of_ids());
@@ -87,18 +88,18 @@ impl Id {
     }
 }
 
-/// How much is known of a connection.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readiness {
-    /// Nothing was asked for.
+    /// No request was sent or received.
     None,
     /// The peer has not answered.
     Asked,
-    /// What the peer says.
+    /// The peer's parameters are known.
     Peer,
 }
 
-/// A queue pair that carries a stream on which nothing is sent. Its peer has no right to memory.
+/// Makes a queue pair for a stream on which nothing is sent. Its peer has no right to memory.
 fn bare(process: &Process) -> Result<urnic::Qp, Errno> {
     let cq = process.rnic.create_cq(1).map_err(|_| Errno::NO_MEMORY)?;
     let config = QpConfig {
@@ -113,7 +114,8 @@ fn bare(process: &Process) -> Result<urnic::Qp, Errno> {
     Ok(made)
 }
 
-/// What InfiniBand's connection manager says on the way to a state (`ib_cm_init_qp_attr` of Linux).
+/// Fills in attributes for a state as InfiniBand's connection manager does (`ib_cm_init_qp_attr` of
+/// Linux).
 fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     let known = id.can_be_ready();
     let Depths { responder_resources, initiator_depth } = *locked(&id.depths);
@@ -168,7 +170,7 @@ fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
         | IBV_QP_MAX_QP_RD_ATOMIC)
 }
 
-/// What that of iWARP says (`iw_cm_init_qp_attr`).
+/// Fills in attributes as iWARP's connection manager does (`iw_cm_init_qp_attr`).
 fn iwarp(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     match attr.qp_state {
         IBV_QPS_INIT | IBV_QPS_RTR => {
@@ -184,7 +186,7 @@ fn iwarp(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
 }
 
 impl Id {
-    /// Tells what the queue pair of a connection has, as if the program had said it.
+    /// Records the attributes of a connection's queue pair, as if the application had set them.
     pub(super) fn record_attributes(&self, qp: &Qp) {
         for state in [IBV_QPS_RTR, IBV_QPS_RTS] {
             let mut attr = ibv_qp_attr::zeroed();
@@ -196,15 +198,15 @@ impl Id {
     }
 }
 
-/// Hops of a packet, as IPv4 and IPv6 have them.
+/// Hop limit of packets, as in IPv4 and IPv6.
 const HOP_LIMIT: u8 = 64;
-/// The most that the field can say.
+/// Maximum of the field.
 const RETRIES: u8 = 7;
 
-/// `rdma_init_qp_attr`: what `ibv_modify_qp` is to be told on the way to the state in `attr`.
+/// `rdma_init_qp_attr`: returns the attributes for `ibv_modify_qp` to the state in `attr`.
 ///
 /// # Safety
-/// `of` is live, `attr` points at attributes, `mask` at a place for the answer.
+/// `of` is live, `attr` points at attributes, `mask` at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_init_qp_attr(
     of: *mut rdma_cm_id,
@@ -218,7 +220,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
         return minus_one(Err(Errno::INVALID));
     }
     let mut said = ibv_qp_attr::zeroed();
-    // SAFETY: attributes of the program's, of which the state has been set.
+    // SAFETY: attributes of the application, whose state is set.
     said.qp_state = unsafe { (*attr).qp_state };
     let told = match personality() {
         Personality::Ib => infiniband(asked, &mut said),
@@ -232,8 +234,9 @@ unsafe extern "C" fn rdma_init_qp_attr(
     }))
 }
 
-/// `rdma_establish`: the program's own queue pair is ready. MPA's ready-to-receive message is sent as soon
-/// as the peer's Reply has come (RFC 6581 §9.2): messages that come before a receive wait for it.
+/// `rdma_establish`: the application's own queue pair is ready. MPA's ready-to-receive message was
+/// sent before, as soon as the peer's Reply came (RFC 6581 §9.2): messages without a posted receive
+/// wait for one.
 ///
 /// # Safety
 /// `of` is live.

@@ -1,10 +1,11 @@
-//! A peer that has closed its end of a connection, where this end follows it as on InfiniBand.
+//! Handles a peer that has closed its end of a connection, in the way of InfiniBand.
 //!
-//! On iWARP that ends this end too, and flushes its receives. InfiniBand has no close: its connection manager
-//! tells of the peer's end, after a while on the way, and what is posted stays until the program ends its own
-//! end. Programs look at their completions and at their events by turns, and take for an error what is flushed,
-//! and for lost what has completed and was not looked at when they hear of the end. So the event waits for the
-//! program to look at its completions, and this end for the program; neither for ever.
+//! On iWARP a peer's close ends this end too, and flushes its receives. InfiniBand has no close:
+//! its connection manager reports the peer's end after a delay, and posted receives stay until the
+//! application ends its own end. Applications poll their completions and their events alternately.
+//! They take flushed receives for errors, and they take completions that they have not polled
+//! before the event for lost. So the event waits until the application has polled its completions,
+//! and this end stays open until the application ends it; both have a time limit.
 
 use std::sync::Arc;
 
@@ -14,22 +15,22 @@ use urnic_engine::time::{Duration, Instant};
 use super::id::Id;
 use crate::event_queue::locked;
 
-/// How far an id has followed it.
+/// Progress of an id after its peer has closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PeerEnd {
-    /// C is told when no completion waits, or at this time.
+    /// C gets the event when no completion waits, or at this time.
     ToldAt(Instant),
-    /// C was told; this end closes when the program ends it, or at this time.
+    /// C got the event; this end closes when the application ends it, or at this time.
     ClosesAt(Instant),
 }
 
 impl Id {
-    /// The peer has closed its end: from now on the id [follows](Self::follow_peer).
+    /// Records that the peer has closed its end; from now on the id [follows](Self::follow_peer).
     pub(super) fn peer_closes(&self) {
         *locked(&self.peer_end) = Some(PeerEnd::ToldAt(monotonic_now() + COMPLETIONS_FIRST_FOR));
     }
 
-    /// Does what is due where the peer has closed its end, and asks for a turn for what is not.
+    /// Performs due steps after the peer has closed its end, and sets the timer for later steps.
     pub(super) fn follow_peer(self: &Arc<Self>, connection: &Connection) {
         let mut peer_end = locked(&self.peer_end);
         let Some(end) = *peer_end else { return };
@@ -52,15 +53,15 @@ impl Id {
         self.timer.set(self, closes_at);
     }
 
-    /// Whether completions wait that may be of the id's queue pair.
+    /// Returns true if completions wait that may be of the id's queue pair.
     fn has_completions(&self) -> bool {
         locked(&self.qp).as_ref().is_some_and(|qp| qp.has_completions())
     }
 }
 
-/// How long a program has to look at its completions before it hears of the peer's end.
+/// Time that an application has to poll its completions before it gets the event of the peer's end.
 const COMPLETIONS_FIRST_FOR: Duration = Duration::from_millis(100);
-/// How often is looked whether it has.
+/// Interval of the checks for waiting completions.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How long it has then to end its own end.
+/// Time that the application then has to end its own end.
 const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(1);

@@ -1,16 +1,18 @@
-//! Ports of RDMA beside those of TCP. On InfiniBand the two are different things: servers listen at one number for
-//! both. Here a listener takes the TCP port of its number if that is free, as siw expects it. If a program has it
-//! for TCP, the listener takes another one, and tells peers which at the same number of UDP:
+//! Ports of RDMA beside those of TCP. On InfiniBand the two are different things: servers listen at
+//! one number for both. Here a listener takes the TCP port of its number if that is free, as siw
+//! expects it. If another process uses that port for TCP, the listener takes another one, and tells
+//! peers which at the same number of UDP:
 //!
 //! ```text
 //!   0  "uRPT"    4  version (1)    5  1: question, 2: answer    6  TCP port (2), 0 in a question    8  nonce (8)
 //! ```
 //!
-//! An end that connects asks while it connects. **The TCP port of the number counts before any answer**: the process
-//! that has UDP port N need not be the owner of TCP port N. An answer with another port is used when the attempt at TCP port N
-//! has failed without an MPA Reply, or when what listens there proves by a [`Probe`] that it speaks no MPA. A listener
-//! that has its TCP port holds the UDP port too, so that no other process answers there, and answers "the same". Where
-//! another user's process has the UDP port of a number that the application chose, the listener is refused.
+//! An end that connects asks while it connects. **The TCP port of the number counts before any
+//! answer**: the process that has UDP port N need not be the owner of TCP port N. The end uses an
+//! answer with another port only if the attempt at TCP port N failed without an MPA Reply, or if a
+//! [`Probe`] shows that the server there does not speak MPA. A listener that has its TCP port holds
+//! the UDP port too, so that no other process answers there, and answers "the same". If another
+//! user's process has the UDP port of a number that the application chose, the listener is refused.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -37,7 +39,7 @@ const QUESTION: u8 = 1;
 const ANSWER: u8 = 2;
 const LEN: usize = 16;
 const IN_USE: Errno = Errno(libc::EADDRINUSE);
-/// Attempts at a UDP port that was taken, and is not when its holder is looked for.
+/// Attempts at a UDP port that is taken, but has no holder when the holder is looked up.
 const TRIES: usize = 10;
 
 fn message(kind: u8, tcp_port: u16, nonce: [u8; 8]) -> [u8; LEN] {
@@ -49,7 +51,7 @@ fn message(kind: u8, tcp_port: u16, nonce: [u8; 8]) -> [u8; LEN] {
     octets
 }
 
-/// The TCP port and the nonce of a message of this kind.
+/// Returns the TCP port and the nonce of a message of this kind.
 fn parse(octets: &[u8], kind: u8) -> Option<(u16, [u8; 8])> {
     let (head, rest) = octets.split_first_chunk::<6>()?;
     let (tcp_port, rest) = rest.split_first_chunk()?;
@@ -58,8 +60,9 @@ fn parse(octets: &[u8], kind: u8) -> Option<(u16, [u8; 8])> {
     (head[..] == expected[..6]).then_some((u16::from_be_bytes(*tcp_port), *nonce))
 }
 
-/// A UDP socket at the number of a listener. The kernel lets one process have it, at an address and at all that
-/// cover that one: it says which listener of RDMA has the number.
+/// Opens a UDP socket at the number of a listener. The kernel lets only one process have it, at an
+/// address and at all addresses that cover that one, so it identifies the listener of RDMA with
+/// this number.
 fn questions_at(local: SocketAddr, only_ipv6: bool) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
     if local.is_ipv6() {
@@ -69,17 +72,18 @@ fn questions_at(local: SocketAddr, only_ipv6: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Returns true if another socket has the number at UDP: a listener of RDMA, or a program that leaves no way to
-/// tell peers a TCP port.
+/// Returns true if another socket has the UDP port of this number: a listener of RDMA, or a process
+/// that blocks the way to tell peers a TCP port.
 pub(super) fn is_taken(local: SocketAddr, only_ipv6: bool) -> bool {
     let made = questions_at(local, only_ipv6);
     made.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// The UDP port of a listener's number, and the thread that answers there which TCP port is the listener's.
+/// The UDP port of a listener's number, and the thread that answers questions there with the
+/// listener's TCP port.
 #[derive(Debug)]
 pub(super) struct Announced {
-    /// The address that programs know.
+    /// The address that applications know.
     pub(super) local: SocketAddr,
     stop: OwnedFd,
     /// Absent in a child that was forked after `generation`.
@@ -88,10 +92,11 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    /// Holds the UDP port of a listener that has the TCP port of its number. Returns `None` if a program has it for
-    /// UDP, and EADDRINUSE if that is another user's program and the application chose the number (`is_chosen`): that
-    /// program could name peers another TCP port while this process does not run. No user gains power to keep
-    /// listeners out: a user who may have UDP port N may have TCP port N.
+    /// Holds the UDP port of a listener that has the TCP port of its number. Returns `None` if
+    /// another process has the UDP port. Returns EADDRINUSE if that is another user's process and
+    /// the application chose the number (`is_chosen`): that process could name peers another TCP
+    /// port while this process does not run. No user gains power to keep listeners out: a user who
+    /// may have UDP port N may have TCP port N.
     pub(super) fn hold(
         local: SocketAddr,
         only_ipv6: bool,
@@ -112,7 +117,7 @@ impl Announced {
                 return Ok(None);
             }
             match holder(local) {
-                // The holder has closed it meanwhile.
+                // The holder has closed its socket meanwhile.
                 Holder::None => {}
                 Holder::AnotherUser if is_exposed => {
                     warn!(target: "urnic", %local, "another user has the UDP port of this number");
@@ -128,7 +133,7 @@ impl Announced {
         if is_exposed { Err(IN_USE) } else { Ok(None) }
     }
 
-    /// Listens at any TCP port, and tells which.
+    /// Listens at any TCP port, and answers questions with it.
     pub(super) fn listen(
         local: SocketAddr,
         params: ListenParams,
@@ -152,13 +157,13 @@ impl Announced {
 }
 
 impl Drop for Announced {
-    /// The address is free when this returns.
+    /// Stops the thread. The address is free when this returns.
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // The thread is the parent's, and so is what stops it.
+            // The thread and its eventfd belong to the parent.
             return;
         }
-        // It cannot block: the counter would have to be full.
+        // The write cannot block: the counter would have to be full.
         let _told = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
@@ -166,7 +171,8 @@ impl Drop for Announced {
     }
 }
 
-/// Answers until it is told to stop. The answer is as long as the question, and goes where that came from.
+/// Answers questions until it is stopped. An answer is as long as its question, and goes to the
+/// sender.
 fn answer(questions: &UdpSocket, stop: &OwnedFd, tcp_port: u16) {
     loop {
         let mut ready = [PollFd::new(questions, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -181,13 +187,13 @@ fn answer(questions: &UdpSocket, stop: &OwnedFd, tcp_port: u16) {
     }
 }
 
-/// A question that may be answered, and what follows from the answer.
+/// A question to a listener, and the decision on its answer.
 #[derive(Debug)]
 pub(super) struct Asking {
     socket: UdpSocket,
     remote: SocketAddr,
     nonce: [u8; 8],
-    /// When it is asked again, and when no more answers are looked for.
+    /// Time of the next question; `until` is the last time for an answer.
     again: Instant,
     wait: Duration,
     until: Instant,
@@ -196,18 +202,19 @@ pub(super) struct Asking {
     probe: Option<Probe>,
 }
 
-/// Between questions at first; each time twice as long.
+/// First pause between questions; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// How long an answer is looked for.
+/// Time to wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Between looks.
+/// Interval of the checks for an answer.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Asking {
-    /// Asks. `None` when that cannot be: then there is only the TCP port.
+    /// Sends a question. Returns `None` if there is none to send: then only the TCP port of the
+    /// number counts.
     pub(super) fn start(remote: SocketAddr) -> Option<Self> {
         if network::device().is_some() {
-            // Ports of an interface of urnic's own are those of RDMA.
+            // On an interface with urnic's own TCP, ports are RDMA's only.
             return None;
         }
         let any: IpAddr = match remote {
@@ -231,11 +238,11 @@ impl Asking {
         let _lost_as_datagrams_are = self.socket.send_to(&question, self.remote);
     }
 
-    /// The answer, if it has come by now. Asks again when it is time.
+    /// Returns the answer if it has arrived. Repeats the question when it is time.
     fn receive(&mut self) -> Option<u16> {
         let mut octets = [0; LEN];
-        // What comes from other addresses is an answer too, of a peer that has several: it has the nonce. The
-        // number is what its sender has to hold.
+        // A peer with several addresses may answer from another one: the nonce identifies its
+        // answer. The sender must hold the UDP port of the number.
         while let Ok((len, from)) = self.socket.recv_from(&mut octets) {
             let answer =
                 parse(&octets[..len], ANSWER).filter(|_| from.port() == self.remote.port());
@@ -252,10 +259,11 @@ impl Asking {
         None
     }
 
-    /// Returns the other TCP port at which to try: the answer names one, and the TCP port of the number is not the
-    /// peer's, since the attempt there has failed, or `stands` and what listens there speaks no MPA.
+    /// Returns the other TCP port to try. The answer must name one, and the TCP port of the number
+    /// must not be the peer's: the attempt there failed, or `stands` and the server there does not
+    /// speak MPA.
     ///
-    /// This alone decides whether an answer counts.
+    /// Only this function decides if an answer counts.
     pub(super) fn elsewhere(&mut self, stands: bool) -> Option<u16> {
         if self.answer.is_none() {
             self.answer = self.receive();
@@ -268,12 +276,12 @@ impl Asking {
         (probe.look() == Some(Speaks::Other)).then_some(tcp_port)
     }
 
-    /// Returns true if the answer may still come.
+    /// Returns true if the answer may still arrive.
     pub(super) fn awaits_answer(&self) -> bool {
         self.answer.is_none() && monotonic_now() < self.until
     }
 
-    /// When to look next; `None` when there is nothing more to wait for.
+    /// Returns the time of the next check; `None` if there is nothing left to wait for.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let probes = self.probe.as_ref().is_some_and(|probe| probe.found.is_none());
         (probes || self.awaits_answer()).then(|| monotonic_now() + LOOK)
@@ -304,7 +312,7 @@ mod tests {
         }
     }
 
-    /// A port that no other test has, kept for TCP.
+    /// Returns a TCP server at a port that no other test has.
     fn tcp_server() -> (TcpListener, SocketAddr) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let local = server.local_addr().unwrap();
@@ -329,7 +337,7 @@ mod tests {
         assert!(!is_taken("127.0.0.1"));
     }
 
-    /// The process of another user at the UDP port could name peers another TCP port.
+    /// A process of another user at the UDP port could name peers another TCP port.
     #[test]
     fn a_number_whose_udp_port_another_user_has_is_refused() {
         let (_server, local) = tcp_server();
@@ -347,7 +355,7 @@ mod tests {
         assert_eq!(hold(true), Ok(true));
     }
 
-    /// Looks until there is something to be seen.
+    /// Repeats `look` until it returns a value.
     fn look_until<T>(mut look: impl FnMut() -> Option<T>) -> T {
         let until = monotonic_now() + Duration::from_secs(20);
         loop {
@@ -359,7 +367,7 @@ mod tests {
         }
     }
 
-    /// A listener that has its TCP port says so: nothing else is tried.
+    /// A listener that has its TCP port answers with it: no other port is tried.
     #[test]
     fn a_listener_with_its_own_tcp_port_says_so() {
         let (_server, local) = tcp_server();
@@ -374,7 +382,7 @@ mod tests {
         assert!(asking.next_look().is_none() && !asking.awaits_answer());
     }
 
-    /// Answers the first question: the peer is at TCP port 7.
+    /// Answers the first question with TCP port 7.
     fn says_seven(peer: &UdpSocket) {
         let mut octets = [0; LEN];
         let (len, from) = peer.recv_from(&mut octets).unwrap();
@@ -382,7 +390,7 @@ mod tests {
         peer.send_to(&message(ANSWER, 7, nonce), from).unwrap();
     }
 
-    /// Another process has the UDP port of the number, and says that the peer is elsewhere.
+    /// Another process has the UDP port of the number, and names another TCP port.
     #[test]
     fn an_answer_counts_only_where_tcp_is_refused_or_speaks_something_else() {
         let (server, local) = tcp_server();
@@ -396,7 +404,7 @@ mod tests {
             });
             asking
         };
-        // It closes at the wrong key, as responders do.
+        // The server closes the connection at the wrong key, as responders do.
         let mut asking = asked();
         let mut met = server.accept().unwrap().0;
         let mut octets = [0; 20];
@@ -410,7 +418,7 @@ mod tests {
         assert_eq!(asking.elsewhere(true), None, "and never");
         assert!(asking.next_look().is_none());
         assert_eq!(asking.elsewhere(false), Some(7), "the attempt there has failed");
-        // It is silent, or answers something else.
+        // The server is silent, or answers something else.
         let mut asking = asked();
         let silent = server.accept().unwrap();
         assert_eq!(look_until(|| asking.elsewhere(true)), 7);
@@ -434,7 +442,7 @@ mod tests {
         assert_eq!(asking.elsewhere(false), Some(7));
     }
 
-    /// Nothing answers from another port than the one that was asked, even with the nonce.
+    /// An answer from another port than the asked one does not count, even with the nonce.
     #[test]
     fn an_answer_comes_from_the_number_that_was_asked() {
         let (_server, local) = tcp_server();
@@ -453,7 +461,7 @@ mod tests {
         assert_eq!(asking.answer, Some(8));
     }
 
-    /// A question without an answer is asked again; one with a wrong nonce is none.
+    /// A question without an answer is repeated; an answer with a wrong nonce does not count.
     #[test]
     fn an_answer_is_that_to_the_question() {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,8 +1,9 @@
-//! Asks whether what listens at a TCP port speaks MPA.
+//! Finds out if the server at a TCP port speaks MPA.
 //!
-//! A connection that the application of a responder has not answered yet and one to a server that speaks something
-//! else look alike: both are silent. So a second connection carries an MPA Request with a wrong key: a responder closes
-//! it as soon as it has read it, whatever its application does (RFC 5044 §7.1.2 (8)).
+//! A connection to a responder whose application has not answered yet looks like one to a server of
+//! another protocol: both are silent. So a second connection carries an MPA Request with a wrong
+//! key. A responder closes it as soon as it has read the key, whatever its application does (RFC
+//! 5044 §7.1.2 (8)).
 #![expect(unsafe_code, reason = "an ioctl that is not in rustix")]
 
 use std::io::{self, Read};
@@ -15,11 +16,11 @@ use socket2::{Domain, Socket, Type};
 use urnic::monotonic_now;
 use urnic_engine::time::{Duration, Instant};
 
-/// The second connection, and what it has shown.
+/// The second connection, and its result.
 #[derive(Debug)]
 pub(super) struct Probe {
     socket: Option<Socket>,
-    /// When the request was sent.
+    /// Time at which the request was sent, or last seen unacknowledged.
     sent_at: Option<Instant>,
     pub(super) found: Option<Speaks>,
 }
@@ -28,17 +29,17 @@ pub(super) struct Probe {
 pub(super) enum Speaks {
     /// Something other than MPA.
     Other,
-    /// It may be MPA: the connection was closed, or not made.
+    /// Possibly MPA: the connection was closed, or not made.
     Unknown,
 }
 
-/// As long as the head of a request, whose key it does not have; no flags, no revision, no Private Data. It has no
-/// end of a line, which servers of lines wait for.
+/// As long as the head of a request, but with another key, no flags, no revision and no Private
+/// Data. It ends no line, for which line-oriented servers wait.
 pub(super) const WRONG_REQUEST: [u8; 20] = *b"urnic: no MPA Req\0\0\0";
 /// Begins each frame of MPA's startup (RFC 5044 §7.1.1).
 const MPA: &[u8] = b"MPA ID";
-/// How long a responder has to close the connection, at least, once its TCP has acknowledged the request: the process
-/// of a responder may wait for a processor.
+/// Minimum time that a responder has to close the connection, once its TCP has acknowledged the
+/// request: the process of a responder may wait for a processor.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Probe {
@@ -56,7 +57,7 @@ impl Probe {
         Self { socket, sent_at: None, found }
     }
 
-    /// Returns the finding, if there is one by now, and closes the connection then.
+    /// Returns the result if there is one, and closes the connection then.
     pub(super) fn look(&mut self) -> Option<Speaks> {
         if let (None, Some(socket)) = (self.found, &self.socket) {
             let found = Self::step(socket, &mut self.sent_at);
@@ -81,7 +82,7 @@ impl Probe {
         let mut octets = [0; 16];
         match socket.read(&mut octets) {
             Ok(0) => Ok(Some(Speaks::Unknown)),
-            // One that answers a request with a wrong key.
+            // A responder that answers a request with a wrong key.
             Ok(_) if octets.starts_with(MPA) => Ok(Some(Speaks::Unknown)),
             Ok(_) => Ok(Some(Speaks::Other)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -89,7 +90,8 @@ impl Probe {
                     let is_over = monotonic_now() - at >= CLOSED_WITHIN;
                     return Ok(is_over.then_some(Speaks::Other));
                 }
-                // A listener whose queue is full, or that is far away: the time counts from the acknowledgment.
+                // The listener's backlog is full, or it is far away: the time counts from the
+                // acknowledgment.
                 *sent_at = Some(monotonic_now());
                 Ok(None)
             }
@@ -98,11 +100,11 @@ impl Probe {
     }
 }
 
-/// Returns true if the peer's TCP has acknowledged all that was sent: nothing is left in the queue (tcp(7),
-/// `SIOCOUTQ`).
+/// Returns true if the peer's TCP has acknowledged everything that was sent: the send queue is
+/// empty (tcp(7), `SIOCOUTQ`).
 fn is_acknowledged(socket: &Socket) -> io::Result<bool> {
     let mut waiting: c_int = 0;
-    // SAFETY: a live socket, and a place for the number, which the call writes.
+    // SAFETY: a live socket, and memory for the number, which the call writes.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(waiting == 0) }
 }

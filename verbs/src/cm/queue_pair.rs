@@ -1,4 +1,4 @@
-//! Queue pairs of ids, with the queues that a program leaves to rdma_cm; endpoints (`rdma_create_ep`).
+//! Queue pairs of ids, with the completion queues that an application leaves to rdma_cm.
 #![expect(unsafe_code, reason = "C's pointers to ids and attributes")]
 
 use std::ptr;
@@ -19,7 +19,7 @@ use crate::event_queue::locked;
 use crate::qp::create::{Connects, create_extended, ibv_destroy_qp};
 use crate::qp::qp;
 
-/// A queue and its channel, for an id whose program names none.
+/// Makes a queue and its channel, for an id whose application names none.
 fn make_cq(of: *mut rdma_cm_id, depth: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
     let open = verbs()?;
     let channel = create_channel(open)?;
@@ -34,7 +34,7 @@ fn make_cq(of: *mut rdma_cm_id, depth: u32) -> Result<(*mut ibv_comp_channel, *m
     Ok((channel, cq))
 }
 
-/// Fills in the queues that are missing.
+/// Makes the completion queues that are missing.
 ///
 /// # Safety
 /// `of` is live.
@@ -63,7 +63,7 @@ unsafe fn complete_queues(
     Ok(())
 }
 
-/// Makes a queue pair that is the id's.
+/// Makes a queue pair that belongs to the id.
 ///
 /// # Safety
 /// `of` and what `attr` names are live.
@@ -108,7 +108,7 @@ unsafe fn make(of: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<()
     Ok(())
 }
 
-/// The plain attributes in extended ones.
+/// Copies the plain attributes to extended ones.
 fn extended(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
     let mut all = ibv_qp_init_attr_ex::zeroed();
     (all.qp_context, all.srq) = (attr.qp_context, attr.srq);
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     let mut all = extended(pd, attr);
     // SAFETY: as this function's contract.
@@ -148,7 +148,7 @@ unsafe extern "C" fn rdma_create_qp_ex(
     of: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: as this function's contract.
     minus_one(unsafe { make(of, attr) })
@@ -157,13 +157,13 @@ unsafe extern "C" fn rdma_create_qp_ex(
 /// `rdma_destroy_qp`, with the queues that were made for it.
 ///
 /// # Safety
-/// `of` is live, its queue pair used no more.
+/// `of` is live, and its queue pair is not used again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(of: *mut rdma_cm_id) {
     // SAFETY: C's part of a live id.
     let c = unsafe { of.read() };
     if !c.qp.is_null() {
-        // SAFETY: the id's own queue pair, used no more, by this function's contract.
+        // SAFETY: the id's own queue pair, not used again, by this function's contract.
         unsafe { ibv_destroy_qp(c.qp) };
     }
     // SAFETY: live; the queue pair was the last that used them.
@@ -182,14 +182,14 @@ unsafe fn destroy_queues(of: *mut rdma_cm_id) {
     for cq in [&mut c.send_cq, &mut c.recv_cq] {
         let cq = std::mem::replace(cq, ptr::null_mut());
         if !cq.is_null() {
-            // SAFETY: made for the id, and used no more.
+            // SAFETY: made for the id, and not used again.
             unsafe { ibv_destroy_cq(cq) };
         }
     }
     for channel in [&mut c.send_cq_channel, &mut c.recv_cq_channel] {
         let channel = std::mem::replace(channel, ptr::null_mut());
         if !channel.is_null() {
-            // SAFETY: made for the queue, which has gone.
+            // SAFETY: made for the queue, which is destroyed.
             unsafe { ibv_destroy_comp_channel(channel) };
         }
     }

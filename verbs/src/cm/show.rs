@@ -1,4 +1,4 @@
-//! What C sees of an id in its own part: the device, addresses, the route, the state of the queue pair.
+//! Fills in C's part of an id: the device, addresses, the route, the state of the queue pair.
 #![expect(unsafe_code, reason = "C's part of an id is written where C reads it")]
 
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::object::{CPtr, Place};
 use crate::pd;
 use crate::process::process;
 
-/// The open device that ids show.
+/// Returns the open device that ids show.
 pub(super) fn verbs() -> Result<*mut ibv_context, Errno> {
     let process = process()?;
     if let Some(open) = process.of_ids.get() {
@@ -30,16 +30,16 @@ pub(super) fn verbs() -> Result<*mut ibv_context, Errno> {
     Ok(process.of_ids.get_or_init(|| CPtr(opened)).0)
 }
 
-/// The domain of ids whose programs name none.
+/// Returns the protection domain of ids whose applications name none.
 pub(crate) fn default_pd() -> Result<*mut ibv_pd, Errno> {
     let open = verbs()?;
-    // SAFETY: the device that ids show is open for ever.
+    // SAFETY: the device that ids show is never closed.
     let made = || CPtr(pd::alloc(open, unsafe { context::context(open) }));
     Ok(process()?.pd_of_ids.get_or_init(made).0)
 }
 
 impl Id {
-    /// Tells C of the device that the id is on.
+    /// Shows C the device of the id.
     pub(super) fn show_device(&self) -> Result<(), Errno> {
         let verbs = verbs()?;
         let c = self.c.0;
@@ -56,7 +56,7 @@ impl Id {
         Ok(())
     }
 
-    /// Tells C of the addresses of the id's connection.
+    /// Shows C the addresses of the id's connection.
     pub(super) fn show_addresses(&self, local: SocketAddr, remote: Option<SocketAddr>) {
         let c = self.c.0;
         // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
@@ -76,14 +76,14 @@ impl Id {
         unsafe { place.write(addresses) };
     }
 
-    /// Tells C of the route, as devices of InfiniBand have one.
+    /// Shows C a route, as devices of InfiniBand have one.
     pub(super) fn show_route(&self) {
         let place = self.path.get_or_init(Box::<Place<_>>::default);
         let c = self.c.0;
         // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
         let addresses = unsafe { (*c).route.addr.addr };
-        // SAFETY: both fields of the union are plain numbers, and this one is what `show_addresses` has
-        // written.
+        // SAFETY: both fields of the union are plain numbers, and `show_addresses` has written this
+        // one.
         let gids = unsafe { addresses.ibaddr };
         let mut path = ibv_sa_path_rec::zeroed();
         let mtu = u8::try_from(IBV_MTU_4096).unwrap_or(0);
@@ -96,7 +96,7 @@ impl Id {
         unsafe { (*c).route.num_paths = 1 };
     }
 
-    /// What the queue pair is in by now, for C to see: before it is told of the event that says so.
+    /// Shows C the new state of the queue pair, before C gets the event that announces it.
     pub(super) fn show_queue_pair(&self, event: u32) {
         if self.has_own_qp.load(Ordering::Acquire) {
             return;

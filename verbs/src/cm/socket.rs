@@ -1,5 +1,5 @@
-//! Ids of rsockets: as those of C, without a call that waits and without a part that C looks at. The
-//! connection that comes of one is the socket's.
+//! Ids of rsockets: like those of C, but no call waits, and C does not see them. The socket takes
+//! over the connection of its id.
 #![expect(unsafe_code, reason = "C's part of an id, which C was never told of")]
 
 use std::net::SocketAddr;
@@ -27,32 +27,32 @@ use crate::event_queue::locked;
 #[derive(Debug)]
 pub(crate) struct SocketId(Arc<Id>);
 
-/// What has happened to an id.
+/// An event of an id.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// A peer asks for a connection, with this Private Data.
+    /// A peer requests a connection, with this Private Data.
     Request(SocketId, Vec<u8>),
-    /// There is a connection; the Private Data of the Reply, at the end that asked.
+    /// The connection is established. At the active end this is the Private Data of the Reply.
     Established(Vec<u8>),
-    /// There will be none.
+    /// The attempt to connect has failed.
     Failed(Errno),
 }
 
-/// Reads that a connection allows: siw and other kernels read once at its start, to tell the passive
-/// end that it is open (RFC 6581 §9.2).
+/// Reads that a connection allows: siw and other kernel drivers read once at its start, to tell the
+/// passive end that it is open (RFC 6581 §9.2).
 const READS: u8 = 1;
 
 fn own(id: &Arc<Id>, waker: &Waker) -> Result<(), Errno> {
     let of_socket = OfSocket { waker: waker.clone(), qp: OnceLock::new() };
     drop(id.of_socket.set(of_socket));
     let channel = id.channel()?;
-    // SAFETY: the channel has it, and is held.
+    // SAFETY: the channel owns the descriptor, and is held.
     let fd = unsafe { BorrowedFd::borrow_raw(channel.events.fd()) };
     Ok(rustix::io::ioctl_fionbio(fd, true)?)
 }
 
 impl SocketId {
-    /// Makes one that calls `waker` when it may have something to tell.
+    /// Makes an id that wakes `waker` when it may have an event.
     pub(crate) fn new(waker: &Waker) -> Result<Self, Errno> {
         // SAFETY: NULL, for a channel of its own.
         let attached = unsafe { Attached::new(ptr::null_mut()) }?;
@@ -61,17 +61,17 @@ impl SocketId {
         Ok(made)
     }
 
-    /// Has it call this `waker`, if it was a peer that asked for it.
+    /// Makes an id that a peer's request created wake this `waker`.
     pub(crate) fn watch(&self, waker: &Waker) -> Result<(), Errno> {
         own(&self.0, waker)
     }
 
-    /// Rejects the peer that asked.
+    /// Rejects the peer's request.
     pub(crate) fn reject(self) {
         let _gone = listen::reject(&self.0, &[]);
     }
 
-    /// The descriptor of its events.
+    /// Returns the descriptor of its events.
     pub(crate) fn fd(&self) -> Result<RawFd, Errno> {
         Ok(self.0.channel()?.events.fd())
     }
@@ -94,7 +94,7 @@ impl SocketId {
         }
     }
 
-    /// Asks a peer for a connection of this queue pair.
+    /// Connects this queue pair to a peer.
     pub(crate) fn connect(
         &self,
         remote: SocketAddr,
@@ -105,10 +105,10 @@ impl SocketId {
         if let Phase::Resolved(route) = &mut *locked(&self.0.phase) {
             route.is_resolved = true;
         } else {
-            // It was told why: its address cannot be reached.
+            // An event says why: its address cannot be reached.
             return Ok(());
         }
-        // Not before: after an error up to here, the next attempt has a queue pair of its own.
+        // Only now: after an earlier error the next attempt has a queue pair of its own.
         self.carry(qp);
         connect::connect(&self.0, Some(&param(private_data)))
     }
@@ -119,7 +119,7 @@ impl SocketId {
         listen::accept(&self.0, Some(&param(private_data)))
     }
 
-    /// What has happened next; never waits.
+    /// Returns the next event; never waits.
     pub(crate) fn next(&self) -> Option<Told> {
         loop {
             let pending = self.0.channel().ok()?.take().ok()?;
@@ -137,7 +137,7 @@ impl SocketId {
         }
     }
 
-    /// Takes the connection that was established.
+    /// Takes the established connection.
     pub(crate) fn take_connection(&self) -> Option<Connection> {
         let mut phase = locked(&self.0.phase);
         match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -149,9 +149,9 @@ impl SocketId {
         }
     }
 
-    /// This end's address, and the peer's.
+    /// Returns this end's address, and the peer's.
     pub(crate) fn addresses(&self) -> [Option<SocketAddr>; 2] {
-        // SAFETY: C's part of a live id, which is written by calls of the socket's own.
+        // SAFETY: C's part of a live id, which only calls of the socket write.
         let addresses = unsafe { &raw const (*self.0.c.0).route.addr };
         // SAFETY: a place inside it.
         let source = unsafe { &raw const (*addresses).src };
@@ -166,12 +166,12 @@ impl SocketId {
 
 impl Drop for SocketId {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, or told of in a request; its one owner goes.
+        // SAFETY: made in `new`, or for a request; this is its one owner.
         unsafe { rdma_destroy_id(self.0.c.0) };
     }
 }
 
-/// C's parameters with that Private Data, which has to stay while they are used.
+/// Makes C's parameters with that Private Data, which must stay valid while they are used.
 fn param(private_data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: private_data.as_ptr().cast(),
@@ -186,5 +186,5 @@ fn param(private_data: &[u8]) -> rdma_conn_param {
     }
 }
 
-/// The most that the field can say, as rdma-core's rsockets have it.
+/// Maximum of the field, as in rdma-core's rsockets.
 const RETRIES: u8 = 7;

@@ -1,4 +1,4 @@
-//! Ids without a channel: each call waits for what comes of it, and leaves the event in the id.
+//! Ids without a channel: each call waits for its result, and leaves the event in the id.
 #![expect(unsafe_code, reason = "C's pointers to ids and events")]
 
 use std::ptr;
@@ -14,9 +14,9 @@ use crate::abi::{
 };
 use crate::errno::{Errno, minus_one};
 
-/// Waits for the next event of the id and keeps it there, in place of the one before.
+/// Waits for the next event of the id and keeps it there, in place of the previous one.
 fn next_event(of: *mut rdma_cm_id) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: callers have looked behind it already.
+    // SAFETY: callers have used its Rust part already.
     let waiting = unsafe { id(of) };
     // SAFETY: C's part of a live id.
     let before = unsafe { (*of).event };
@@ -32,7 +32,7 @@ fn next_event(of: *mut rdma_cm_id) -> Result<*mut rdma_cm_event, Errno> {
     Ok(event)
 }
 
-/// What came of the last call.
+/// Waits for the result of the last call.
 pub(super) fn complete(of: *mut rdma_cm_id) -> Result<(), Errno> {
     let event = next_event(of)?;
     // SAFETY: an event that was just made.
@@ -44,10 +44,10 @@ pub(super) fn complete(of: *mut rdma_cm_id) -> Result<(), Errno> {
     }
 }
 
-/// `rdma_get_request`: the next peer's request, at an id that was made without a channel.
+/// `rdma_get_request`: waits for the next peer's request, at an id that was made without a channel.
 ///
 /// # Safety
-/// `listener` is live, `place` a place for the id.
+/// `listener` is live, `place` points at memory for the id.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(
     listener: *mut rdma_cm_id,
@@ -70,12 +70,12 @@ fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
     if c.event != RDMA_CM_EVENT_CONNECT_REQUEST {
         return Err(Errno::INVALID);
     }
-    // SAFETY: C's part of a live id; the event is the new id's from here on.
+    // SAFETY: C's part of a live id; the event belongs to the new id from here on.
     unsafe { (*listener).event = ptr::null_mut() };
     // SAFETY: C's part of the new id.
     unsafe { (*c.id).event = event };
     if let Err(errno) = ep::make_queue_pair(listener, c.id) {
-        // SAFETY: C was never told of this id.
+        // SAFETY: C does not know this id.
         unsafe { rdma_destroy_id(c.id) };
         return Err(errno);
     }

@@ -1,4 +1,4 @@
-//! What a turn of an id does.
+//! A turn of an id: its reactions to what has happened.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Turn for Id {
 }
 
 impl Id {
-    /// Looks what has happened, and tells C.
+    /// Looks at what has happened, and reports it to C.
     fn look(self: &Arc<Self>) {
         let mut phase = locked(&self.phase);
         *phase = match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -55,13 +55,13 @@ impl Id {
             let remote = request.remote();
             let (private_data, depths) =
                 (request.request().private_data.clone(), request.request().depths);
-            // Only this library asks for immediate data.
+            // Only this library negotiates immediate data.
             let is_alike = request.request().immediates;
             let phase = Phase::Requested(Box::new(request));
             let child =
                 self.inherited().and_then(|(own, user)| make(own, user, RDMA_PS_TCP, phase));
             let Ok(child) = child else {
-                // No descriptor, no memory: the request was dropped, which closes the connection.
+                // No descriptor or memory: dropping the request closes the connection.
                 continue;
             };
             let announced = locked(&self.announced).as_ref().map(|announced| announced.local);
@@ -77,9 +77,10 @@ impl Id {
             let mut event = Pending::new(&child, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
             event.listener = Some(Arc::clone(self));
             event.private_data = private_data;
-            // What the peer will have open is what this end is asked to answer.
+            // This end must answer the Reads that the peer will have outstanding.
             let asked = |depth: Option<u16>| match depth {
-                // Its queue pairs ask for a place of their own, which is none of its program's.
+                // This library's queue pairs ask for one Read more, for their own use, which is not
+                // the application's.
                 Some(depth @ 1..READS_OUTSTANDING_MAX) if is_alike => depth - 1,
                 depth => depth.unwrap_or(DEPTH),
             };
@@ -92,7 +93,7 @@ impl Id {
         }
     }
 
-    /// The last attempt has failed.
+    /// Decides what follows a failed attempt.
     fn refused(self: &Arc<Self>) -> Phase {
         let is_elsewhere = self.is_elsewhere(false);
         match self.take_failure().filter(|_| !is_elsewhere) {
@@ -114,14 +115,14 @@ impl Id {
         connecting.notify(self.waker());
         match connecting.poll() {
             Ok(Err(still)) if self.is_elsewhere(true) => {
-                // What has the TCP port of the number is not the peer.
+                // The server at the TCP port of the number is not the peer.
                 drop(still);
                 self.try_soon();
                 Phase::Refused
             }
             Ok(Err(still)) => Phase::Connecting(Box::new(still)),
             Ok(Ok(connection)) => {
-                // No attempt follows: what it would be made with is not kept.
+                // No attempt follows: drop the parameters for one.
                 *locked(&self.attempt) = None;
                 *locked(&self.asking) = None;
                 let is_active = !self.accepted.load(Ordering::Acquire);
@@ -143,7 +144,7 @@ impl Id {
                 self.tell(event);
                 self.connected(connection)
             }
-            // A peer that answers by MPA is the one that was asked for.
+            // A server that answers by MPA is the peer.
             Err(error) if !has_no_reply(&error) => {
                 self.failed(error);
                 Phase::Ended
@@ -163,7 +164,8 @@ impl Id {
         }
     }
 
-    /// The program's own queue pair: the program brings it to RTS, and says so.
+    /// Reports a Reply for the application's own queue pair: the application moves it to RTS, and
+    /// calls `rdma_establish`.
     fn responded(self: &Arc<Self>, event: Pending, connection: Connection) -> Phase {
         self.awaits_establish.store(true, Ordering::Release);
         self.tell(event);
@@ -172,20 +174,20 @@ impl Id {
 
     fn failed(self: &Arc<Self>, error: Error) {
         if let Some(qp) = &*locked(&self.qp) {
-            // As rdma_cm has it: what is posted to it is flushed. Servers wait for that too.
+            // As in rdma_cm, posted work is flushed. Servers wait for that too.
             qp.inner().give_up(WcStatus::WrFlushErr);
         }
         if self.accepted.load(Ordering::Acquire) {
-            // As siw, whose accept establishes the connection when the Reply is sent: a peer that
-            // asked and went is one that has disconnected. Servers wait for the one event and then for
-            // the other, and end at what else could be told.
+            // siw's accept establishes the connection when the Reply is sent, so a peer that left
+            // after its request has disconnected. Servers wait for the two events in this order,
+            // and exit at any other event.
             self.tell(Pending::new(self, RDMA_CM_EVENT_ESTABLISHED, 0));
             return self.tell_disconnected();
         }
         let (kind, private_data) = match &error {
             Error::Rejected(rejection) => (RDMA_CM_EVENT_REJECTED, rejection.private_data.clone()),
             Error::Startup(_) => (RDMA_CM_EVENT_REJECTED, Vec::new()),
-            // As Linux has it of iWARP: what listens there closes the connection.
+            // As Linux reports it for iWARP: the server there closes the connection.
             Error::Io(
                 ErrorKind::ConnectionRefused
                 | ErrorKind::ConnectionReset
@@ -203,7 +205,7 @@ impl Id {
 
     fn connected(self: &Arc<Self>, connection: Connection) -> Phase {
         if self.of_socket.get().is_some() {
-            // The socket takes it, with what happens to it.
+            // The socket takes the connection over, with its events.
             return Phase::Connected(Box::new(connection));
         }
         connection.notify(self.waker());
@@ -220,10 +222,10 @@ impl Id {
                     }
                     return Phase::Ended;
                 }
-                // Messages of it may still have receives.
+                // Its messages may still match receives.
                 Ok(Some(ConnectionEvent::PeerEnding)) => self.tell_disconnected(),
                 // C knows no half-closed connections: this end closes too. Messages that wait for
-                // receives may still have them, until the program ends the connection.
+                // receives may still match some, until the application ends the connection.
                 Ok(Some(ConnectionEvent::PeerClosed)) if self.has_messages() => {
                     self.tell_disconnected();
                 }
@@ -241,19 +243,19 @@ impl Id {
         }
     }
 
-    /// Whether messages of the peer wait for receives.
+    /// Returns true if messages of the peer wait for receives.
     fn has_messages(&self) -> bool {
         locked(&self.qp).as_ref().is_some_and(|qp| qp.inner().messages_wait())
     }
 
-    /// Tells of an error on the queue pair, as its device does.
+    /// Reports an error on the queue pair as an asynchronous event of its device.
     fn tell_fatal(&self) {
         if let Some(qp) = &*locked(&self.qp) {
             qp.context.events.of_qp(qp.c, IBV_EVENT_QP_FATAL);
         }
     }
 
-    /// Once in the life of a connection.
+    /// Reports the end of the connection, once.
     pub(super) fn tell_disconnected(self: &Arc<Self>) {
         if !std::mem::replace(&mut *locked(&self.disconnected), true) {
             self.tell(Pending::new(self, RDMA_CM_EVENT_DISCONNECTED, 0));
@@ -261,7 +263,7 @@ impl Id {
     }
 }
 
-/// Returns true if an attempt has failed without a Reply of MPA: what was met need not be the peer.
+/// Returns true if an attempt failed without a Reply of MPA: the server need not be the peer.
 const fn has_no_reply(error: &Error) -> bool {
     match error {
         Error::Io(_) | Error::Timeout | Error::Closed => true,
@@ -273,7 +275,8 @@ const fn has_no_reply(error: &Error) -> bool {
     }
 }
 
-/// Whether nothing listens at the peer, as far as can be told: on an interface a reset is all there is.
+/// Returns true if nothing listens at the peer, as far as this end can know: on an interface it
+/// only sees a reset.
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Io(kind) => *kind == ErrorKind::ConnectionRefused,
@@ -284,14 +287,14 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// Reads open at a time with a peer that does not say how many: RFC 6581's Requests do.
+/// Maximum outstanding Reads with a peer that does not state a number; the Requests of RFC 6581 do.
 pub(super) const DEPTH: u16 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A Reply, of whatever kind, is the peer's: no other TCP port is tried then.
+    /// Any Reply is the peer's: no other TCP port is tried then.
     #[test]
     fn a_reply_is_of_the_peer() {
         let reply = |error| Error::Startup(StartupFailure::Protocol(error));

@@ -1,4 +1,4 @@
-//! The user that has a UDP port: `/proc/net/udp` names the user of each socket (proc(5)).
+//! Finds the user that has a UDP port: `/proc/net/udp` names the user of each socket (proc(5)).
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -9,12 +9,13 @@ use rustix::process::geteuid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     None,
-    /// This process's user, root, or a user that cannot be found out.
+    /// This process's user, root, or a user that cannot be determined.
     Trusted,
     AnotherUser,
 }
 
-/// First TCP and UDP port that all users may have, where the kernel does not say (ip(7), `ip_unprivileged_port_start`).
+/// First TCP and UDP port that all users may have, if the kernel does not say (ip(7),
+/// `ip_unprivileged_port_start`).
 const UNPRIVILEGED_FIRST: u16 = 1024;
 
 /// Returns true if all users may have this port, of TCP and of UDP.
@@ -24,13 +25,14 @@ pub(super) fn is_for_all_users(port: u16) -> bool {
     port >= first
 }
 
-/// Returns who has UDP sockets at the port of `local`, at its address or one that covers it or is covered by it.
+/// Returns the owner of UDP sockets at the port of `local`, at its address or one that covers it or
+/// is covered by it.
 pub(super) fn holder(local: SocketAddr) -> Holder {
     // The namespace is that of the calling thread, which has tried to bind.
     let Ok(mut text) = fs::read_to_string("/proc/thread-self/net/udp") else {
         return Holder::Trusted;
     };
-    // Absent where the kernel has no IPv6.
+    // Absent if the kernel has no IPv6.
     text += &fs::read_to_string("/proc/thread-self/net/udp6").unwrap_or_default();
     let own = geteuid().as_raw();
     users(&text, local).fold(Holder::None, |found, user| match found {
@@ -53,7 +55,7 @@ fn users(text: &str, local: SocketAddr) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Parses an address of the table: words of 32 bits as this processor has them, in hexadecimal.
+/// Parses an address of the table: words of 32 bits in this processor's byte order, in hexadecimal.
 fn address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| -> Option<[u8; 4]> {
         let word = u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?;
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn the_kernel_names_the_user_of_a_socket() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
-            // A machine without IPv6 has none of these.
+            // A machine without IPv6 has no such socket.
             let Ok(socket) = UdpSocket::bind(any) else { continue };
             let local = socket.local_addr().unwrap();
             assert_eq!(holder(local), Holder::Trusted);

@@ -1,4 +1,4 @@
-//! The engine's completions in C's words.
+//! Converts the engine's completions to C's.
 
 use urnic::{Wc, WcOpcode, WcStatus};
 
@@ -11,7 +11,7 @@ use crate::abi::{
     IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_imm,
 };
 
-/// The completion as C knows it.
+/// Returns the completion in C's form.
 pub(super) fn to_c(wc: &Wc) -> ibv_wc {
     let mut c = ibv_wc::zeroed();
     c.wr_id = wc.wr_id.0;
@@ -25,7 +25,7 @@ pub(super) fn to_c(wc: &Wc) -> ibv_wc {
     }
     if matches!(wc.opcode, WcOpcode::RecvSendImmediate | WcOpcode::RecvWriteImmediate) {
         c.wc_flags = IBV_WC_WITH_IMM;
-        // 32 bits, which the program has in network order.
+        // 32 bits, in network order for the application.
         let immediate = u32::try_from(wc.value).unwrap_or(0);
         c.imm = ibv_wc_imm { imm_data: immediate.to_be() };
     }
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Every status and opcode of the engine, and what verbs.h calls it.
+    /// Every status and opcode of the engine, with its number in verbs.h.
     #[test]
     fn statuses_and_opcodes_are_those_of_infiniband() {
         for (engines, of_c, number) in [

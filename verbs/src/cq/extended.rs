@@ -1,5 +1,5 @@
-//! `ibv_cq_ex`: completions read one by one, field by field. From `ibv_start_poll` to `ibv_end_poll` other
-//! threads wait that take completions of the queue.
+//! `ibv_cq_ex`: completions read one by one, field by field. Between `ibv_start_poll` and
+//! `ibv_end_poll` other threads that take completions of the queue wait.
 #![expect(unsafe_code, reason = "C's pointers to queues")]
 
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(crate) fn operations() -> ibv_cq_ex {
     c
 }
 
-/// Takes the next completion, or says ENOENT.
+/// Takes the next completion, or returns ENOENT.
 ///
 /// # Safety
 /// `c` is live.
@@ -90,7 +90,7 @@ unsafe fn advance(c: *mut ibv_cq_ex, begins: bool) -> c_int {
         *current
     });
     let Some(wc) = next else {
-        // A round that did not begin is not ended by the program; one that did is.
+        // The application ends a round by `ibv_end_poll` only if the round began with success.
         if begins {
             queue.polling.leave();
         }
@@ -129,7 +129,7 @@ unsafe extern "C" fn end_poll(c: *mut ibv_cq_ex) {
     unsafe { cq(c.cast()) }.polling.leave();
 }
 
-/// The completion that was taken last.
+/// Returns the completion that was taken last.
 ///
 /// # Safety
 /// `c` is live.

@@ -1,40 +1,43 @@
-//! Programs that wait by looking at their memory: they post a Write, take its completion, and then look
-//! until the peer's Write has come, without a call. The endpoint's thread would have to bring it, on a
-//! core that such programs do not leave. So the call that takes the completion stays a while, and
-//! brings the peer's Write itself: if it was seen that this is what the program waits for, and as long
-//! as it pays.
+//! Applications that wait by polling their memory.
+//!
+//! Such an application posts a Write, takes its completion, and then polls memory, without a call,
+//! until the peer's Write is there. The endpoint's thread would have to deliver the Write, but such
+//! applications occupy the core. So the call that takes the completion stays for a while and
+//! delivers the peer's Write itself. It does so only if earlier rounds show that the application
+//! waits for this, and as long as that pays off.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use urnic_engine::time::{Duration, Instant};
 
-/// How long a call stays while nothing of a Write comes. A round trip of a small message on one host
-/// takes a tenth of it.
+/// Time that a call stays while no segment of a Write arrives. A round trip of a small message on
+/// one host takes a tenth of it.
 const QUIET_MAX: Duration = Duration::from_micros(100);
 
-/// How long it stays at most. A Write of 8 MiB takes a fifth of it on one host.
+/// Maximum time that a call stays. A Write of 8 MiB takes a fifth of it on one host.
 const STAY_MAX: Duration = Duration::from_millis(10);
 
-/// How often in a row it stays for nothing before it waits for new signs.
+/// Number of stays in a row without a Write after which calls stop staying until new signs come.
 const MISSES_MAX: u32 = 4;
 
-/// How many signs it takes to stay again, at most. It is doubled each time that they misled.
+/// Maximum number of signs needed before calls stay again. The number doubles after each series of
+/// useless stays.
 const SIGNS_MAX: u32 = 1024;
 
-/// What is known of the program. Threads that post and poll at the same time may lose some of it: it
-/// is about speed only.
+/// Observations of the application. Threads that post and poll at the same time may lose some of
+/// them: they only affect speed.
 #[derive(Debug)]
 pub(super) struct MemoryWait {
-    /// The queue pair that was posted to last, and how many Writes of its peer had come by then.
+    /// Number of the queue pair that was posted to last.
     poster: AtomicU32,
     at_post: AtomicU64,
-    /// Posts since a completion was there to be taken.
+    /// Posts since a completion was last taken.
     posts: AtomicU32,
-    /// Writes of the peer when that was taken.
+    /// Number of the peer's Writes at that time.
     at_take: AtomicU64,
     signs: AtomicU32,
     signs_wanted: AtomicU32,
-    /// How often calls will still stay for nothing.
+    /// Number of further useless stays that are allowed.
     stays: AtomicU32,
 }
 
@@ -51,14 +54,14 @@ impl MemoryWait {
         }
     }
 
-    /// A call has posted to a queue pair whose peer has written so often.
+    /// Records a post to a queue pair to which the peer has written `writes` times.
     pub(super) fn posted(&self, number: u32, writes: u64) {
         let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
         self.posts.store(posts, Ordering::Relaxed);
         let is_same = self.poster.load(Ordering::Relaxed) == number;
         self.poster.store(number, Ordering::Relaxed);
         self.at_post.store(writes, Ordering::Relaxed);
-        // The peer's Write came while the program made no call.
+        // The peer's Write arrived while the application made no call.
         if is_same && posts == 1 && writes == self.at_take.load(Ordering::Relaxed).wrapping_add(1) {
             self.sign();
         }
@@ -77,20 +80,21 @@ impl MemoryWait {
         }
     }
 
-    /// The program takes the completion of one post to this queue pair, and has posted no other.
+    /// Records that a completion is taken. Returns the queue pair's number if exactly one request
+    /// was posted since the last time.
     pub(super) fn takes_one(&self) -> Option<u32> {
         let posts = self.posts.load(Ordering::Relaxed);
         self.posts.store(0, Ordering::Relaxed);
         (posts == 1).then(|| self.poster.load(Ordering::Relaxed))
     }
 
-    /// Whether to stay until there are more Writes than this.
+    /// Returns the number of Writes to exceed if the call should stay, otherwise `None`.
     pub(super) fn stays(&self) -> Option<u64> {
         let stays = self.stays.load(Ordering::Relaxed) > 0;
         stays.then(|| self.at_post.load(Ordering::Relaxed))
     }
 
-    /// The call has stayed; whether the peer's Write came.
+    /// Records a stay; `has_come` is true if the peer's Write came.
     pub(super) fn stayed(&self, has_come: bool) {
         if has_come {
             self.stays.store(MISSES_MAX, Ordering::Relaxed);
@@ -105,7 +109,7 @@ impl MemoryWait {
         }
     }
 
-    /// The program goes on, when the peer has written so often.
+    /// Records the number of the peer's Writes when the call returns to the application.
     pub(super) fn goes_on(&self, writes: u64) {
         self.at_take.store(writes, Ordering::Relaxed);
     }
@@ -124,7 +128,8 @@ impl Stay {
         Self { segments, quiet_until: now + QUIET_MAX, until: now + STAY_MAX }
     }
 
-    /// Whether the call has stayed long enough, when the peer's Writes have come so far.
+    /// Returns true if the call has stayed long enough. `segments` is the number of Write segments
+    /// so far.
     pub(super) fn is_over(&mut self, now: Instant, segments: u64) -> bool {
         if segments != self.segments {
             self.segments = segments;
@@ -155,7 +160,7 @@ mod tests {
         assert!(stay.is_over(start + Duration::from_micros(9_900 + 100), segments + 1));
     }
 
-    /// One post, its completion, and the peer's Write behind it; whether the call stays.
+    /// One post, its completion, and the peer's Write behind it. Returns `Some` if the call stays.
     fn round(wait: &MemoryWait, writes: u64) -> Option<u64> {
         wait.posted(7, writes);
         assert_eq!(wait.takes_one(), Some(7));
@@ -175,7 +180,8 @@ mod tests {
     fn other_programs_are_not_held_up() {
         let wait = MemoryWait::new();
         for turn in 0..100 {
-            // The peer writes nothing, or much, or the program posts more than one.
+            // The peer writes nothing or several times, or the application posts more than one
+            // request.
             assert_eq!(round(&wait, 5), None);
             wait.goes_on(5);
             wait.posted(7, 7 + turn);

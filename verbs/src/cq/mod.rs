@@ -33,21 +33,21 @@ pub(crate) struct Cq {
     pub(crate) context: Arc<Context>,
     pub(crate) inner: urnic::Cq,
     channel: Option<Arc<CompChannel>>,
-    /// Called at a completion that was asked for, if there is a channel.
+    /// Called at a requested completion event, if there is a channel.
     notify: Option<(Arc<Notify>, Waker)>,
     /// Called at the first completion that is lost.
     overflow: (Arc<Overflow>, Waker),
     pub(crate) unacknowledged: Unacknowledged,
-    /// The same for asynchronous events.
+    /// Counts asynchronous events.
     pub(crate) async_unacknowledged: Unacknowledged,
-    /// Entered to take completions: what an Atomic has fetched is stored in their order. The completion
-    /// that the extended interface looks at.
+    /// Section entered to take completions, because values fetched by Atomics are stored in
+    /// completion order. Its value is the completion that the extended interface reads.
     polling: Section<Option<Wc>>,
-    /// Of the parent domain that it was made with.
+    /// The parent domain that it was made with.
     _domain: Option<Arc<Pd>>,
-    /// An event was asked for and has not come: the program is about to sleep.
+    /// Set if an event was requested and has not come: the application is about to sleep.
     armed: Arc<AtomicBool>,
-    /// Times that nothing was found since something was.
+    /// Empty polls since the last completion was taken.
     empty_polls: AtomicUsize,
     posts: Posts,
     memory_wait: MemoryWait,
@@ -56,7 +56,7 @@ pub(crate) struct Cq {
 /// Every queue is made as an extended one; C's plain queue is its first part.
 type CqObject = Object<ibv_cq_ex, Cq>;
 
-/// Tells a channel, until the queue is destroyed: a call may come late.
+/// Notifies a channel, until the queue is destroyed. A late call finds no channel.
 #[derive(Debug)]
 struct Notify {
     to: Mutex<Option<(Arc<CompChannel>, CPtr<ibv_cq>)>>,
@@ -72,11 +72,11 @@ impl Wake for Notify {
     }
 }
 
-/// Tells the device that a completion was lost.
+/// Reports a lost completion as an asynchronous event.
 #[derive(Debug)]
 struct Overflow {
     context: Arc<Context>,
-    /// Until the queue is destroyed: a call may come late.
+    /// `None` once the queue is destroyed: a call may come late.
     cq: Mutex<Option<CPtr<ibv_cq>>>,
 }
 
@@ -88,7 +88,7 @@ impl Wake for Overflow {
     }
 }
 
-/// What is behind C's pointer.
+/// Returns the queue behind C's pointer.
 ///
 /// # Safety
 /// `cq` came from [`create`] and was not destroyed.
@@ -97,7 +97,7 @@ pub(crate) unsafe fn cq<'a>(cq: *mut ibv_cq) -> &'a Cq {
     unsafe { CqObject::of(cq.cast()) }
 }
 
-/// Makes a queue; `c` has what C is told in the extended part.
+/// Makes a queue; `c` holds the operations of the extended part.
 fn create(
     of: *mut ibv_context,
     context: &Arc<Context>,
@@ -168,10 +168,11 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     or_null(create(of, context, cqe, (cq_context, channel), None, ibv_cq_ex::zeroed()))
 }
 
-/// `ibv_destroy_cq`: waits until the events taken are acknowledged; EBUSY while queue pairs use it.
+/// `ibv_destroy_cq`: EBUSY while queue pairs use it. Waits until C has acknowledged the events that
+/// it took.
 ///
 /// # Safety
-/// `cq` is live, and used no more if the answer is 0.
+/// `cq` is live, and not used again if the function returns 0.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: a live queue, by this function's contract.
@@ -181,7 +182,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     }
     if let (Some(channel), Some((notify, waker))) = (&queue.channel, &queue.notify) {
         queue.inner.cancel_notify(waker);
-        // A call that is on its way finds no channel to tell.
+        // A late call finds no channel to notify.
         drop(locked(&notify.to).take());
         channel.events.remove(|event| event.0 == cq);
     }
@@ -195,7 +196,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
-/// `ibv_resize_cq`: EINVAL for a depth that no queue has, or that is less than what waits.
+/// `ibv_resize_cq`: EINVAL for a depth out of range, or below the number of waiting completions.
 ///
 /// # Safety
 /// `cq` is live.
@@ -213,12 +214,12 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
 }
 
 impl Cq {
-    /// Lets the endpoint work if nothing waits here: programs that look again and again wait for no
-    /// other thread.
+    /// Runs the endpoint if this queue is empty, so that an application that polls in a loop
+    /// depends on no other thread.
     fn turn(&self) {
         self.posts.looked();
         if self.inner.is_empty() {
-            // One that sleeps next, or looks at its memory, comes once or twice.
+            // An application that sleeps next, or polls its memory, polls the queue once or twice.
             let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
             let stays = empty > 2 && !self.armed.load(Ordering::Relaxed);
             let _down_completes_nothing = self.context.process.network.endpoint.poll_turn(stays);
@@ -227,12 +228,13 @@ impl Cq {
             && let Some(number) = self.memory_wait.takes_one()
             && let Some(inner) = self.context.process.with_qp(number, |qp| qp.inner().clone())
         {
-            // The program may destroy the queue pair meanwhile.
+            // The application may destroy the queue pair meanwhile.
             self.stay(&inner);
         }
     }
 
-    /// What completes will be taken. Stays until the peer's Write has come, if the program waits for that.
+    /// Stays until the peer's Write has come, if the application waits for that. The queue holds a
+    /// completion that the caller takes next.
     #[cold]
     fn stay(&self, qp: &urnic::Qp) {
         if let Some(at_post) = self.memory_wait.stays() {
@@ -252,14 +254,14 @@ impl Cq {
         self.memory_wait.goes_on(qp.writes_delivered());
     }
 
-    /// The program posts a send; whether it waits for that.
+    /// Records a post. Returns true if the application probably waits for its completion.
     pub(crate) fn is_watched(&self, by: &urnic::Qp) -> bool {
         self.memory_wait.posted(by.number().0, by.writes_delivered());
         self.posts.posted()
     }
 
-    /// Takes the oldest completion that the program is to see. What an Atomic has fetched is stored
-    /// where its request wants it. One thread at a time does.
+    /// Takes the oldest completion that the application sees, and stores the values fetched by
+    /// Atomics on the way. Only one thread at a time calls it.
     fn take(&self, _polling: &mut Option<Wc>) -> Option<Wc> {
         loop {
             let wc = self.inner.poll()?;
@@ -275,9 +277,9 @@ impl Cq {
         }
     }
 
-    /// Makes room for completions that the program does not ask for.
+    /// Makes room for completions that the application does not request.
     pub(crate) fn add_room(&self, completions: usize) {
-        // A queue of the largest depth stays as it is.
+        // A queue of the largest depth keeps its depth.
         let _as_it_is = self.inner.resize(self.inner.depth() + completions);
     }
 }
@@ -285,7 +287,7 @@ impl Cq {
 /// The operation behind `ibv_poll_cq`.
 ///
 /// # Safety
-/// `cq` is live, `wcs` points at places for `entries` completions.
+/// `cq` is live, `wcs` points at memory for `entries` completions.
 pub(crate) unsafe extern "C" fn poll_cq(
     cq: *mut ibv_cq,
     entries: c_int,

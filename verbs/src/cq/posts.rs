@@ -1,22 +1,22 @@
-//! How a program posts: one request and then it waits, or many together.
+//! How an application posts: one request and then it waits, or many together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Posts between two looks at a queue that are sent one by one.
+/// Maximum number of posts between two polls that are each sent at once.
 const ALONE_MAX: usize = 2;
 
-/// Calls that post sends which complete to one queue. Threads that post at the same time may count too
-/// few: it is about speed only.
+/// Number of post calls whose requests complete to one queue. Threads that post at the same time
+/// may count too few: the count only affects speed.
 #[derive(Debug, Default)]
 pub(super) struct Posts {
-    /// Since the program looked last.
+    /// Since the last poll.
     now: AtomicUsize,
-    /// Before it looked then, if it had posted.
+    /// Before the last poll that followed a post.
     before: AtomicUsize,
 }
 
 impl Posts {
-    /// The program looks at its queue: what was posted goes out, if it has not gone.
+    /// Records a poll: posts that were not sent yet are sent now.
     pub(super) fn looked(&self) {
         let posts = self.now.load(Ordering::Relaxed);
         if posts > 0 {
@@ -25,8 +25,8 @@ impl Posts {
         }
     }
 
-    /// The program posts; whether that is to be sent at once. One that posts more, now or the last time,
-    /// has not come to wait yet.
+    /// Records a post. Returns true if it is sent at once: an application that posts more, now or
+    /// the last time, does not wait yet.
     pub(super) fn posted(&self) -> bool {
         let posts = self.now.load(Ordering::Relaxed).saturating_add(1);
         self.now.store(posts, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Posts {
 mod tests {
     use super::*;
 
-    /// How many of so many posts are sent at once, before the program looks, and looks again.
+    /// Returns how many of `count` posts are sent at once, before two polls.
     fn round(posts: &Posts, count: usize) -> usize {
         let at_once = (0..count).filter(|_| posts.posted()).count();
         posts.looked();

@@ -1,4 +1,4 @@
-//! `ibv_rereg_mr`: a region stands for other memory, in another domain, or with other rights. Its keys stay.
+//! `ibv_rereg_mr`: gives a region other memory, another domain, or other rights. Its keys stay.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,9 +16,9 @@ use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::pd::{Pd, pd};
 
-/// What a program wants changed.
+/// Changes that the application requests.
 struct Change {
-    /// Another place and length.
+    /// New address and length.
     translation: Option<(*mut c_void, usize)>,
     pd: Option<Arc<Pd>>,
     access: Option<c_uint>,
@@ -34,7 +34,7 @@ impl From<RegisterError> for Errno {
 }
 
 impl Held {
-    /// Changes all of it or nothing. `place` is where the memory is now.
+    /// Makes all changes or none. `place` is the present address of the memory.
     fn change(&mut self, change: Change, place: *mut c_void) -> Result<(), Errno> {
         let old = &self.registered;
         let flags = change.access.unwrap_or(old.flags);
@@ -45,7 +45,8 @@ impl Held {
                 let base = if is_zero_based { 0 } else { addr.addr() as u64 };
                 (region(addr, len, access)?, base)
             }
-            // What was only read may be written from now on: pages are copied now, if they have to be.
+            // Memory that was only read may be written from now on: pages that need a copy are
+            // copied now.
             None if access.contains(Access::LOCAL_WRITE) && !old.mr.is_empty() => {
                 (region(place, old.mr.len(), access)?, old.iova)
             }
@@ -55,7 +56,7 @@ impl Held {
         let part = MrPart { range: 0..region.len(), base: TaggedOffset(base), access, only: None };
         let mr = old.mr.reregister(&pd.inner, region, part)?;
         let registered = Arc::new(Registered { mr, iova: base, flags, is_gone: Mutex::default() });
-        // What still has a handle of it: nothing is stored where it was.
+        // Others may still hold a handle of the old memory; they store nothing there from now on.
         *locked(&old.is_gone) = true;
         self.pd.remove(old.key());
         pd.add(Arc::clone(&registered));
@@ -64,12 +65,12 @@ impl Held {
     }
 }
 
-/// `ibv_rereg_mr`. Whatever it refuses leaves the region as it was, which is what
-/// `IBV_REREG_MR_ERR_INPUT` says; `errno` says why. EBUSY while windows are bound to it.
+/// `ibv_rereg_mr`. Every refusal leaves the region unchanged and returns `IBV_REREG_MR_ERR_INPUT`;
+/// `errno` says why. EBUSY while windows are bound to it.
 ///
 /// # Safety
-/// `mr` is live and not used meanwhile, `of` is live if the domain is to change, and the new memory stays
-/// mapped until the region is deregistered or registered anew.
+/// `mr` is live and not used during the call, `of` is live if the domain changes, and the new
+/// memory stays mapped until the region is deregistered or registered anew.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,

@@ -1,4 +1,4 @@
-//! C's address vectors as IP addresses.
+//! Converts C's address vectors to IP addresses.
 #![expect(unsafe_code, reason = "a GID is a union in C")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
@@ -7,15 +7,15 @@ use crate::abi::ibv_ah_attr;
 use crate::errno::Errno;
 use crate::gid::{self, Gid};
 
-/// The address of this end that an address vector uses.
+/// Returns the address of this end that an address vector selects.
 pub(crate) fn local(vector: &ibv_ah_attr) -> Result<Gid, Errno> {
     let table = gid::table();
     let index = if vector.is_global == 0 { 0 } else { usize::from(vector.grh.sgid_index) };
     table.into_iter().nth(index).ok_or(Errno::INVALID)
 }
 
-/// The address that an address vector leads to. Without a global route it has a LID: the low half of
-/// the peer's IPv4 address, on the network of this end.
+/// Returns the peer's address in an address vector. Without a global route the vector has a LID:
+/// the low half of the peer's IPv4 address, on the network of this end.
 pub(crate) fn remote(vector: &ibv_ah_attr, local: IpAddr) -> Result<IpAddr, Errno> {
     if vector.is_global != 0 {
         // SAFETY: both fields of the union are plain numbers, of the same bytes.
@@ -31,7 +31,8 @@ pub(crate) fn remote(vector: &ibv_ah_attr, local: IpAddr) -> Result<IpAddr, Errn
     }
 }
 
-/// Where the process of a queue pair listens. Addresses of one link need its interface.
+/// Returns the address at which the process of a queue pair listens. Link-local addresses need the
+/// interface.
 pub(super) fn listener(address: IpAddr, tcp_port: u16, interface_index: u32) -> SocketAddr {
     match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => {
@@ -41,8 +42,8 @@ pub(super) fn listener(address: IpAddr, tcp_port: u16, interface_index: u32) -> 
     }
 }
 
-/// Whether a connection may come from `remote` if its program says that it is at `said`: the address
-/// is the same, or both are this host's own, of which its kernel chooses one.
+/// Returns true if a connection from `remote` may be of an application that states the address
+/// `said`: the two are equal, or both are of this host, whose kernel may choose either.
 pub(super) fn may_be(remote: IpAddr, said: IpAddr) -> bool {
     let remote = remote.to_canonical();
     remote == said || (is_own(remote) && is_own(said))

@@ -1,5 +1,5 @@
-//! Which queue pair connects to which: the Private Data of the MPA Request (RFC 5044 §7.1.1) between queue pairs that
-//! connect without rdma_cm.
+//! Private Data of the MPA Request (RFC 5044 §7.1.1) between queue pairs that connect without
+//! rdma_cm. It names the two queue pairs.
 //!
 //! ```text
 //!    0  "uRQP"          8  own GID (16)      28  GID of the peer that is wanted (16)
@@ -9,10 +9,11 @@
 //!                                            all numbers big-endian
 //! ```
 //!
-//! Names are no secrets: other users of a host see ports, and with them numbers. PSNs are numbers of 24 bits that the
-//! two programs draw, tell each other and give to `ibv_modify_qp`. A proof is SipHash-2-4 of the two names with a PSN
-//! as its key. An end in RTR knows the PSN of its peer, one in RTS also its own; so an end that connects in RTR has
-//! the first proof only, and one that is asked in RTR needs the second.
+//! Names are no secrets: other users of a host see ports, and with them numbers. PSNs are numbers
+//! of 24 bits that the two applications draw, exchange and give to `ibv_modify_qp`. A proof is
+//! SipHash-2-4 of the two names with a PSN as its key. An end in RTR knows the PSN of its peer; an
+//! end in RTS also knows its own. So an end that connects in RTR sends the first proof only, and an
+//! end that is asked in RTR needs the second.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -22,7 +23,7 @@ use urnic_engine::keyed_hash;
 
 use crate::gid;
 
-/// A queue pair as others know it.
+/// Name of a queue pair: its address and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) address: IpAddr,
@@ -36,14 +37,15 @@ impl PartialOrd for Name {
 }
 
 impl Ord for Name {
-    /// By number first: of addresses, an end with several may have told another one.
+    /// Compares numbers first, because an end with several addresses may have given its peer
+    /// another one.
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |name: &Self| (name.number, gid::octets(name.address));
         key(self).cmp(&key(other))
     }
 }
 
-/// Packet sequence numbers of a connection, as one end knows them.
+/// Packet sequence numbers of a connection, as far as one end knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Psns {
     /// The peer's, `rq_psn` of RTR.
@@ -57,12 +59,12 @@ pub(crate) struct Psns {
 pub(super) struct Hello {
     pub(super) from: Name,
     pub(super) to: Name,
-    /// By the PSN of `to`, and of `from`.
+    /// Proof by the PSN of `to`; `from_proof` is the proof by the PSN of `from`.
     to_proof: u64,
     from_proof: Option<u64>,
 }
 
-/// Leaves out the proofs: with one, and the names, 2^24 attempts find a PSN.
+/// Omits the proofs: with a proof and the names, 2^24 attempts find a PSN.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, .. } = self;
@@ -70,19 +72,19 @@ impl fmt::Debug for Hello {
     }
 }
 
-/// Verdict on who sent a [`Hello`].
+/// Verdict on the sender of a [`Hello`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sender {
-    /// The program that the names and PSNs were exchanged with.
+    /// The application with which the names and PSNs were exchanged.
     Peer,
-    /// Not proved yet: one of the ends has to be in RTS.
+    /// Not proved yet: one of the ends must reach RTS first.
     Unproved,
     Other,
 }
 
 const MAGIC: [u8; 4] = *b"uRQP";
 const VERSION: u16 = 2;
-/// Feature: the proof by the own PSN is there.
+/// Feature: the message has the proof by the own PSN.
 const HAS_FROM_PROOF: u16 = 1;
 /// The bits of a PSN.
 const PSN: u32 = 0x00ff_ffff;
@@ -104,8 +106,9 @@ impl Hello {
         Self { from, to, to_proof: of(psns.peer), from_proof: psns.own.map(of) }
     }
 
-    /// Judges who sent it, at the end that it names. This alone proves who the peer of a queue pair without
-    /// rdma_cm is: by each PSN that this end knows and the message has.
+    /// Judges the sender, at the end that the message names. Only this function proves the peer of
+    /// a queue pair without rdma_cm: it checks the proof of each PSN that this end knows and the
+    /// message covers.
     pub(super) fn sender(&self, psns: Psns) -> Sender {
         let proof = |psn| proof(self.from, self.to, psn);
         let by_to = psns.own.map(|own| proof(own) == self.to_proof);
@@ -133,14 +136,14 @@ impl Hello {
         octets
     }
 
-    /// The version that a message of this kind says it has.
+    /// Returns the version that a message of this kind states.
     pub(super) fn version(octets: &[u8]) -> Option<u16> {
         let (magic, rest) = octets.split_first_chunk()?;
         let version = rest.first_chunk()?;
         (*magic == MAGIC).then_some(u16::from_be_bytes(*version))
     }
 
-    /// `None` for what is not said by such an end, or by one of another version.
+    /// Parses a message. Returns `None` for other data and other versions.
     pub(super) fn parse(octets: &[u8]) -> Option<Self> {
         if Self::version(octets)? != VERSION {
             return None;
@@ -193,7 +196,8 @@ mod tests {
         }
     }
 
-    /// The numbers are those of the first release with proofs: others have to make the same.
+    /// The expected proofs are those of the first release with proofs: other implementations must
+    /// compute the same.
     #[test]
     fn proofs_are_the_same_everywhere() {
         let octets = hello(Some(FROM_PSN)).to_octets();
@@ -220,10 +224,10 @@ mod tests {
         ] {
             assert_eq!(hello.sender(psns), expected, "{hello:?} {psns:?}");
         }
-        // The bits above a PSN are none of it, as on InfiniBand's wire.
+        // Bits above the 24 of a PSN are ignored, as on InfiniBand's wire.
         let above = at(Some(TO_PSN | 0xff00_0000), FROM_PSN | 0x0100_0000);
         assert_eq!(hello(Some(FROM_PSN)).sender(above), Sender::Peer);
-        // A proof is of two names: it is no use to another queue pair.
+        // A proof covers both names, so it is useless for another queue pair.
         let mut other = hello(Some(FROM_PSN));
         other.to.number += 1;
         assert_eq!(other.sender(at(right, FROM_PSN)), Sender::Other);
@@ -232,7 +236,7 @@ mod tests {
         assert_eq!(other.sender(at(right, FROM_PSN)), Sender::Other);
     }
 
-    /// Readers of logs learn no PSN.
+    /// The log shows no PSN.
     #[test]
     fn a_hello_is_shown_without_its_proofs() {
         let hello = hello(Some(FROM_PSN));
@@ -260,7 +264,7 @@ mod tests {
         first_version[5] = 1;
         assert_eq!(Hello::version(&first_version), Some(1));
         assert_eq!(Hello::parse(&first_version), None);
-        // Later ones may say more behind it, and use other features.
+        // Later versions may append data and use other features.
         let mut longer = octets;
         longer[6] = 1;
         longer.push(9);

@@ -1,8 +1,9 @@
 //! The connection of one queue pair that is connected without rdma_cm.
 //!
-//! Of two queue pairs that name each other, the one with the smaller name connects, as soon as it is in RTS, or 20 ms
-//! after RTR: a target of RDMA may never leave that state. The other waits to be asked. While both ends stay in RTR they
-//! open and drop a connection about every 0.55 s. What is posted meanwhile waits too.
+//! When two queue pairs name each other, the one with the smaller name connects, as soon as it is
+//! in RTS, or 20 ms after RTR, because a target of RDMA may never leave that state. The other one
+//! waits for the request. While both ends stay in RTR they open and drop a connection about every
+//! 0.55 s. Work posted meanwhile waits too.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
@@ -26,37 +27,37 @@ use crate::object::CPtr;
 use crate::process::startup;
 use crate::turn::{self, OwnWaker, Timer, Turn};
 
-/// Between attempts to connect: at first, and at most.
+/// First and longest pause between attempts to connect.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 const RETRY_LONGEST: Duration = Duration::from_millis(500);
-/// How long an end in RTR waits for RTS before it connects without its own proof: most programs go there at once, and
-/// targets of RDMA never do.
+/// Time that an end in RTR waits for RTS before it connects without its own proof. Most
+/// applications reach RTS at once; targets of RDMA never do.
 const RTS_FOLLOWS_WITHIN: Duration = Duration::from_millis(20);
-/// How long a queue pair that has work in its send queue tries at least, however short the timeout is
-/// that its program chose for packets of InfiniBand.
+/// Minimum time for which a queue pair with work in its send queue tries, even if the application's
+/// timeout for InfiniBand packets is shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a queue pair that is to be connected to looks whether its sends have waited too long.
+/// Interval at which the passive end checks if its sends have waited too long.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a program says of a connection in `ibv_modify_qp`.
+/// Parameters of a connection from `ibv_modify_qp`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) own: Name,
     pub(crate) peer: Name,
-    /// The interface that leads to the peer, for addresses of one link.
+    /// The interface that leads to the peer, for link-local addresses.
     pub(crate) interface_index: u32,
-    /// Reads of the peer that may be open.
+    /// Maximum number of outstanding Reads of the peer.
     pub(crate) ird: u16,
     /// The peer's packet sequence number.
     pub(crate) peer_psn: u32,
 }
 
 impl Terms {
-    /// Judges who asks for the queue pair with these terms.
+    /// Judges a request for the queue pair with these parameters.
     fn sender(&self, hello: &Hello, psns: Psns) -> Sender {
         let is_named = hello.from == self.peer && hello.to.number == self.own.number;
-        // An end with several addresses may have told another one than it uses.
+        // A peer of a host with several addresses may know another one than this end uses.
         let is_here = hello.to.address == self.own.address || is_own(hello.to.address);
         if is_named && is_here { hello.sender(psns) } else { Sender::Other }
     }
@@ -69,7 +70,7 @@ pub(crate) struct Link {
     qp: CPtr<ibv_qp>,
     inner: urnic::Qp,
     terms: Terms,
-    /// This end's packet sequence number, from RTS on.
+    /// This end's packet sequence number; set in RTS.
     own_psn: OnceLock<u32>,
     phase: Mutex<Phase>,
     patience: Mutex<Patience>,
@@ -79,14 +80,14 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 enum Phase {
-    /// The peer connects.
+    /// Waits for the peer to connect.
     Awaiting,
-    /// This end connects, when it is time.
+    /// Connects at `at`.
     Trying {
         at: Instant,
         wait: Duration,
     },
-    /// It is being set up; by this end, or by the peer.
+    /// Connection setup is in progress, started by either end.
     Connecting {
         connecting: Box<Connecting>,
         wait: Duration,
@@ -95,7 +96,7 @@ enum Phase {
     Ended,
 }
 
-/// How long attempts to connect go on.
+/// Limit for attempts to connect.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     begin: Instant,
@@ -103,14 +104,14 @@ struct Patience {
 }
 
 impl Link {
-    /// Begins to connect, or to be connected to.
+    /// Starts to connect, or to wait for the peer.
     pub(crate) fn start(
         context: &Arc<Context>,
         qp: CPtr<ibv_qp>,
         inner: urnic::Qp,
         terms: Terms,
     ) -> Result<Arc<Self>, Errno> {
-        // The number has the port in it. Without one it is of rdma_cm, or of some other device.
+        // Numbers of this library contain a TCP port. Others are of rdma_cm, or of another device.
         if terms.own == terms.peer || terms.peer.number >> 8 == 0 {
             return Err(Errno::INVALID);
         }
@@ -135,16 +136,17 @@ impl Link {
         Ok(link)
     }
 
-    /// Peers that have asked already may be answered.
+    /// Reports that waiting requests for this queue pair may be answered.
     pub(crate) fn ready(&self) {
         self.context.process.numbers.ready(self.terms.own.number);
     }
 
-    /// The queue pair is in RTS: its sends are tried for as long as InfiniBand would, or longer. Its packet sequence
-    /// number proves to the peer who it is.
+    /// Handles RTS: sends are tried for at least as long as on InfiniBand. The own packet sequence
+    /// number proves this end's identity to the peer.
     pub(crate) fn sends(self: &Arc<Self>, own_psn: u32, timeout: u8, retry_count: u8) {
         let _said_before = self.own_psn.set(own_psn);
-        // C 9.7.5.1.3 of InfiniBand's volume 1: 4.096 us times two to the power of it; 0 is for ever.
+        // InfiniBand's volume 1, C 9.7.5.1.3: 4.096 us times two to the power of `timeout`; 0 means
+        // for ever.
         let each = 4096_u64.checked_shl(timeout.into()).map(Duration::from_nanos);
         let all = each.and_then(|each| each.checked_mul(u32::from(retry_count) + 1));
         let limit = (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE));
@@ -161,12 +163,12 @@ impl Link {
         Psns { peer: self.terms.peer_psn, own: self.own_psn.get().copied() }
     }
 
-    /// Judges who asks for this queue pair.
+    /// Judges the sender of a request for this queue pair.
     pub(super) fn sender(&self, hello: &Hello) -> Sender {
         self.terms.sender(hello, self.psns())
     }
 
-    /// The [peer](Sender::Peer) asks for this queue pair.
+    /// Accepts a request of the [peer](Sender::Peer) for this queue pair.
     pub(super) fn take_request(self: &Arc<Self>, request: ConnectRequest, hello: &Hello) {
         let mut phase = locked(&self.phase);
         if !matches!(*phase, Phase::Awaiting) {
@@ -184,17 +186,17 @@ impl Link {
         }
     }
 
-    /// The queue pair goes to the error state: work is flushed at once. What was sent before is delivered,
-    /// and its peer is told nothing that it would have to take for an error: InfiniBand tells it nothing.
+    /// Handles the error state: flushes work at once. What was sent before is delivered, and the
+    /// peer sees no error, as on InfiniBand, which reports nothing to it.
     pub(crate) fn abort(&self) {
-        // An endpoint that is down uses nothing.
+        // An endpoint that is down uses no memory.
         let _down = self.context.process.network.endpoint.release(&self.inner);
         let phase = std::mem::replace(&mut *locked(&self.phase), Phase::Ended);
         drop(phase);
         self.inner.give_up(WcStatus::WrFlushErr);
     }
 
-    /// The queue pair is destroyed: a connection closes in order.
+    /// Ends the link of a destroyed queue pair: a connection closes in order.
     pub(crate) fn end(&self) {
         let phase = std::mem::replace(&mut *locked(&self.phase), Phase::Ended);
         drop(phase);
@@ -219,7 +221,7 @@ impl Link {
         self.context.process.network.endpoint.connect(remote, &self.inner, &options).ok()
     }
 
-    /// An attempt has failed. As packets of InfiniBand are retransmitted, it is tried again.
+    /// Plans the next attempt after a failed one, as InfiniBand retransmits packets.
     fn again(self: &Arc<Self>, wait: Duration, now: Instant) -> Phase {
         if self.is_tired(now) {
             return self.give_up();
@@ -240,7 +242,8 @@ impl Link {
         Phase::Awaiting
     }
 
-    /// Whether sends have waited for the peer as long as they may. Without any, it is not missed.
+    /// Returns true if sends have waited for the peer until the limit. Without sends there is no
+    /// limit.
     fn is_tired(&self, now: Instant) -> bool {
         let Patience { begin, limit } = *locked(&self.patience);
         let is_over = limit.is_some_and(|limit| now - begin > limit);
@@ -271,7 +274,7 @@ impl Link {
         connection.notify(self.waker());
         loop {
             match connection.next_event(Duration::ZERO) {
-                // InfiniBand has no close: a peer that has gone is missed when something is sent to it.
+                // InfiniBand has no close: a send detects that the peer has left.
                 Ok(None) => return Phase::Connected(Box::new(connection)),
                 Ok(Some(ConnectionEvent::PeerClosed | ConnectionEvent::PeerEnding)) => {}
                 Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
@@ -312,8 +315,8 @@ impl Turn for Link {
     }
 }
 
-/// Reads of the peer that may be open, as `ibv_modify_qp` says it: one at least, since peers are told
-/// before they have said what they want.
+/// Returns the maximum number of outstanding Reads of the peer from `ibv_modify_qp`. It is at least
+/// one, because the value is sent before the peer states what it wants.
 pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
     u16::from(max_dest_rd_atomic).clamp(1, READS_OUTSTANDING_MAX)
 }
@@ -322,7 +325,7 @@ pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
 mod tests {
     use super::*;
 
-    /// A request counts by both names, and by an address of this host where the peer knows another one of it.
+    /// The sender must match both names. The peer may know this host by another of its addresses.
     #[test]
     fn the_sender_is_the_peer_by_both_names() {
         let at = |address: [u8; 4], number| Name { address: address.into(), number };

@@ -1,10 +1,10 @@
-//! Connecting without rdma_cm: `ibv_modify_qp` names the peer's address and queue pair number, on both
-//! ends, and neither is client or server.
+//! Connecting without rdma_cm: on both ends `ibv_modify_qp` names the peer's address and queue pair
+//! number, and neither end is client or server.
 //!
 //! ```text
-//!   numbers    a queue pair's number has in it the TCP port at which its process listens
-//!   hello      what the connecting end says of itself and of whom it wants, as Private Data
-//!   requests   the listener: requests are given to the queue pair that they name, or wait for it
+//!   numbers    queue pair numbers, which contain the TCP port at which the process listens
+//!   hello      the Private Data in which the connecting end names itself and the wanted queue pair
+//!   requests   the listener: hands requests to the queue pair that they name, or keeps them until it is ready
 //!   link       one queue pair's connection: the end with the smaller number connects
 //!   address    C's address vector, as an IP address
 //! ```

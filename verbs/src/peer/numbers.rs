@@ -1,6 +1,6 @@
-//! Numbers of queue pairs. The upper 16 of their 24 bits are the TCP port at which the process listens
-//! for peers that connect to them: a peer that knows the number knows where to ask, and no two
-//! processes of a host give the same number.
+//! Numbers of queue pairs. The upper 16 of their 24 bits are the TCP port at which the process
+//! listens for peers that connect to them. So a peer that knows the number knows the port, and no
+//! two processes of a host use the same number.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -13,18 +13,18 @@ use crate::event_queue::locked;
 use crate::process::{Process, startup};
 use crate::turn;
 
-/// Queue pairs of one TCP port.
+/// Queue pairs per TCP port.
 const BLOCK: usize = 256;
-/// Queue pairs of rdma_cm's ids are found by their connections: they have the numbers of TCP ports that
-/// ordinary programs do not listen at.
+/// Numbers of the queue pairs of rdma_cm's ids. Peers find these queue pairs by their connections,
+/// so their numbers use TCP ports at which ordinary applications do not listen.
 const OF_IDS: std::ops::Range<u32> = 1..1024 << 8;
 
-/// Whether a number is of a queue pair that rdma_cm connects.
+/// Returns true if a number belongs to a queue pair that rdma_cm connects.
 pub(crate) const fn is_of_id(number: u32) -> bool {
     number >= OF_IDS.start && number < OF_IDS.end
 }
 
-/// The numbers of a process.
+/// Queue pair numbers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     blocks: Mutex<Vec<Block>>,
@@ -35,8 +35,7 @@ pub(crate) struct Numbers {
 struct Block {
     tcp_port: u16,
     used: [bool; BLOCK],
-    /// Where the search for a free number begins: one that was just given back may still be in
-    /// a peer's memory.
+    /// Start of the search for a free number: a peer may still use one that was just given back.
     next: usize,
     requests: Arc<Requests>,
 }
@@ -51,7 +50,7 @@ impl Block {
 }
 
 impl Numbers {
-    /// A number at which peers may ask for the queue pair.
+    /// Takes a number at which peers may request the queue pair.
     pub(crate) fn take(&self, process: &Arc<Process>) -> Result<u32, Errno> {
         let mut blocks = locked(&self.blocks);
         if let Some(number) = blocks.iter_mut().find_map(Block::take) {
@@ -67,20 +66,21 @@ impl Numbers {
         number
     }
 
-    /// A number for a queue pair of a peer, which MPA does not tell.
+    /// Returns a number for the queue pair of a peer, because MPA does not carry one.
     pub(crate) fn next_of_ids(&self) -> u32 {
         let mut next = locked(&self.next_of_ids);
         *next = if is_of_id(*next + 1) { *next + 1 } else { OF_IDS.start };
         *next
     }
 
-    /// A number for a queue pair that an id connects; `is_free` tells whether none has it.
+    /// Takes a number for a queue pair that an id connects. `is_free` returns true if no queue pair
+    /// has the number.
     pub(crate) fn take_for_id(&self, is_free: impl Fn(u32) -> bool) -> Result<u32, Errno> {
         let mut numbers = OF_IDS.map(|_| self.next_of_ids());
         numbers.find(|number| is_free(*number)).ok_or(Errno::NO_MEMORY)
     }
 
-    /// The queue pair with this number is ready: peers that wait for it are looked for.
+    /// Looks for waiting peers of the queue pair with this number, which is ready now.
     pub(super) fn ready(&self, number: u32) {
         let blocks = locked(&self.blocks);
         if let Some(block) = blocks.iter().find(|block| u32::from(block.tcp_port) == number >> 8) {
@@ -88,7 +88,7 @@ impl Numbers {
         }
     }
 
-    /// The queue pair is gone.
+    /// Gives the number of a destroyed queue pair back.
     pub(crate) fn give_back(&self, number: u32) {
         for block in &mut *locked(&self.blocks) {
             if u32::from(block.tcp_port) == number >> 8 {
@@ -98,7 +98,7 @@ impl Numbers {
     }
 }
 
-/// Listens at any port, for both families where there are both.
+/// Listens at any port, for IPv4 and IPv6 where both exist.
 fn listen(process: &Process) -> Result<Listener, Error> {
     let listen = |any: std::net::IpAddr| {
         process.network.endpoint.listen(
@@ -121,10 +121,10 @@ mod tests {
         let ports: std::collections::HashSet<u32> =
             taken.iter().map(|number| number >> 8).collect();
         assert_eq!(ports.len(), 2);
-        // The next free one, and not the one that was given back just now.
+        // The next free one, not the one that was just given back.
         numbers.give_back(taken[0]);
         taken.push(numbers.take(&process).unwrap());
-        // That one alone came back: the next one is of another block.
+        // Only that one was free: the next one is of another block.
         taken.push(numbers.take(&process).unwrap());
         taken.sort_unstable();
         taken.dedup();

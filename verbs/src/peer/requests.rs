@@ -1,5 +1,5 @@
-//! The listener for queue pairs that connect without rdma_cm. A peer may be quicker than our program:
-//! its request waits until the queue pair that it names goes to RTR.
+//! The listener for queue pairs that connect without rdma_cm. A peer may be faster than this
+//! application: its request waits until the queue pair that it names goes to RTR.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -15,16 +15,17 @@ use crate::event_queue::locked;
 use crate::process::Process;
 use crate::turn::{OwnWaker, Timer, Turn};
 
-/// Requests that may wait. One that finds no place is closed, and tried again.
+/// Maximum number of waiting requests. Further ones are closed, and the peer tries again.
 const WAITING_MAX: usize = 256;
-/// How many of them may come from one address: no host keeps all others out.
+/// Maximum number of waiting requests from one address, so that no host keeps all others out.
 const WAITING_OF_ONE_MAX: usize = WAITING_MAX / 2;
-/// How long one may wait, less than its peer waits for the Reply.
+/// Maximum waiting time, less than the peer waits for the Reply.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// How long one may wait whose sender is not proved yet. It asks again with more once its own queue pair is in RTS.
+/// Maximum waiting time of a request whose sender is not proved yet. The sender asks again with
+/// more proofs once its own queue pair is in RTS.
 const UNPROVED_FOR: Duration = Duration::from_millis(50);
 
-/// A peer's request whose queue pair is not there yet.
+/// A peer's request whose queue pair is not ready.
 #[derive(Debug)]
 struct Waiting {
     request: ConnectRequest,
@@ -37,19 +38,20 @@ pub(super) struct Requests {
     process: Weak<Process>,
     listener: Listener,
     waiting: Mutex<Vec<Waiting>>,
-    /// For those that have waited long enough.
+    /// Fires at the first deadline of the waiting requests.
     timer: Timer,
     waker: OwnWaker,
     refused: Refused,
     of_other_versions: Refused,
 }
 
-/// Refused requests of one kind. Peers choose how many there are, so the log has one line for each power of two.
+/// Refused requests of one kind. Peers choose how many there are, so the log has one line for each
+/// power of two.
 #[derive(Debug, Default)]
 struct Refused(AtomicU64);
 
 impl Refused {
-    /// Counts one more. Returns how many there were, if that is to be logged.
+    /// Counts one more. Returns the count if it must be logged.
     fn count(&self) -> Option<u64> {
         let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         count.is_power_of_two().then_some(count)
@@ -65,7 +67,7 @@ impl Requests {
         Self { process, listener, waiting, timer, waker, refused, of_other_versions }
     }
 
-    /// Gives a request to its queue pair; it comes back if that is not ready.
+    /// Hands a request to its queue pair. Returns the request if the queue pair is not ready.
     fn give(&self, waiting: Waiting) -> Option<Waiting> {
         let Waiting { request, hello, until } = waiting;
         let process = self.process.upgrade()?;

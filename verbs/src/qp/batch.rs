@@ -1,8 +1,8 @@
 //! `ibv_wr_*`: requests built call by call, and posted together.
 //!
-//! From `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort` one thread is in the send queue's section; others,
-//! `ibv_post_send` among them, wait. Each request takes its place in the queue when it is built, so that what
-//! `ibv_wr_complete` posts is everything or, after an error, nothing.
+//! From `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort` one thread is in the send queue's
+//! section; other threads wait, in `ibv_post_send` too. Each request reserves its entry in the
+//! queue when it is built, so `ibv_wr_complete` posts all requests or, after an error, none.
 #![expect(unsafe_code, reason = "C's pointers to queue pairs and data")]
 
 use std::slice;
@@ -23,25 +23,25 @@ use crate::fault::{self, Call};
 use crate::mw::bind_type_2;
 use crate::work::{compare_and_swap, elements, remote};
 
-/// What is posted to a send queue from, by one thread at a time.
+/// Posting state of a send queue, used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct SendSide {
     pub(super) inline: InlineRing,
     batch: SendBatch,
-    /// The request that is being built.
+    /// The request being built.
     current: Option<Building>,
-    /// Of the atomics of the batch.
+    /// Fetches of the batch's Atomics.
     fetches: Vec<Fetch>,
-    /// The first thing that was wrong: nothing of the batch is posted.
+    /// First error of the batch: none of its requests is posted.
     error: Option<Errno>,
 }
 
 #[derive(Debug)]
 struct Building {
     wr: SendWr,
-    /// Of an atomic.
+    /// Only for an Atomic.
     fetch: Option<Fetch>,
-    /// Its bytes are in the ring.
+    /// Its bytes are copied into the inline ring.
     is_inline: bool,
 }
 
@@ -56,7 +56,7 @@ impl SendSide {
         }
     }
 
-    /// The queue pair was reset: what was built is gone with the queue that it was built for.
+    /// Discards the batch after a reset of the queue pair, whose old queue no longer exists.
     pub(super) fn reset(&mut self, inner: &urnic::Qp) {
         self.clear();
         self.batch = inner.batch();
@@ -73,14 +73,14 @@ impl SendSide {
         self.error.get_or_insert(errno);
     }
 
-    /// The request that was being built is whole.
+    /// Completes the request being built and adds it to the batch.
     fn finish(&mut self, qp: &Qp) {
         let Some(Building { wr, fetch, .. }) = self.current.take() else { return };
         if self.error.is_some() {
             return;
         }
         let takes = fault::check(Call::PostSend).and_then(|()| {
-            // An atomic has to have a place for what it fetches.
+            // An Atomic needs a destination for the fetched value.
             let is_whole = qp.takes_sends() && fetch.is_some() == is_atomic(&wr.op);
             if is_whole { Ok(()) } else { Err(Errno::INVALID) }
         });
@@ -91,7 +91,7 @@ impl SendSide {
     }
 }
 
-/// `IBV_SEND_INLINE` is for these.
+/// Returns true for the operations that `IBV_SEND_INLINE` is for.
 const fn may_be_inline(op: &SendOp) -> bool {
     matches!(
         op,
@@ -102,7 +102,7 @@ const fn may_be_inline(op: &SendOp) -> bool {
     )
 }
 
-/// The operations of an extended queue pair.
+/// Installs the operations of an extended queue pair.
 pub(super) fn install(c: &mut ibv_qp_ex) {
     c.wr_start = Some(wr_start);
     c.wr_complete = Some(wr_complete);
@@ -124,7 +124,7 @@ pub(super) fn install(c: &mut ibv_qp_ex) {
 }
 
 impl Qp {
-    /// Begins a request with the identity and flags that C has put into its part.
+    /// Begins a request with the id and flags from C's part.
     ///
     /// # Safety
     /// `c` is live.
@@ -144,12 +144,12 @@ impl Qp {
         });
     }
 
-    /// What is wrong with a request is told at the end.
+    /// Records an error of a request; `ibv_wr_complete` returns the first one.
     fn refuse(&self, errno: Errno) {
         self.send_side.inside(|side| side.fail(errno));
     }
 
-    /// The memory of the request that is being built.
+    /// Sets the memory of the request being built.
     fn set_elements(&self, elements: Result<&[ibv_sge], Errno>) {
         self.set(|_, building| {
             let (elements, Building { wr, fetch, .. }) = (elements?, building);
@@ -167,14 +167,15 @@ impl Qp {
         });
     }
 
-    /// The same, as it is now.
+    /// Copies the application's bytes for the request being built.
     fn set_inline(&self, buffers: &[ibv_data_buf]) {
         self.set(|inline, building| {
             let Building { wr, is_inline, .. } = building;
             if *is_inline || !may_be_inline(&wr.op) {
                 return Err(Errno::INVALID);
             }
-            // Requests before it have their places in the queue, so theirs in the ring are not this one.
+            // Earlier requests of the batch have reserved their entries, so their ring slots differ
+            // from this one.
             let sge = inline.copy(&self.pd.inner, buffers)?;
             inline.taken();
             *is_inline = true;
@@ -184,7 +185,7 @@ impl Qp {
         });
     }
 
-    /// Sets memory of the request that is being built, if nothing was wrong yet.
+    /// Sets the memory of the request being built, unless the batch has an error.
     fn set(&self, set: impl FnOnce(&mut InlineRing, &mut Building) -> Result<(), Errno>) {
         self.send_side.inside(|side| {
             if side.error.is_some() {
@@ -208,7 +209,7 @@ impl Qp {
                 return Err(errno);
             }
             if !side.fetches.is_empty() {
-                // Before the completions that they are for.
+                // Before the completions of these Atomics can come.
                 let mut fetches = locked(&self.fetches);
                 fetches.extend(side.fetches.drain(..));
             }

@@ -29,7 +29,7 @@ use crate::process::next_handle;
 use crate::section::Section;
 use crate::srq::srq;
 
-/// Work requests that a program may build with `ibv_wr_*`.
+/// Work requests that an application may build with `ibv_wr_*`.
 const SEND_OPS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_RDMA_READ
@@ -41,16 +41,16 @@ const SEND_OPS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
-/// What connects a queue pair.
+/// Party that connects a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connects {
     /// An id of rdma_cm.
     Id,
-    /// Perhaps the program, by its number.
+    /// The application, if it connects the queue pair at all, by its number.
     Program,
 }
 
-/// Refuses what is beyond the device's limits, and says what the queue pair will have.
+/// Refuses what exceeds the device's limits, and writes what the queue pair will have.
 const fn settle(cap: &mut ibv_qp_cap) -> Result<(), Errno> {
     if cap.max_send_wr > WR_MAX
         || cap.max_recv_wr > WR_MAX
@@ -91,7 +91,7 @@ unsafe fn c_part(
     c
 }
 
-/// Makes a queue pair, and tells in `attr` what it can.
+/// Makes a queue pair, and writes its capabilities to `attr`.
 ///
 /// # Safety
 /// `of` and the queues in `attr` are live.
@@ -134,7 +134,7 @@ pub(crate) unsafe fn create(
         recv_depth: depth(cap.max_recv_wr)?,
         rules: QpRules::InfiniBand,
         completion: ack::completion(),
-        // As on InfiniBand with the retry count that programs ask for, 7: for ever.
+        // As on InfiniBand with the usual retry count of 7: retries never end.
         receiver_not_ready: ReceiverNotReady::Wait,
         number: Some(QpNum(number)),
         srq: srq.map(|srq| srq.inner.clone()),
@@ -185,7 +185,7 @@ pub(crate) unsafe fn create(
 /// `of` and what `attr` names are live.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(of: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: as this function's contract.
     or_null(unsafe { create(of, attr, false, Connects::Program) })
@@ -199,7 +199,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: attributes of the program's, by this function's contract.
+    // SAFETY: attributes of the application, by this function's contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: as this function's contract.
     or_null(unsafe { create_extended(attr, Connects::Program) })
@@ -238,7 +238,7 @@ pub(crate) unsafe fn create_extended(
     made
 }
 
-/// `ibv_qp_to_qp_ex`: NULL unless it was made to be one.
+/// `ibv_qp_to_qp_ex`: NULL unless the queue pair was made as an extended one.
 ///
 /// # Safety
 /// `of` is live.
@@ -250,11 +250,11 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(of: *mut ibv_qp) -> *mut ibv_qp_ex {
     if is_extended { extended } else { std::ptr::null_mut() }
 }
 
-/// `ibv_destroy_qp`: when it returns, no memory is used that its requests name, or its peer, and none of
-/// them completes any more. What was sent is delivered, and its connection closes in the background.
+/// `ibv_destroy_qp`. When it returns, neither its requests nor its peer use memory, and no request
+/// completes. What was sent is delivered; the connection closes in the background.
 ///
 /// # Safety
-/// `of` is live and used no more.
+/// `of` is live and not used again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(of: *mut ibv_qp) -> c_int {
     // SAFETY: live, by this function's contract.

@@ -1,4 +1,4 @@
-//! Memory that requests with inline data are sent from: C may use its own again at once.
+//! Memory that requests with inline data are sent from: C may reuse its own at once.
 #![expect(unsafe_code, reason = "the program's memory is named by address and length")]
 
 use std::io;
@@ -9,13 +9,13 @@ use crate::abi::ibv_data_buf;
 use crate::attributes::INLINE_MAX;
 use crate::errno::Errno;
 
-/// A ring of places, one more than requests can be outstanding: the place that is written next is
-/// that of a request which has completed.
+/// A ring of slots, one more than requests can be outstanding: the request that last used the next
+/// slot has completed.
 #[derive(Debug, Default)]
 pub(super) struct InlineRing {
     memory: Option<Mr>,
     next: usize,
-    /// Places from there on that requests have which are not posted yet.
+    /// Slots from `next` on that belong to requests not posted yet.
     taken: usize,
     places: usize,
 }
@@ -27,8 +27,9 @@ impl InlineRing {
         Self { memory: None, next: 0, taken: 0, places: send_depth + 1 }
     }
 
-    /// Copies the program's bytes to the next place. [`taken`](Self::taken) tells that a request has it,
-    /// [`keep`](Self::keep) that all that have one are posted, and [`untake`](Self::untake) that none will be.
+    /// Copies the application's bytes to the next slot. Then [`taken`](Self::taken) reserves the
+    /// slot for a request, [`keep`](Self::keep) follows once all requests with reserved slots are
+    /// posted, and [`untake`](Self::untake) releases the slots of a discarded batch.
     pub(super) fn copy(&mut self, pd: &Pd, buffers: &[ibv_data_buf]) -> Result<Sge, Errno> {
         let len = buffers.iter().map(|buffer| buffer.length).fold(0, usize::saturating_add);
         if len > PLACE_LEN {
@@ -43,8 +44,8 @@ impl InlineRing {
         for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
             let mut octets = [0; PLACE_LEN];
             let octets = &mut octets[..buffer.length];
-            // SAFETY: the program's memory, which it promises to be there until the call returns.
-            // Peers may write it if it is registered too: it is copied as such.
+            // SAFETY: the application's memory, which stays mapped until the call returns. Peers
+            // may write it if it is registered too, so it is copied as shared memory.
             unsafe { Region::read_raw(buffer.addr.cast::<u8>(), octets) };
             memory.copy_in(at, octets);
             at += buffer.length;

@@ -35,59 +35,61 @@ use crate::section::Section;
 pub(crate) struct Qp {
     pub(crate) context: Arc<Context>,
     pub(crate) pd: Arc<Pd>,
-    /// The engine's; another one after a reset.
+    /// The engine's queue pair. A reset replaces it.
     inner: RwLock<urnic::Qp>,
-    /// What that is made with.
+    /// Configuration from which `inner` is made.
     config: QpConfig,
     number: u32,
     pub(crate) c: CPtr<ibv_qp>,
     cqs: [CPtr<ibv_cq>; 2],
-    /// The shared queue that it takes receives from, or NULL.
+    /// The shared queue from which it takes receives, or NULL.
     srq: CPtr<ibv_srq>,
-    /// Whether the program was told that no more are taken.
+    /// Set after `IBV_EVENT_QP_LAST_WQE_REACHED` was reported.
     last_wqe_told: AtomicBool,
     cap: ibv_qp_cap,
     connects: Connects,
-    /// Every request completes, whether it asks for that or not.
+    /// Every request completes, even if it does not ask for a completion.
     all_signaled: bool,
-    /// What the program has said by `ibv_modify_qp`.
+    /// Attributes that the application set by `ibv_modify_qp`.
     told: Mutex<ibv_qp_attr>,
-    /// The state that it has come to by that.
+    /// State that the application reached by `ibv_modify_qp`.
     told_state: AtomicU32,
-    /// What `ibv_post_send` and `ibv_wr_start` post from.
+    /// State of the posting side, for `ibv_post_send` and `ibv_wr_start`.
     send_side: Section<SendSide>,
-    /// Atomics that were posted, in their order.
+    /// Posted Atomics, in posting order.
     fetches: Mutex<VecDeque<Fetch>>,
-    /// Some of their completions are not for the program.
+    /// Set once an Atomic was posted whose completion the application does not see.
     has_quiet_atomics: AtomicBool,
-    /// Asynchronous events that C has taken.
+    /// Asynchronous events that C took and has not acknowledged.
     pub(crate) unacknowledged: Unacknowledged,
-    /// The connection that it belongs to, by rdma_cm.
+    /// The rdma_cm id that carries the connection.
     pub(crate) id: Mutex<Weak<Id>>,
-    /// The connection that it has without rdma_cm.
+    /// The connection made without rdma_cm.
     link: Mutex<Option<Arc<Link>>>,
 }
 
-/// One Atomic: the engine completes it always, since what it has fetched is stored then.
+/// One Atomic. The engine always completes it, because the fetched value is stored at its
+/// completion.
 #[derive(Debug)]
 struct Fetch {
-    /// Where that is stored; `None` for a request that names no memory it may use.
+    /// Destination of the fetched value; `None` if the request names no memory that it may use.
     sink: Option<Sink>,
-    /// The program has asked for a completion.
+    /// The application asked for a completion.
     signaled: bool,
 }
 
-/// A place for eight bytes, as long as its region is registered.
+/// Destination of eight bytes, valid as long as its region is registered.
 #[derive(Debug)]
 struct Sink {
     region: Weak<Registered>,
     addr: u64,
 }
 
-/// Every queue pair is made as an extended one; C's plain one is its first part.
+/// C's part of a queue pair. Every queue pair is made as an extended one; the plain one is its
+/// first part.
 type QpObject = Object<ibv_qp_ex, Arc<Qp>>;
 
-/// What is behind C's pointer.
+/// Returns the object behind C's pointer.
 ///
 /// # Safety
 /// `qp` was made by this library and not destroyed.
@@ -107,7 +109,7 @@ impl Qp {
         self.number
     }
 
-    /// The engine's queue pair, as it is now.
+    /// Returns the engine's current queue pair.
     pub(crate) fn inner(&self) -> RwLockReadGuard<'_, urnic::Qp> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,18 +118,19 @@ impl Qp {
         self.cqs.contains(&CPtr(cq))
     }
 
-    /// Whether completions wait in a queue of its own or of others too.
+    /// Returns true if its send or receive CQ holds completions, also those of other queue pairs.
     pub(crate) fn has_completions(&self) -> bool {
         let QpConfig { send_cq, recv_cq, .. } = &self.config;
         !send_cq.is_empty() || !recv_cq.is_empty()
     }
 
-    /// Its connection without rdma_cm, if it has come so far.
+    /// Returns its connection without rdma_cm, if one was started.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
         locked(&self.link).clone()
     }
 
-    /// Whether an id may carry it: it is the program's to connect, and not connected.
+    /// Returns true if an id may carry it: the application connects this queue pair, and it is not
+    /// connected.
     pub(crate) fn may_be_carried(&self) -> bool {
         self.connects == Connects::Program
             && locked(&self.link).is_none()
@@ -138,7 +141,8 @@ impl Qp {
         self.srq == CPtr(srq)
     }
 
-    /// It is in error, and has taken its last buffer from a shared queue: told once.
+    /// Reports once that the queue pair is in error and has taken its last buffer from a shared
+    /// queue.
     pub(crate) fn tell_last_wqe(&self) {
         if !self.srq.0.is_null() && !self.last_wqe_told.swap(true, Ordering::Relaxed) {
             self.context.events.of_qp(self.c, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -149,30 +153,33 @@ impl Qp {
         self.told_state.load(Ordering::Acquire)
     }
 
-    /// Its state in C's numbers: what happened to the connection counts for more than what was said.
+    /// Returns its state in C's numbers. The state of the connection overrides what the application
+    /// set.
     pub(crate) fn state(&self) -> u32 {
         let told = self.told_state();
         match self.inner().state() {
             QpState::Closing | QpState::Error => IBV_QPS_ERR,
-            // Connected by rdma_cm: the program need not say anything, unless it is its own.
+            // Connected by rdma_cm: the application need not call `ibv_modify_qp`, unless the queue
+            // pair is its own.
             QpState::Rts if told < IBV_QPS_RTR && self.connects == Connects::Id => IBV_QPS_RTS,
             QpState::Rts | QpState::Init => told,
         }
     }
 
-    /// Whether the send queue takes requests: from RTS on, in error too.
+    /// Returns true if the send queue takes requests: from RTS on, and in error.
     fn takes_sends(&self) -> bool {
         let told = self.told_state();
         let is_followed = self.connects == Connects::Id && told < IBV_QPS_RTR;
         told >= IBV_QPS_RTS || (is_followed && self.inner().state() != QpState::Init)
     }
 
-    /// Whether the receive queue takes buffers: from INIT on.
+    /// Returns true if the receive queue takes buffers: from INIT on.
     fn takes_receives(&self) -> bool {
         self.told_state() != IBV_QPS_RESET || self.inner().state() != QpState::Init
     }
 
-    /// Stores what a completed Atomic has fetched; whether the program is to see its completion.
+    /// Stores the value that a completed Atomic fetched. Returns true if the application sees the
+    /// completion.
     pub(crate) fn store_fetched(&self, wc: &Wc) -> bool {
         let fetch = locked(&self.fetches).pop_front();
         if wc.status != WcStatus::Success {

@@ -29,7 +29,8 @@ use crate::peer::hello::Name;
 use crate::peer::link::{Link, Terms, depth};
 use crate::peer::numbers::is_of_id;
 
-/// What has to be said on the way to a state (the table of InfiniBand for reliable connections).
+/// Returns the attributes required for a state change (InfiniBand's table for reliable
+/// connections).
 const fn required(from: u32, to: u32) -> Option<u32> {
     match (from, to) {
         (IBV_QPS_RESET, IBV_QPS_INIT) => {
@@ -57,7 +58,7 @@ const fn required(from: u32, to: u32) -> Option<u32> {
     }
 }
 
-/// What the peer may do, in the engine's words.
+/// Returns the peer's rights as the engine's flags.
 fn remote_rights(flags: u32) -> Access {
     [
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
@@ -70,7 +71,7 @@ fn remote_rights(flags: u32) -> Access {
     .collect()
 }
 
-/// The device has one port and one partition key.
+/// Checks values against the device, which has one port and one partition key.
 fn check_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let wrong = [
         (IBV_QP_PORT, attr.port_num != PORT),
@@ -85,7 +86,8 @@ fn check_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether rdma_cm carries a queue pair of the program's own, or will: then there is no one to connect to.
+/// Returns true if rdma_cm carries the application's own queue pair, or will: then this call
+/// connects to no peer.
 const fn is_carried(has_id: bool, attr: &ibv_qp_attr, mask: u32) -> bool {
     has_id || mask & IBV_QP_AV == 0 || is_of_id(attr.dest_qp_num)
 }
@@ -95,12 +97,13 @@ impl Qp {
         fault::check(Call::ModifyQp)?;
         let from = self.state();
         let to = if mask & IBV_QP_STATE == 0 { from } else { attr.qp_state };
-        // What rdma_cm has connected is in RTS; programs that go there themselves are followed.
+        // A queue pair that rdma_cm connected is in RTS; the state follows applications that go
+        // there themselves.
         let by_cm = locked(&self.id).upgrade();
         let is_own = self.connects == Connects::Program;
         if is_own || matches!(to, IBV_QPS_ERR | IBV_QPS_RESET) {
             let required = required(from, to).ok_or(Errno::INVALID)?;
-            // iWARP's connection manager says less: there is no path that a program names.
+            // iWARP's connection manager sets fewer attributes: the application names no path.
             let by_iwarp = personality() == Personality::Iwarp && mask & IBV_QP_AV == 0;
             if mask & required != required && !by_iwarp {
                 return Err(Errno::INVALID);
@@ -129,8 +132,8 @@ impl Qp {
         Ok(())
     }
 
-    /// The program knows its peer: the two connect in the background, since the other end may come
-    /// here later, even in this thread.
+    /// Connects to the peer that the application named. The two connect in the background, because
+    /// the other end may reach RTR later, even in this thread.
     fn link_up(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let local = address::local(&attr.ah_attr)?;
         let remote = address::remote(&attr.ah_attr, local.address)?;
@@ -148,7 +151,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends what there is of a connection, and flushes.
+    /// Ends the connection, if there is one, and flushes.
     fn fail(&self, id: Option<&Id>) {
         if let Some(link) = self.link() {
             link.abort();
@@ -161,14 +164,14 @@ impl Qp {
         self.tell_last_wqe();
     }
 
-    /// Flushes what is posted at its connection, which closes in order.
+    /// Flushes posted work; the connection closes in order.
     pub(crate) fn flush(&self) {
-        // An endpoint that is down uses nothing.
+        // An endpoint that is down uses no memory.
         let _down = self.context.process.network.endpoint.release(&self.inner());
     }
 
-    /// Makes it as it was made: what was posted and what it was connected to is gone, without a
-    /// completion.
+    /// Returns the queue pair to its initial state. Posted requests and the connection are dropped
+    /// without completions.
     fn reset(&self) -> Result<(), Errno> {
         let fresh = self.pd.inner.create_qp(self.config.clone()).map_err(|_| Errno::NO_MEMORY)?;
         if let Some(link) = locked(&self.link).take() {
@@ -185,26 +188,28 @@ impl Qp {
         Ok(())
     }
 
-    /// The queue pair is destroyed: its connection closes in order, in the background.
+    /// Ends the connection of a queue pair that is destroyed: it closes in order, in the
+    /// background.
     pub(super) fn leave_link(&self) {
         if let Some(link) = locked(&self.link).take() {
             link.end();
         }
     }
 
-    /// Ends all work of an engine's queue pair, without completions: memory is the program's again.
+    /// Ends all work of an engine's queue pair, without completions: the application owns the
+    /// memory again.
     pub(super) fn take_back(&self, inner: &urnic::Qp) {
         inner.discard_completions();
         if self.context.process.is_own() {
-            // An endpoint that is down uses nothing.
+            // An endpoint that is down uses no memory.
             let _down = self.context.process.network.endpoint.release(inner);
         }
         inner.give_up(WcStatus::WrFlushErr);
-        // Its number is another queue pair's next.
+        // The next queue pair may get the same number.
         self.pd.inner.unbind_at(inner);
     }
 
-    /// Records what was said, for `ibv_query_qp`.
+    /// Records the attributes for `ibv_query_qp`.
     pub(crate) fn record(&self, attr: &ibv_qp_attr, mask: u32, state: u32) {
         let mut told = locked(&self.told);
         self.told_state.store(state, Ordering::Release);

@@ -23,7 +23,7 @@ use crate::work::{Request, elements};
 pub(super) enum Memory<'a> {
     /// Registered memory.
     Elements(&'a [ibv_sge]),
-    /// The program's memory as it is now, to be copied.
+    /// The application's memory, copied by the call.
     Inline(&'a [ibv_data_buf]),
 }
 
@@ -55,7 +55,7 @@ impl Qp {
             _ if is_local(&request.op) => {}
             Memory::Elements(elements) if is_atomic(&request.op) => {
                 let fetch = self.fetch(&mut wr, elements)?;
-                // Under the lock, so that both are in one order.
+                // Under the lock, so that the posts and the fetches have the same order.
                 let mut fetches = locked(&self.fetches);
                 self.inner().post_send(wr)?;
                 fetches.push_back(fetch);
@@ -83,8 +83,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts while no other thread does, and is not between `ibv_wr_start` and `ibv_wr_complete`. A thread
-    /// that is there itself would wait for itself: it is refused.
+    /// Posts while no other thread does, and none is between `ibv_wr_start` and `ibv_wr_complete`.
+    /// Refuses a thread that is between these calls itself, because it would wait for itself.
     fn post_with(
         &self,
         post: impl FnOnce(&mut InlineRing) -> Result<(), Errno>,
@@ -97,8 +97,9 @@ impl Qp {
         })
     }
 
-    /// A request that is alone is sent by the thread that posts it, if it can be: it is waited for. More
-    /// of them are sent together, when the program looks at its queue or by the endpoint's thread.
+    /// Lets the posting thread send a lone request, because the application probably waits for it.
+    /// Several requests are sent together, when the application polls its CQ or by the endpoint's
+    /// thread.
     pub(super) fn turn(&self) {
         // SAFETY: a queue is not destroyed while queue pairs complete to it.
         let queue = unsafe { cq(self.cqs[0].0) };
@@ -111,7 +112,7 @@ impl Qp {
         }
     }
 
-    /// Has an atomic complete always, and says what is done then.
+    /// Makes an Atomic complete always, and returns what happens at its completion.
     pub(super) fn fetch(&self, wr: &mut SendWr, elements: &[ibv_sge]) -> Result<Fetch, Errno> {
         let [element] = elements else { return Err(Errno::INVALID) };
         let fetch = Fetch { sink: self.atomic_sink(element), signaled: wr.signaled };
@@ -124,7 +125,7 @@ impl Qp {
         Ok(fetch)
     }
 
-    /// Where an Atomic stores what it fetches; `None` where it may not.
+    /// Returns where an Atomic stores the fetched value; `None` if it may not write there.
     fn atomic_sink(&self, element: &ibv_sge) -> Option<Sink> {
         let region = self.pd.region(element.lkey)?;
         let sge = region.sge(element.addr, element.length)?;
@@ -161,20 +162,20 @@ impl Qp {
     }
 }
 
-/// Whether a request only changes what keys of this end open.
+/// Returns true if a request only changes local keys and sends nothing.
 pub(super) const fn is_local(op: &SendOp) -> bool {
     matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
 }
 
-/// Whether a request fetches a number.
+/// Returns true if a request fetches a value.
 pub(super) const fn is_atomic(op: &SendOp) -> bool {
     matches!(op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
 }
 
-/// The operation behind `ibv_post_send`: requests up to the first that is not taken.
+/// The operation behind `ibv_post_send`: posts requests up to the first that is refused.
 ///
 /// # Safety
-/// `of` is live, `wr` a list of requests, `bad` a place for the first that was not taken.
+/// `of` is live, `wr` is a list of requests, `bad` points at memory for the first refused one.
 pub(crate) unsafe extern "C" fn post_send(
     of: *mut ibv_qp,
     mut wr: *mut ibv_send_wr,
@@ -199,10 +200,10 @@ pub(crate) unsafe extern "C" fn post_send(
     0
 }
 
-/// The operation behind `ibv_post_recv`: buffers up to the first that is not taken.
+/// The operation behind `ibv_post_recv`: posts buffers up to the first that is refused.
 ///
 /// # Safety
-/// `of` is live, `wr` a list of buffers, `bad` a place for the first that was not taken.
+/// `of` is live, `wr` is a list of buffers, `bad` points at memory for the first refused one.
 pub(crate) unsafe extern "C" fn post_recv(
     of: *mut ibv_qp,
     mut wr: *mut ibv_recv_wr,

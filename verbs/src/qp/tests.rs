@@ -1,4 +1,4 @@
-//! Queue pairs by C's operations, connected over loopback: what is taken, what completes and in which
+//! Queue pairs by C's operations, connected over loopback: accepted requests, completions and their
 //! order.
 #![allow(clippy::disallowed_methods, reason = "tests wait for another thread, with a bound")]
 
@@ -43,16 +43,16 @@ const IMMEDIATE: u32 = 0x0102_0304;
 const ALL: c_int =
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE).cast_signed();
 
-/// What one end has. C's objects stay until the process ends.
+/// One end of a connection. C's objects stay until the process ends.
 struct End {
     context: *mut ibv_context,
     pd: *mut ibv_pd,
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
     octets: *mut u8,
-    /// All of them, with every right.
+    /// All bytes, with every right.
     mr: *mut ibv_mr,
-    /// All of them, to be read here only.
+    /// All bytes, readable by this end only.
     read_only: *mut ibv_mr,
     connection: Option<Connection>,
 }
@@ -93,7 +93,7 @@ impl End {
         ibv_sge { addr, length, lkey: Self::key(mr) }
     }
 
-    /// Posts a signalled request; what the call answers.
+    /// Posts a signaled request. Returns the result of the call.
     fn send(&self, wr_id: u64, opcode: u32, to: &Self, elements: &mut [ibv_sge]) -> c_int {
         let mut wr = ibv_send_wr::zeroed();
         (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, IBV_SEND_SIGNALED);
@@ -125,7 +125,7 @@ impl End {
         (taken == 1).then_some(wc)
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     fn wait(&self) -> ibv_wc {
         let mut wc = None;
         until(|| {
@@ -135,13 +135,13 @@ impl End {
         wc.unwrap()
     }
 
-    /// The next completions, by identity and status.
+    /// Waits for the next completions. Returns their ids and statuses.
     fn statuses(&self, count: usize) -> Vec<(u64, u32)> {
         (0..count).map(|_| self.wait()).map(|wc| (wc.wr_id, wc.status)).collect()
     }
 }
 
-/// The descriptor of events that stay.
+/// Borrows a descriptor of a queue that is never destroyed.
 fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
     // SAFETY: the devices of these tests stay open.
     unsafe { BorrowedFd::borrow_raw(fd) }
@@ -155,12 +155,12 @@ fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Two ends with a connection between their queue pairs.
+/// Makes two ends with connected queue pairs.
 fn connected(cqe: c_int) -> [End; 2] {
     connected_as(cqe, false)
 }
 
-/// The same; a peer that is `foreign` knows what is in the RFCs.
+/// Does the same. A `foreign` peer knows only the extensions in the RFCs.
 fn connected_as(cqe: c_int, foreign: bool) -> [End; 2] {
     let mut ends = [End::new(cqe), End::new(cqe)];
     let connections = connect([&ends[0], &ends[1]], foreign);
@@ -202,7 +202,7 @@ fn a_bad_key_range_or_right_completes_in_its_turn() {
         let good = || [a.element(a.mr, 0, 100)];
         assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, b, &mut good()), 0);
         assert_eq!(a.send(2, opcode, b, &mut [a.element(a.mr, 0, 8), bad(a)]), 0);
-        // Taken also when that has failed already.
+        // Accepted even after that has failed.
         assert_eq!(a.send(3, IBV_WR_RDMA_WRITE, b, &mut good()), 0);
         let expected = [(1, IBV_WC_SUCCESS), (2, IBV_WC_LOC_PROT_ERR), (3, IBV_WC_WR_FLUSH_ERR)];
         assert_eq!(a.statuses(3), expected, "{opcode}");
@@ -225,7 +225,7 @@ fn a_receive_with_a_bad_key_fails_when_a_message_comes_for_it() {
 #[test]
 fn a_read_fills_several_elements_and_more_than_there_can_be_are_refused() {
     let [a, b] = &connected(64);
-    // SAFETY: memory of this test, of which nothing else knows.
+    // SAFETY: memory of this test, which nothing else uses.
     unsafe { b.octets.write_bytes(7, 30) };
     let mut elements = [a.element(a.mr, 100, 10), a.element(a.mr, 0, 0), a.element(a.mr, 300, 20)];
     assert_eq!(a.send(1, IBV_WR_RDMA_READ, b, &mut elements), 0);
@@ -247,7 +247,7 @@ fn a_region_based_at_zero_is_named_by_offsets() {
     let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED).cast_signed();
     // SAFETY: memory that is never freed.
     let based = unsafe { ibv_reg_mr(a.pd, a.octets.cast(), LEN, access) };
-    // SAFETY: memory of this test, of which nothing else knows.
+    // SAFETY: memory of this test, which nothing else uses.
     unsafe { a.octets.wrapping_add(100).write_volatile(9) };
     let at = |addr| ibv_sge { addr, length: 1, lkey: End::key(based) };
     assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, b, &mut [at(100)]), 0);
@@ -332,7 +332,7 @@ fn a_destroyed_queue_pair_takes_its_completions_along() {
     // SAFETY: a live queue.
     let inner = &unsafe { crate::cq::cq(a.cq) }.inner;
     until(|| inner.len() == 1);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     let gone = Arc::clone(unsafe { qp(a.qp) });
     // SAFETY: as above.
     assert_eq!(unsafe { ibv_destroy_qp(a.qp) }, 0);

@@ -1,4 +1,4 @@
-//! The functions of `rdma/rsocket.h`: long, as these are many and each is a few lines.
+//! The functions of `rdma/rsocket.h`. The file is long because there are many, of a few lines each.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::fork;
 use crate::mr;
 use crate::object::optional;
 
-/// The number, or -1 with `errno`.
+/// Returns the number, or -1 with `errno`.
 fn or_minus_one<N>(done: Result<N, Errno>, minus_one: N) -> N {
     done.unwrap_or_else(|errno| {
         errno.set();
@@ -30,12 +30,12 @@ fn or_minus_one<N>(done: Result<N, Errno>, minus_one: N) -> N {
     })
 }
 
-/// As the calls that transfer answer.
+/// Returns the number of bytes, or -1 with `errno`.
 fn octets(done: Result<usize, Errno>) -> isize {
     or_minus_one(done.map(usize::cast_signed), -1)
 }
 
-/// An address of the length that was said.
+/// Reads an address of the stated length.
 ///
 /// # Safety
 /// `address` is NULL or points at `len` bytes.
@@ -43,34 +43,34 @@ unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<SocketAddr
     if address.is_null() || usize::try_from(len).unwrap_or(0) < size_of::<libc::sockaddr_in>() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: an address has a family, and is as long as said.
+    // SAFETY: an address has a family, and is of `len` bytes.
     let is_short = unsafe { (*address).sa_family } == FAMILY_V6
         && usize::try_from(len).unwrap_or(0) < size_of::<libc::sockaddr_in6>();
     if is_short {
         return Err(Errno::INVALID);
     }
-    // SAFETY: of the length that its family says.
+    // SAFETY: of the length that its family has.
     unsafe { from_c(address) }.ok_or(Errno(libc::EAFNOSUPPORT))
 }
 
-/// Tells an address as `getsockname` does: as much as there is room for, and how long it is.
+/// Writes an address as `getsockname` does: the part that fits, and its full length.
 ///
 /// # Safety
-/// `place` is NULL or has `len` bytes, which is NULL or a place.
+/// `place` is NULL or has `len` bytes; `len` is NULL or points at a length.
 unsafe fn tell(of: SocketAddr, place: *mut sockaddr, len: *mut socklen_t) {
     if len.is_null() {
         return;
     }
     let of_family =
         if of.is_ipv4() { size_of::<libc::sockaddr_in>() } else { size_of::<libc::sockaddr_in6>() };
-    // SAFETY: a place of the program's, by this function's contract.
+    // SAFETY: memory of the application, by this function's contract.
     let room = usize::try_from(unsafe { *len }).unwrap_or(0);
     // SAFETY: as above.
     unsafe { *len = socklen_t::try_from(of_family).unwrap_or(0) };
     if !place.is_null() {
         let storage = storage(of);
         let from = (&raw const storage).cast::<u8>();
-        // SAFETY: as long as the program says, and not longer than an address.
+        // SAFETY: within the application's length, and within the address.
         unsafe { ptr::copy_nonoverlapping(from, place.cast(), room.min(of_family)) };
     }
 }
@@ -151,9 +151,10 @@ extern "C" fn rclose(fd: c_int) -> c_int {
         if socket.is_own() {
             return socket.close();
         }
-        // A parent's, which goes on there: only its descriptor is this process's.
+        // The socket belongs to the parent, which goes on using it: only its descriptor is this
+        // process's.
         fork::forget(socket);
-        // SAFETY: the descriptor of the socket, which nothing closes but this.
+        // SAFETY: the descriptor of the socket, which is closed only here.
         unsafe { libc::close(fd) };
     }))
 }
@@ -205,10 +206,10 @@ unsafe extern "C" fn rrecvfrom(
 /// `rrecvmsg`. There are no control messages.
 ///
 /// # Safety
-/// `message` is one of the program's.
+/// `message` is one of the application's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    // SAFETY: one of the program's, by this function's contract.
+    // SAFETY: one of the application's, by this function's contract.
     let message = unsafe { &mut *message };
     (message.msg_flags, message.msg_controllen) = (0, 0);
     let count = c_int::try_from(message.msg_iovlen).unwrap_or(-1);
@@ -256,7 +257,7 @@ unsafe extern "C" fn rsend(fd: c_int, from: *const c_void, len: usize, flags: c_
     send(fd, flags, unsafe { Pieces::new(&piece, false) })
 }
 
-/// `rsendto`: to the one peer that there is.
+/// `rsendto`: sends to the connected peer only.
 ///
 /// # Safety
 /// As [`rsend`].
@@ -279,10 +280,10 @@ unsafe extern "C" fn rsendto(
 /// `rsendmsg`. There are no control messages.
 ///
 /// # Safety
-/// `message` is one of the program's.
+/// `message` is one of the application's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    // SAFETY: one of the program's, by this function's contract.
+    // SAFETY: one of the application's, by this function's contract.
     let message = unsafe { &*message };
     if !message.msg_control.is_null() && message.msg_controllen > 0 {
         return octets(Err(Errno::NOT_SUPPORTED));
@@ -324,17 +325,17 @@ unsafe extern "C" fn rwritev(fd: c_int, of: *const iovec, count: c_int) -> isize
 /// `rpoll`.
 ///
 /// # Safety
-/// `fds` points at `count` of them.
+/// `fds` points at `count` entries.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     let count = usize::try_from(count).unwrap_or(0);
     let fds = if count == 0 || fds.is_null() {
         &mut []
     } else {
-        // SAFETY: as many as said, by this function's contract.
+        // SAFETY: of `count` entries, by this function's contract.
         unsafe { slice::from_raw_parts_mut(fds, count) }
     };
-    // A negative time is none.
+    // A negative timeout means none.
     let until = u64::try_from(timeout_ms).ok().map(Duration::from_millis).and_then(after);
     let found = poll::wait(fds, timeout_ms == 0, until);
     or_minus_one(found.map(|found| c_int::try_from(found).unwrap_or(c_int::MAX)), -1)
@@ -343,7 +344,7 @@ unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -
 /// `rselect`.
 ///
 /// # Safety
-/// The sets are NULL or sets of the program's, `timeout` NULL or a time.
+/// The sets are NULL or sets of the application, `timeout` NULL or a time.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rselect(
     count: c_int,
@@ -362,7 +363,7 @@ unsafe extern "C" fn rselect(
 /// `rgetpeername`.
 ///
 /// # Safety
-/// `len` is a place, and `place` has as many bytes as it says.
+/// `len` points at a length, and `place` has as many bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetpeername(fd: c_int, place: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let addresses = usable(fd).and_then(|socket| socket.addresses());
@@ -373,7 +374,7 @@ unsafe extern "C" fn rgetpeername(fd: c_int, place: *mut sockaddr, len: *mut soc
     }))
 }
 
-/// `rgetsockname`. A socket without an address has that of all.
+/// `rgetsockname`. A socket without an address returns the unspecified one.
 ///
 /// # Safety
 /// As [`rgetpeername`].
@@ -404,7 +405,7 @@ unsafe extern "C" fn rsetsockopt(
         if value.is_null() || !is_number {
             return Err(Errno::INVALID);
         }
-        // SAFETY: as long as a number, by this function's contract.
+        // SAFETY: at least as long as a number, by this function's contract.
         let value = unsafe { value.cast::<c_int>().read_unaligned() };
         socket.state().set(level, name, value)
     }))
@@ -413,7 +414,7 @@ unsafe extern "C" fn rsetsockopt(
 /// `rgetsockopt`.
 ///
 /// # Safety
-/// `len` is a place, and `place` has as many bytes as it says.
+/// `len` points at a length, and `place` has as many bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetsockopt(
     fd: c_int,
@@ -430,19 +431,19 @@ unsafe extern "C" fn rgetsockopt(
         let is_linger = (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER);
         let value = linger { l_onoff: first, l_linger: 0 };
         let told = if is_linger { size_of::<linger>() } else { size_of::<c_int>() };
-        // SAFETY: a place of the program's, by this function's contract.
+        // SAFETY: memory of the application, by this function's contract.
         let told = told.min(usize::try_from(unsafe { *len }).unwrap_or(0));
         // SAFETY: as above.
         unsafe { *len = socklen_t::try_from(told).unwrap_or(0) };
         let from = (&raw const value).cast::<u8>();
-        // SAFETY: as long as the program says, and not longer than the value.
+        // SAFETY: within the application's length, and within the value.
         unsafe { ptr::copy_nonoverlapping(from, place.cast(), told) };
         Ok(())
     }))
 }
 
-/// `rfcntl`: `F_GETFL` and `F_SETFL`. C declares its last argument as variable; the calling conventions of Linux
-/// pass a first variable number as they pass a third one.
+/// `rfcntl`: `F_GETFL` and `F_SETFL`. C declares a variable last argument; the calling conventions
+/// of Linux pass a first variable number like a third fixed one.
 #[unsafe(no_mangle)]
 extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_int) -> c_int {
     let done = usable(fd).and_then(|socket| {
@@ -459,7 +460,7 @@ extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_int) -> c_int {
     or_minus_one(done, -1)
 }
 
-/// `riomap`: at an offset of -1, the memory is known by its address.
+/// `riomap`: at an offset of -1, the peer uses the address as offset.
 ///
 /// # Safety
 /// The memory stays mapped until it is unmapped or the socket closed.

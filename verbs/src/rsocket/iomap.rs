@@ -1,4 +1,4 @@
-//! Memory of the program that peers write by `riowrite`.
+//! Memory of the application that peers write by `riowrite`.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,31 @@ use super::wire::Target;
 use crate::errno::Errno;
 use std::sync::Arc;
 
-/// The most regions that one socket maps for itself alone; those for the peer have its table as limit.
+/// Maximum number of regions that one socket maps for itself alone. The peer's table limits those
+/// for the peer.
 const LOCAL_MAPS_MAX: usize = 1024;
 
-/// A region that is mapped.
+/// A mapped region.
 #[derive(Debug)]
 struct Mapped {
     mr: Mr,
     address: u64,
     len: usize,
     offset: u64,
-    /// The peer is to be told.
+    /// The peer must be notified.
     is_untold: bool,
 }
 
-/// The regions of a socket.
+/// The mapped regions of a socket.
 #[derive(Debug, Default)]
 pub(super) struct IoMaps {
-    /// By the entry of the peer's table.
+    /// Regions by their entry in the peer's table.
     remote: BTreeMap<u16, Mapped>,
     local: Vec<Mapped>,
 }
 
 impl IoMaps {
-    /// The first entry that the peer was not told of.
+    /// Returns the first entry that the peer does not know.
     fn untold(&self) -> Option<(u16, u64, Target)> {
         self.remote.iter().find(|(_, map)| map.is_untold).map(|(index, map)| {
             let remote = map.mr.remote(0);
@@ -47,7 +48,7 @@ impl IoMaps {
     }
 }
 
-/// What is sent before everything else, once there is room: `None` until then.
+/// Sends the pending entries, before all other data. Returns `None` until there is room for all.
 pub(super) fn tell(stream: &mut Stream, maps: &mut IoMaps) -> Option<()> {
     while let Some((index, offset, target)) = maps.untold() {
         if !stream.send_iomap(index, offset, target) {
@@ -61,7 +62,7 @@ pub(super) fn tell(stream: &mut Stream, maps: &mut IoMaps) -> Option<()> {
 }
 
 impl Socket {
-    /// Maps memory of the program; peers may write it if `for_peer`. The offset that it is known by.
+    /// Maps memory of the application, and returns its offset. Peers may write it if `for_peer`.
     pub(super) fn map(
         &self,
         region: Arc<Region>,
@@ -99,7 +100,7 @@ impl Socket {
         Ok(offset)
     }
 
-    /// Peers write there no more when this returns.
+    /// Unmaps memory. When this returns, the peer can no longer write there.
     pub(super) fn unmap(&self, [address, len]: [usize; 2]) -> Result<(), Errno> {
         let iomaps = &mut self.state().iomaps;
         let is_it = |map: &Mapped| map.address == address as u64 && map.len == len;

@@ -1,6 +1,7 @@
-//! The kernel's sockets for this library itself. Where `librspreload.so` stands before a program, `socket` is
-//! its function, which makes rsockets: those would be carried by sockets that are rsockets. What this library
-//! calls `socket` is bound here when it is linked, and exported to no one.
+//! The kernel's sockets, for this library itself. If `librspreload.so` is loaded before an
+//! application, `socket` is its function and makes rsockets: rsockets would then be carried by
+//! rsockets. Calls of `socket` in this library are bound to this function at link time. It is not
+//! exported.
 #![expect(unsafe_code, reason = "a function of C's library in its place")]
 
 use libc::c_int;

@@ -1,4 +1,5 @@
-//! Connections of sockets that are closed: the memory that their peers may write stays until they are over.
+//! Connections of closed sockets. The memory that their peers may write stays until the connections
+//! end.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,18 +10,18 @@ use super::stream::Stream;
 use crate::event_queue::locked;
 use crate::turn::{self, OwnWaker, Timer, Turn};
 
-/// How long a connection has to close in order: its memory is not kept for a peer that does not close.
+/// Time that a connection has to close in order: memory is not kept for a peer that does not close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is left of a socket.
+/// The rest of a closed socket.
 #[derive(Debug)]
 struct Lingering {
     connection: Box<Connection>,
-    /// When it is reset.
+    /// Time of the reset.
     until: Instant,
     timer: Timer,
     waker: OwnWaker,
-    /// Held until then.
+    /// Held until the connection ends.
     _stream: Mutex<Box<Stream>>,
 }
 

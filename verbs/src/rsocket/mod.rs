@@ -1,18 +1,18 @@
-//! rsockets, the sockets of librdmacm: streams of bytes with the calls of sockets, over rdma_cm. What is on the
-//! wire is what rdma-core's speak over iWARP.
+//! rsockets, the sockets of librdmacm: byte streams with the calls of sockets, over rdma_cm. The
+//! wire format is that of rdma-core's rsockets over iWARP.
 //!
 //! ```text
 //!   wire       messages, and the private data of a connection
-//!   stream     one end of a stream: credits, rings, what was posted
-//!   socket     what a socket is in, what moves it on, how calls wait
+//!   stream     one end of a stream: credits, rings, posted requests
+//!   socket     states of a socket, the steps between them, and waiting calls
 //!   transfer   sending and receiving;   iomap   memory that peers write by `riowrite`
-//!   signal     how those that wait are told;   poll   `rpoll` and `rselect`
-//!   lingering  connections of sockets that are closed
+//!   signal     wake-ups of waiting calls;   poll   `rpoll` and `rselect`
+//!   lingering  connections of closed sockets
 //!   calls      the functions of C;   pieces   C's memory;   kernel   sockets for this library itself
 //! ```
 //!
-//! Calls move their socket on themselves; in between the peer writes into its ring, as far as it was given
-//! room, and no thread is needed for that.
+//! Calls advance their socket themselves. Between calls the peer writes into its ring, as far as
+//! its credits allow, without any thread of this end.
 
 mod calls;
 mod iomap;
@@ -36,27 +36,28 @@ use socket::Socket;
 use crate::errno::Errno;
 use crate::fork;
 
-/// The sockets of the process, by their descriptors.
+/// The sockets of the process, by descriptor.
 static SOCKETS: LazyLock<RwLock<HashMap<RawFd, Arc<Socket>>>> = LazyLock::new(RwLock::default);
 
-/// The socket of a descriptor; EBADF if it is none.
+/// Returns the socket of a descriptor; EBADF if there is none.
 fn lookup(fd: RawFd) -> Result<Arc<Socket>, Errno> {
     let sockets = SOCKETS.read().unwrap_or_else(PoisonError::into_inner);
     sockets.get(&fd).cloned().ok_or(Errno(libc::EBADF))
 }
 
-/// As [`lookup`], of a socket that works in this process: a parent's does not.
+/// Does the same as [`lookup`], but refuses a socket inherited from a parent process, which does
+/// not work here.
 fn usable(fd: RawFd) -> Result<Arc<Socket>, Errno> {
     lookup(fd).and_then(|socket| if socket.is_own() { Ok(socket) } else { Err(Errno(libc::EBADF)) })
 }
 
-/// Makes it known by its descriptor, which is returned.
+/// Registers a socket under its descriptor, which it returns.
 fn insert(socket: Socket) -> RawFd {
     let fd = socket.fd;
     let replaced =
         SOCKETS.write().unwrap_or_else(PoisonError::into_inner).insert(fd, Arc::new(socket));
     if let Some(replaced) = replaced {
-        // The program has closed its descriptor by `close`.
+        // The application closed the old socket's descriptor by `close`.
         fork::forget(replaced);
     }
     fd

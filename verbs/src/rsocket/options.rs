@@ -1,4 +1,4 @@
-//! Options of sockets, and what they are without.
+//! Options of sockets, and their defaults.
 
 use libc::{
     IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE,
@@ -11,33 +11,33 @@ use super::stream::Sizes;
 use super::wire;
 use crate::errno::Errno;
 
-/// Options of rsockets alone: `SOL_RDMA` in `rdma/rsocket.h`.
+/// Options that only rsockets have: `SOL_RDMA` in `rdma/rsocket.h`.
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
 const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Bytes of the send ring, and of the receive ring.
+/// Default bytes of the send ring, and of the receive ring.
 const RING_LEN: u32 = 1 << 18;
-/// What a program may ask for.
+/// Range that an application may ask for.
 const RING_LEN_MIN: u32 = 1 << 13;
 const RING_LEN_MAX: u32 = 1 << 24;
-/// Requests of each queue, and what a program may ask for: `RS_QP_MIN_SIZE` of rdma-core, and the most
-/// that credits of 16 bits can tell apart.
+/// Default requests of each queue, and the range that an application may ask for: `RS_QP_MIN_SIZE`
+/// of rdma-core, and the maximum that credits of 16 bits can distinguish.
 const QUEUE_LEN: u32 = 384;
 const QUEUE_LEN_MIN: u32 = 16;
 const QUEUE_LEN_MAX: u32 = 16_384;
 const INLINE_LEN: u32 = 64;
-/// Seconds until TCP would ask whether the peer is there.
+/// Seconds until TCP would probe the peer.
 const KEEP_IDLE_S: u32 = 7200;
 
-/// What `setsockopt` has said, and `fcntl`.
+/// Values set by `setsockopt` and `fcntl`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// Of the descriptor.
+    /// Flags of the descriptor.
     pub(super) flags: c_int,
-    /// `connect` was told that there is a connection.
+    /// `connect` has returned success.
     pub(super) is_told_open: bool,
     send_ring: u32,
     receive_ring: u32,
@@ -46,7 +46,7 @@ pub(super) struct Options {
     inline: u32,
     iomap: u16,
     keep_idle_s: u32,
-    /// Taken and told again.
+    /// Stored and returned, without effect.
     reuse_address: bool,
     keep_alive: bool,
     out_of_band_inline: bool,
@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Those of a socket that was accepted at one with these.
+    /// Returns the options of a socket that is accepted at one with these.
     pub(super) fn inherited(self) -> Self {
         Self { flags: libc::O_RDWR, is_told_open: true, ..self }
     }
@@ -88,7 +88,7 @@ impl Options {
         let queue = |len: u32| u16::try_from(len).unwrap_or(u16::MAX);
         Sizes {
             send_ring: ring(self.send_ring),
-            // Of two halves.
+            // The ring has two halves.
             receive_ring: ring(self.receive_ring).next_multiple_of(2),
             send_queue: queue(self.send_queue),
             receive_queue: queue(self.receive_queue),
@@ -97,12 +97,12 @@ impl Options {
     }
 }
 
-/// A number that C has as `int`, where a large one may have lost its sign.
+/// Converts a number that C has as `int`, where a large one may have become negative.
 fn number(value: c_int) -> u32 {
     value.cast_unsigned()
 }
 
-/// Twice as much, as Linux counts what it needs itself.
+/// Doubles a size, as Linux does to account for its own overhead.
 fn ring(value: c_int) -> u32 {
     number(value).saturating_mul(2).clamp(RING_LEN_MIN, RING_LEN_MAX)
 }
@@ -112,17 +112,17 @@ impl State {
         matches!(self.phase, Phase::New | Phase::Listening { .. })
     }
 
-    /// `setsockopt`, of an option whose value is one number, or begins with one.
+    /// `setsockopt` for an option whose value is one number, or begins with one.
     pub(super) fn set(&mut self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
         let is_on = value != 0;
         let is_new = self.is_new();
         let options = &mut self.options;
         match (level, name) {
-            // Addresses that nothing listens at are shared without it.
+            // Addresses without a listener are shared even without it.
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_address = is_on,
             (SOL_SOCKET, SO_RCVBUF) if is_new => options.receive_ring = ring(value),
             (SOL_SOCKET, SO_SNDBUF) if is_new => options.send_ring = ring(value),
-            // The rings are there.
+            // The rings exist already.
             (SOL_SOCKET, SO_RCVBUF | SO_SNDBUF) => {}
             (SOL_SOCKET, SO_KEEPALIVE) => options.keep_alive = is_on,
             (SOL_SOCKET, SO_OOBINLINE) => options.out_of_band_inline = is_on,
@@ -149,7 +149,7 @@ impl State {
         Ok(())
     }
 
-    /// `getsockopt`; `SO_LINGER` has two numbers, of which this is the first.
+    /// `getsockopt`. For `SO_LINGER` this is the first of two numbers.
     pub(super) fn tell(&mut self, level: c_int, name: c_int) -> Result<c_int, Errno> {
         let options = &self.options;
         let value = match (level, name) {
@@ -163,7 +163,7 @@ impl State {
             (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL) => 1,
             (IPPROTO_TCP, TCP_KEEPIDLE) => options.keep_idle_s,
             (IPPROTO_TCP, TCP_NODELAY) => u32::from(options.no_delay),
-            // As rdma-core tells without a path.
+            // As rdma-core returns without a path.
             (IPPROTO_TCP, TCP_MAXSEG) => 2048,
             (IPPROTO_IPV6, IPV6_V6ONLY) => u32::from(options.only_ipv6),
             (SOL_RDMA, RDMA_SQSIZE) => options.send_queue,

@@ -1,4 +1,4 @@
-//! The program's memory in pieces, as `iovec` has it.
+//! The application's memory in pieces (`iovec`).
 #![expect(unsafe_code, reason = "the program's memory is named by address and length")]
 
 use std::slice;
@@ -9,25 +9,26 @@ use urnic::{Mr, Region};
 use super::transfer::Cursor;
 use crate::errno::Errno;
 
-/// Bytes that are copied at once on their way to or from the program.
+/// Bytes per copy to or from the application.
 const CHUNK_LEN: usize = 4096;
-/// Pieces of one call, as `readv` has it (`UIO_MAXIOV`).
+/// Maximum number of pieces of one call, as for `readv` (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 1024;
 
-/// Where a call is in the pieces.
+/// Position of a call in the pieces.
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {
     pieces: &'a [iovec],
     /// Bytes of the first piece that are done.
     done: usize,
     left: usize,
-    /// Whether they are written, and not read.
+    /// The call writes the pieces; otherwise it reads them.
     written: bool,
 }
 
 impl<'a> Pieces<'a> {
     /// # Safety
-    /// Each piece is memory of the program for as long as this is used, and may be written if `written`.
+    /// Each piece is memory of the application as long as this value is used, and may be written if
+    /// `written`.
     pub(super) unsafe fn new(pieces: &'a [iovec], written: bool) -> Result<Self, Errno> {
         let add = |left: usize, piece: &iovec| left.checked_add(piece.iov_len);
         let left = pieces.iter().try_fold(0, add).filter(|left| isize::try_from(*left).is_ok());
@@ -38,7 +39,7 @@ impl<'a> Pieces<'a> {
         Ok(Self { pieces, done: 0, left, written })
     }
 
-    /// The next bytes that lie together, `len` at most.
+    /// Returns the next contiguous bytes, at most `len`.
     fn next(&mut self, len: usize) -> (*mut u8, usize) {
         while let [first, rest @ ..] = self.pieces
             && first.iov_len == self.done
@@ -66,8 +67,8 @@ impl Cursor for Pieces<'_> {
             let octets = &mut chunk[..next];
             if self.written {
                 mr.copy_out(at, octets);
-                // SAFETY: inside a piece, which may be written, by the contract of `new`; the chunk is none of
-                // the program's memory.
+                // SAFETY: inside a piece, which may be written, by the contract of `new`; the chunk
+                // is not in the application's memory.
                 unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr(), place, next) };
             } else {
                 // SAFETY: inside a piece, by the contract of `new`.
@@ -79,16 +80,16 @@ impl Cursor for Pieces<'_> {
     }
 }
 
-/// The pieces of a call.
+/// Returns the pieces of a call.
 ///
 /// # Safety
-/// `pieces` points at `count` of them, which stay until the answer is used no more.
+/// `pieces` points at `count` of them, which stay valid while the returned slice is used.
 pub(super) unsafe fn pieces<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
     let count = usize::try_from(count).ok().filter(|count| *count <= PIECES_MAX);
     match count.ok_or(Errno::INVALID)? {
         0 => Ok(&[]),
         _ if pieces.is_null() => Err(Errno(libc::EFAULT)),
-        // SAFETY: not NULL, and as many as said, by this function's contract.
+        // SAFETY: not NULL, and of `count` pieces, by this function's contract.
         count => Ok(unsafe { slice::from_raw_parts(pieces, count) }),
     }
 }

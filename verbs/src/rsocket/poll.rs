@@ -1,4 +1,4 @@
-//! `rpoll` and `rselect`, at sockets and other descriptors together.
+//! `rpoll` and `rselect`, on sockets and other descriptors together.
 #![expect(unsafe_code, reason = "poll(2) and sets of descriptors are C's")]
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::socket::{Phase, Socket};
 use super::stream::End;
 use crate::errno::Errno;
 
-/// As for calls that wait at one socket.
+/// Spinning time before the sleep, as for calls that wait at one socket.
 const SPIN: Duration = Duration::from_micros(20);
 
 impl Socket {
-    /// What there is of these events.
+    /// Returns which of the requested events are ready.
     fn ready(&self, events: c_short) -> c_short {
         if !self.is_own() {
             return POLLNVAL;
@@ -41,7 +41,7 @@ impl Socket {
                     ready |= may_write;
                 }
                 match stream.end {
-                    // Programs take POLLHUP for the end of what they can read, too.
+                    // Applications take POLLHUP for the end of the readable data, too.
                     _ if stream.has_data() => ready,
                     None => ready,
                     Some(End::Disconnected) => ready | POLLHUP,
@@ -54,21 +54,22 @@ impl Socket {
 
 fn poll(fds: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Errno> {
     let count = nfds_t::try_from(fds.len()).map_err(|_| Errno::INVALID)?;
-    // SAFETY: as many places as said, which are this thread's.
+    // SAFETY: of `count` entries, which are this thread's.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), count, timeout_ms) };
     usize::try_from(ready).map_err(|_| std::io::Error::last_os_error().into())
 }
 
-/// What is polled: descriptors, and of those that are sockets the socket.
+/// The polled descriptors, and the sockets behind them.
 struct Polled<'a> {
     fds: &'a mut [pollfd],
     sockets: Vec<Option<Arc<Socket>>>,
-    /// The others, in the places that they have in `fds`; a socket's is left out.
+    /// Entries for the other descriptors, at the same indices as in `fds`; a socket's entry is
+    /// ignored.
     others: Vec<pollfd>,
 }
 
 impl Polled<'_> {
-    /// Looks at all; how many have something.
+    /// Polls all descriptors. Returns the number of ready ones.
     fn look(&mut self) -> Result<usize, Errno> {
         poll(&mut self.others, 0)?;
         let mut count = 0;
@@ -86,11 +87,11 @@ impl Polled<'_> {
         self.sockets.iter().flatten().filter(|socket| socket.is_own())
     }
 
-    /// Sleeps until something may have happened, or it is time.
+    /// Sleeps until an event may have happened, or until `until`.
     fn sleep(&mut self, sleeper: &Sleeper, until: Option<Instant>) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
         let timeout_ms = until.map_or(-1, |until| {
-            // Rounded up: it does not wake before the time.
+            // Rounded up, so that it does not wake too early.
             let left = until.saturating_duration_since(now()) + Duration::from_micros(999);
             c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX)
         });
@@ -103,7 +104,8 @@ impl Polled<'_> {
     }
 }
 
-/// Waits until one of them has something, `until` then: how many have.
+/// Waits until a descriptor is ready or `until` is reached. Returns the number of ready
+/// descriptors.
 pub(super) fn wait(
     fds: &mut [pollfd],
     nonblocking: bool,
@@ -148,17 +150,17 @@ pub(super) fn wait(
     }
 }
 
-/// The sets of `select`: what may be read, be written, or has an exception.
+/// The sets of `select`: read, write, exception.
 pub(super) type Sets = [*mut fd_set; 3];
 
-/// What `select` asks of each set, and what it takes for an answer.
+/// Events that `select` polls for in each set, and events that it reports there.
 const ASKED: [c_short; 3] = [POLLIN, POLLOUT, 0];
 const ANSWERS: [c_short; 3] = [POLLIN | POLLHUP, POLLOUT, !(POLLIN | POLLOUT | POLLHUP)];
 
 /// `select`.
 ///
 /// # Safety
-/// The sets are NULL or sets of the program's.
+/// The sets are NULL or sets of the application.
 pub(super) unsafe fn select(
     count: c_int,
     sets: Sets,
@@ -170,7 +172,8 @@ pub(super) unsafe fn select(
     let mut fds = Vec::new();
     for fd in 0..count {
         let has = |set: *mut fd_set| {
-            // SAFETY: a set of the program's, by this function's contract; the descriptor is below its size.
+            // SAFETY: a set of the application, by this function's contract; the descriptor is
+            // below its size.
             !set.is_null() && unsafe { libc::FD_ISSET(fd, set) }
         };
         let in_sets = sets.map(has);
@@ -195,7 +198,7 @@ pub(super) unsafe fn select(
     }
     let mut found = 0;
     for (index, set) in sets.into_iter().enumerate().filter(|(_, set)| !set.is_null()) {
-        // SAFETY: a set of the program's, by this function's contract.
+        // SAFETY: a set of the application, by this function's contract.
         unsafe { libc::FD_ZERO(set) };
         for ((in_sets, _), fd) in fds.iter().zip(&polled) {
             if in_sets[index] && fd.revents & ANSWERS[index] != 0 {

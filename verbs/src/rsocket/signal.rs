@@ -1,5 +1,5 @@
-//! Who waits for something to happen to a socket, and how they are told: each by a descriptor of its own, so
-//! that a signal of the kernel ends its sleep, as it does that of a system call.
+//! Wake-ups for calls that wait at a socket. Each call has a descriptor of its own, so that a
+//! signal of the kernel ends its sleep, as it ends that of a system call.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -11,17 +11,18 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 
-/// Those that wait at a socket. It is rung when something may have happened; they look what.
+/// The calls that wait at a socket. Rung when something may have happened; each call then looks for
+/// itself.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     sleepers: Mutex<Vec<Arc<OwnedFd>>>,
 }
 
 impl Signal {
-    /// Wakes all.
+    /// Wakes all waiting calls.
     pub(super) fn ring(&self) {
         for sleeper in &*locked(&self.sleepers) {
-            // It cannot block: the counter would have to be full.
+            // The write cannot block: the counter would have to be full.
             let _counted = rustix::io::write(&**sleeper, &1_u64.to_ne_bytes());
         }
     }
@@ -37,7 +38,7 @@ impl Wake for Signal {
     }
 }
 
-/// A call that is about to sleep. From [`watch`](Self::watch) on, what happens at the socket ends the sleep.
+/// A call that is about to sleep. After [`watch`](Self::watch), events of the socket end the sleep.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     fd: Arc<OwnedFd>,
@@ -55,18 +56,18 @@ impl Sleeper {
         self.at.push(Arc::clone(signal));
     }
 
-    /// The descriptor that becomes readable, for a sleep at others too.
+    /// Returns the descriptor that becomes readable, for a sleep that polls other descriptors too.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// What woke it has been seen.
+    /// Clears the wake-ups that were seen.
     pub(super) fn clear(&self) {
         let _none = rustix::io::read(&*self.fd, &mut [0; 8]);
     }
 
-    /// Sleeps until something happens, or it is time: whether the former. EINTR if a signal of the kernel
-    /// came.
+    /// Sleeps until a wake-up or until `until`. Returns true after a wake-up; EINTR after a signal
+    /// of the kernel.
     pub(super) fn sleep(&self, until: Option<Instant>) -> Result<bool, Errno> {
         let woken = poll(&mut [PollFd::new(&*self.fd, PollFlags::IN)], time_left(until).as_ref())?;
         self.clear();
@@ -82,7 +83,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// The time to a point in time, as system calls have it.
+/// Returns the time left until a point in time, as system calls take it.
 pub(super) fn time_left(until: Option<Instant>) -> Option<Timespec> {
     let left = until?.saturating_duration_since(now());
     Some(Timespec {
@@ -96,7 +97,7 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// The time after such a while; `None` if it is beyond all times.
+/// Returns the time after a duration; `None` if it cannot be represented.
 pub(super) fn after(while_: Duration) -> Option<Instant> {
     now().checked_add(while_)
 }

@@ -1,4 +1,4 @@
-//! A socket: what it is in, what moves it on, and how calls wait for it.
+//! A socket: its state, the steps between states, and waiting calls.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,11 +22,11 @@ use crate::event_queue::locked;
 use crate::fork;
 use crate::process::{Process, process};
 
-/// How long a call looks itself before it sleeps, as rdma-core's `polling_time`.
+/// Time that a call spins before it sleeps, as rdma-core's `polling_time`.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long a close waits for a peer that takes nothing, at most.
+/// Maximum time that a close waits for a peer that takes nothing.
 const LINGER: Duration = Duration::from_secs(10);
-/// Requests that wait, of a program that says 0.
+/// Backlog for an application that passes 0.
 const BACKLOG: usize = 128;
 
 /// A socket.
@@ -37,28 +37,29 @@ pub(super) struct Socket {
     process: Arc<Process>,
     signal: Arc<Signal>,
     state: Mutex<State>,
-    /// Times that a call has found nothing since one has found something.
+    /// Unsuccessful attempts since the last successful one.
     found_nothing: AtomicUsize,
-    /// Held by the call that sends, so that what it sends stays together, and by the one that receives.
+    /// Held by the call that sends, so that its data stays together; `receiving` is held by the
+    /// call that receives.
     pub(super) sending: Mutex<()>,
     pub(super) receiving: Mutex<()>,
 }
 
-/// What changes of a socket.
+/// Mutable state of a socket.
 #[derive(Debug)]
 pub(super) struct State {
-    /// `None` when it is closed.
+    /// `None` once the socket is closed.
     pub(super) id: Option<SocketId>,
-    /// Of its signal.
+    /// Waker of the socket's signal.
     waker: Waker,
     pub(super) phase: Phase,
     pub(super) options: Options,
-    /// What `SO_ERROR` tells, once.
+    /// Error that `SO_ERROR` returns once.
     pub(super) error: Option<Errno>,
     pub(super) iomaps: IoMaps,
 }
 
-/// What a socket is in.
+/// Phase of a socket.
 #[derive(Debug)]
 pub(super) enum Phase {
     New,
@@ -66,10 +67,10 @@ pub(super) enum Phase {
         backlog: usize,
         requests: VecDeque<Request>,
     },
-    /// It has asked for a connection, or accepted one.
+    /// Connecting, or accepted.
     Opening(Box<Stream>),
     Open(Box<Stream>, Option<Box<Connection>>),
-    /// There was no connection.
+    /// The connection failed.
     Failed,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct Request {
 }
 
 impl State {
-    /// Looks what has happened.
+    /// Processes the events of the id and of the connection.
     fn look(&mut self) {
         let Some(id) = &self.id else { return };
         match &mut self.phase {
@@ -106,7 +107,7 @@ impl State {
         }
     }
 
-    /// What came of an attempt to connect.
+    /// Handles the result of an attempt to connect.
     fn opened(&mut self, told: Told) {
         let Phase::Opening(mut stream) = std::mem::replace(&mut self.phase, Phase::Failed) else {
             return;
@@ -120,7 +121,7 @@ impl State {
                     self.phase = Phase::Open(stream, connection);
                 }
                 _ if is_passive => self.phase = Phase::Open(stream, connection),
-                // No rsocket.
+                // The peer is not an rsocket.
                 _ => {
                     if let Some(connection) = connection {
                         connection.abort();
@@ -131,14 +132,14 @@ impl State {
             Told::Failed(errno) => self.error = Some(errno),
             Told::Request(..) => {}
         }
-        // A call that waits has asked before there was a connection.
+        // A waiting call armed the wake-up before there was a connection.
         self.arm();
         if let Phase::Open(stream, connection) = &mut self.phase {
             look(stream, connection.as_deref());
         }
     }
 
-    /// Asks for a call when something happens.
+    /// Arms the wake-up for the next event.
     fn arm(&self) {
         if let Phase::Open(stream, connection) = &self.phase {
             stream.cq.req_notify(&self.waker);
@@ -148,7 +149,7 @@ impl State {
         }
     }
 
-    /// The stream, once there is a connection; `None` as long as there may be one.
+    /// Returns the stream once there is a connection; `None` while the attempt is in progress.
     pub(super) fn stream(&mut self) -> Option<Result<&mut Stream, Errno>> {
         match &mut self.phase {
             Phase::New | Phase::Listening { .. } => Some(Err(Errno(libc::ENOTCONN))),
@@ -159,7 +160,7 @@ impl State {
     }
 }
 
-/// Looks what has happened to a stream and its connection.
+/// Processes the events of a connection and its stream.
 fn look(stream: &mut Stream, connection: Option<&Connection>) {
     let (mut is_closed, mut has_failed) = (connection.is_none(), false);
     while let Some(connection) = connection {
@@ -178,7 +179,7 @@ fn look(stream: &mut Stream, connection: Option<&Connection>) {
             }
         }
     }
-    // What came before the end is in the queue by now.
+    // Completions of data before the end are in the queue by now.
     if !stream.look()
         && let Some(connection) = connection
     {
@@ -217,46 +218,48 @@ impl Socket {
         Ok(Self { fd, generation, process, signal, state, found_nothing, sending, receiving })
     }
 
-    /// Whether it was made in this process: what it needs is not in a child.
+    /// Returns true if this process made it: a child lacks the threads that it needs.
     pub(super) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
 
-    /// What it is in, as of now.
+    /// Returns the present state.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
 
-    /// As [`state`](Self::state), after a look at what has happened.
+    /// Returns the state after processing new events.
     pub(super) fn look(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         state.look();
         state
     }
 
-    /// What is sent at once is sent by this thread.
+    /// Runs the endpoint, so that this thread sends its own data.
     pub(super) fn turn(&self) {
         let _down_sends_nothing = self.process.network.endpoint.poll_turn(false);
     }
 
-    /// Works, as a thread that waits. One that looks at its memory next comes once or twice.
+    /// Runs the endpoint while the call waits. An application that polls its memory next calls once
+    /// or twice.
     pub(super) fn spin(&self) {
         let stays = self.found_nothing.fetch_add(1, Ordering::Relaxed) > 2;
         let _down_brings_nothing = self.process.network.endpoint.poll_turn(stays);
     }
 
-    /// This thread is about to sleep: asks for what wakes it.
+    /// Registers the thread, which is about to sleep, for wake-ups.
     pub(super) fn watch(&self, sleeper: &mut Sleeper) {
         sleeper.watch(&self.signal);
         self.process.network.endpoint.hand_over();
     }
 
-    /// Asks to be woken by what happens from now on.
+    /// Arms the wake-up for events from now on.
     pub(super) fn arm(&self) {
         self.state().arm();
     }
 
-    /// Tries until there is an answer, and sleeps in between. EAGAIN if it may not, or not any longer.
+    /// Repeats `attempt` until it returns a result, and sleeps in between. EAGAIN for a
+    /// non-blocking call, or after `until`.
     pub(super) fn wait<R>(
         &self,
         nonblocking: bool,
@@ -283,7 +286,7 @@ impl Socket {
                 if has_spun {
                     return Err(Errno(libc::EAGAIN));
                 }
-                // Programs that come again and again wait for no other thread.
+                // Applications that call in a loop depend on no other thread.
                 self.spin();
                 has_spun = true;
                 continue;
@@ -304,7 +307,7 @@ impl Socket {
         }
     }
 
-    /// Whether a call with these flags waits.
+    /// Returns true if a call with these flags does not wait.
     pub(super) fn is_nonblocking(&self, flags: c_int) -> bool {
         flags & libc::MSG_DONTWAIT != 0 || self.state().options.flags & libc::O_NONBLOCK != 0
     }
@@ -327,7 +330,8 @@ impl Socket {
         Ok(())
     }
 
-    /// The connection need not be there when this returns: calls of the new socket wait for it.
+    /// Accepts a request. The connection may not be established when this returns: calls of the new
+    /// socket wait for it.
     pub(super) fn accept(&self) -> Result<Self, Errno> {
         let nonblocking = self.is_nonblocking(0);
         let (request, options) = self.wait(nonblocking, None, |state| match &mut state.phase {
@@ -358,7 +362,7 @@ impl Socket {
                 state.phase = Phase::Opening(Box::new(stream));
             }
             Phase::Opening(_) => {}
-            // Told once, as connect(2) does for one that did not wait.
+            // Returned once, as connect(2) does after a non-blocking call.
             Phase::Open(..) if !state.options.is_told_open => {
                 state.options.is_told_open = true;
                 return Ok(());
@@ -409,7 +413,7 @@ impl Socket {
                 _ => Some(Ok(())),
             }
         });
-        // Other threads that wait see it.
+        // Other waiting threads must see the change.
         self.signal.ring();
         told?;
         let _gone = self.wait(false, until, |state| match state.stream() {
@@ -425,11 +429,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Closes it: its descriptor is free when this returns.
+    /// Closes the socket: its descriptor is free when this returns.
     pub(super) fn close(&self) {
         let is_open = match &self.look().phase {
             Phase::Open(stream, _) => stream.end.is_none(),
-            // A peer that was accepted may have sent something already, and waits for the end.
+            // An accepted peer may have sent something already, and waits for the end.
             Phase::Opening(stream) => stream.is_met(),
             _ => false,
         };
@@ -454,7 +458,7 @@ impl Socket {
     }
 }
 
-/// Whether a stream ended in such a way that a call fails.
+/// Returns the error with which a stream ended, if it did not end in order.
 pub(super) const fn failure(end: Option<End>) -> Option<Errno> {
     match end {
         Some(End::Failed(errno)) => Some(errno),

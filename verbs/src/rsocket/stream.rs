@@ -1,9 +1,9 @@
-//! One end of a stream of bytes: credits, the ring that the peer writes into, what was posted:
-//! long, as each of them changes with the others.
+//! One end of a byte stream: credits, the ring that the peer writes into, posted requests. The file
+//! is long because each of them changes with the others.
 //!
-//! The peer is given one half of the receive ring after the other, as they are read, and messages of data
-//! up to a number; both come with a message of credits. What a peer says is held against what it was
-//! given: more data, or more messages, end the stream.
+//! The peer gets one half of the receive ring after the other, as they are read, and a limit on the
+//! number of data messages; both come with a message of credits. This end checks the peer's
+//! messages against what it gave: more data, or more messages, end the stream.
 //!
 //! ```text
 //! open to the peer   receive ring (two halves) | target SGL (2 entries) | iomap
@@ -22,16 +22,17 @@ use crate::errno::Errno;
 
 /// Entries of the target SGL: one for each half of the peer's ring.
 const TARGETS: usize = 2;
-/// Places in the send queue that data does not take: messages of credits and the last one have room.
+/// Entries of the send queue that data does not use, so that messages of credits and the last
+/// message have room.
 const CONTROL_SLOTS: usize = 8;
-/// Bytes of one Write: what it carries is on its way while the next is copied.
+/// Maximum bytes of one Write: one Write is in flight while the next is copied.
 const WRITE_LEN_MAX: usize = 65_536;
-/// Room in the send ring from which on it is worth a Write, as rdma-core has it.
+/// Minimum room in the send ring for a Write, as in rdma-core.
 const ROOM_MIN: usize = 2048;
-/// Receives beyond the credits of data: messages of credits and the last ones need none.
+/// Receives beyond the credits for data: messages of credits and the last messages need no credit.
 const RECEIVES_MORE: usize = 16;
 
-/// What a stream is made with.
+/// Sizes of a stream's rings and queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) send_ring: usize,
@@ -41,24 +42,24 @@ pub(super) struct Sizes {
     pub(super) iomap: u16,
 }
 
-/// Why a stream is over.
+/// Reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// One of both has said so, or the connection was closed in order.
+    /// One of both ends has announced it, or the connection was closed in order.
     Disconnected,
     /// The connection was lost, or the peer has broken the protocol.
     Failed(Errno),
 }
 
-/// What was posted and has not completed: one for each completion.
+/// Posted requests that have not completed: one value for each completion.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     slots: usize,
-    /// Of the send ring.
+    /// Bytes of the send ring.
     octets: usize,
 }
 
-/// What one end has of a stream.
+/// State of one end of a stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) qp: Qp,
@@ -67,9 +68,9 @@ pub(super) struct Stream {
     sizes: Sizes,
     open: Mr,
     own: Mr,
-    /// The peer takes it, and so does this end.
+    /// The peer accepts data, and this end may send it.
     pub(super) writable: bool,
-    /// More may come.
+    /// More data may arrive.
     pub(super) readable: bool,
     pub(super) end: Option<End>,
 
@@ -80,7 +81,7 @@ pub(super) struct Stream {
     ring_free: usize,
     message_at: usize,
     sge_at: usize,
-    /// Where the next data goes, the entry behind it, and the entry that is looked at next.
+    /// Destinations for data: first that of the next byte. `target_at` is the entry to read next.
     targets: VecDeque<Target>,
     target_at: usize,
     sent: u16,
@@ -92,12 +93,12 @@ pub(super) struct Stream {
     pub(super) remote_iomap: u16,
 
     // Receiving.
-    /// Bytes of each message of data that is not read.
+    /// Unread bytes of each data message.
     messages: VecDeque<usize>,
     read_at: usize,
     /// Bytes that the peer may still write.
     given: usize,
-    /// Bytes that were read and not given anew, and where they begin.
+    /// Bytes that were read and are not open to the peer yet; `give_at` is their start.
     readable_free: usize,
     give_at: usize,
     read: u16,
@@ -162,7 +163,7 @@ impl Stream {
         Ok(made)
     }
 
-    /// What the peer is told.
+    /// Returns the private data for the peer.
     pub(super) fn conn_data(&self) -> ConnData {
         let half = self.half();
         ConnData {
@@ -173,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// What the peer has told.
+    /// Takes over the peer's private data.
     pub(super) fn meet(&mut self, peer: &ConnData) {
         self.sent_max = peer.credits;
         self.targets.push_back(peer.buffer);
@@ -182,7 +183,7 @@ impl Stream {
         self.remote_iomap = peer.iomap_size;
     }
 
-    /// Whether it was told what the peer has.
+    /// Returns true if the peer's private data is known.
     pub(super) const fn is_met(&self) -> bool {
         self.remote_targets.len > 0
     }
@@ -191,7 +192,8 @@ impl Stream {
         self.sizes.receive_ring / 2
     }
 
-    /// This end's memory as the peer is told of it. All lengths are of buffers below four gigabytes.
+    /// Returns a range of this end's memory as the peer addresses it. Rings are smaller than four
+    /// gigabytes.
     fn target(&self, offset: usize, len: usize) -> Target {
         let remote = self.open.remote(offset as u64);
         Target {
@@ -226,11 +228,11 @@ impl Stream {
         (self.readable, self.writable) = (false, false);
     }
 
-    /// Takes what has completed; `false` when the peer has broken the protocol.
+    /// Takes completions. Returns `false` if the peer has broken the protocol.
     pub(super) fn look(&mut self) -> bool {
         while let Some(wc) = self.cq.poll() {
             if wc.opcode == WcOpcode::Recv {
-                // Those of a connection that is over are flushed.
+                // Receives of a connection that is over are flushed.
                 if wc.status == WcStatus::Success && !self.received(&wc) {
                     self.fail(Errno(libc::ECONNRESET));
                     return false;
@@ -255,7 +257,7 @@ impl Stream {
         let mut octets = [0; MESSAGE_LEN];
         self.own.copy_out(self.received_at(index), &mut octets);
         let Some(message) = Message::of(octets) else { return false };
-        // A connection that is over takes none.
+        // A connection that is over takes no receives.
         let _over = self.receive(index);
         match message {
             Message::Data(octets) => return self.announced(octets),
@@ -263,20 +265,22 @@ impl Stream {
                 self.sent_max = up_to;
                 self.take_target();
             }
-            // rdma-core counts it among the messages of data when it is sent. It is read already.
+            // rdma-core counts it among the data messages when it sends it. It needs no reading, so
+            // it counts as read.
             Message::Iomap(_) => self.read = self.read.wrapping_add(1),
             Message::KeepAlive => {}
             Message::Shutdown if self.writable => self.readable = false,
             Message::Shutdown | Message::Disconnect => {
                 self.disconnected();
-                // A request behind may have failed before this was looked at.
+                // A request behind it may have failed before this message was processed.
                 self.end = Some(End::Disconnected);
             }
         }
         true
     }
 
-    /// Data that the peer says it has written.
+    /// Records data that the peer announces as written. Returns false if it exceeds what the peer
+    /// was given.
     fn announced(&mut self, octets: u32) -> bool {
         let Ok(octets) = usize::try_from(octets) else { return false };
         let is_given =
@@ -288,8 +292,8 @@ impl Stream {
         is_given
     }
 
-    /// Takes an entry that the peer has written into the target SGL. The message of credits comes behind
-    /// the Write; a message without one finds the entry as it was left here, of no length.
+    /// Takes an entry that the peer has written into the target SGL. The message of credits comes
+    /// behind the Write. Without a new entry, its length is still the 0 that this end left there.
     fn take_target(&mut self) {
         while self.targets.len() < TARGETS {
             let at = self.sizes.receive_ring + self.target_at * SGE_LEN;
@@ -305,7 +309,8 @@ impl Stream {
         }
     }
 
-    /// Gives the peer what was read, once that is half of something. Nothing where it has to wait for room.
+    /// Gives the peer new credits and room, once half of either was read. Does nothing while the
+    /// send queue lacks room.
     pub(super) fn give(&mut self) {
         let is_due = (self.read.wrapping_sub(self.credits_at).cast_signed()) >= 0;
         let half = self.half();
@@ -336,7 +341,7 @@ impl Stream {
         self.say(Message::Credits(credits), if gives_ring { 1 } else { 0 }, 0);
     }
 
-    /// Sends a message, behind so many requests that raise no completion.
+    /// Sends a message. It completes together with `behind` unsignaled requests before it.
     fn say(&mut self, message: Message, behind: usize, octets: usize) {
         let start = self.sizes.send_ring + self.message_at * MESSAGE_LEN;
         self.message_at = (self.message_at + 1) % usize::from(self.sizes.send_queue);
@@ -354,7 +359,7 @@ impl Stream {
         self.posted.push_back(Posted { slots, octets });
     }
 
-    /// Sends the last message, if there is room for it.
+    /// Sends the last message. Returns false if there is no room for it.
     pub(super) fn try_end(&mut self, message: Message) -> bool {
         let has_room = self.slots_free > 0;
         if has_room && self.end.is_none() {
@@ -363,7 +368,7 @@ impl Stream {
         has_room
     }
 
-    /// Whether all that was posted has completed, or never will.
+    /// Returns true if all posted requests have completed, or never will.
     pub(super) fn is_sent(&self) -> bool {
         self.posted.is_empty() || self.end.is_some()
     }
@@ -372,12 +377,12 @@ impl Stream {
         self.slots_free >= CONTROL_SLOTS + 2 && self.ring_free >= ROOM_MIN
     }
 
-    /// Whether a send would take something.
+    /// Returns true if a send would take data.
     pub(super) fn can_send(&self) -> bool {
         self.has_room() && self.sent != self.sent_max && !self.targets.is_empty()
     }
 
-    /// Copies to the send ring; the pieces that it is then in.
+    /// Copies data to the send ring. Returns the one or two pieces of the ring that hold it.
     fn gather(
         &mut self,
         len: usize,
@@ -396,8 +401,8 @@ impl Stream {
         SendWr::write(WrId(0), to, used.map(|(at, len)| self.own.sge(at..at + len)))
     }
 
-    /// Sends as much as there is room for; `copy` is asked to copy so many bytes, the next ones, to this
-    /// place. How many were taken.
+    /// Sends as much data as there is room for, and returns the number of bytes. `copy` copies that
+    /// many of the next bytes to the given place.
     pub(super) fn send(&mut self, len: usize, copy: impl FnMut(&Mr, usize, usize)) -> usize {
         if !self.can_send() {
             return 0;
@@ -406,7 +411,7 @@ impl Stream {
         let room = usize::try_from(target.len).unwrap_or(usize::MAX);
         let len = len.min(WRITE_LEN_MAX).min(self.ring_free).min(room);
         let to = target.at(0);
-        // It is below the length of the target, which is of 32 bits.
+        // It is at most the length of the target, which has 32 bits.
         let octets = u32::try_from(len).unwrap_or(0);
         target.address = target.address.wrapping_add(u64::from(octets));
         target.len -= octets;
@@ -425,7 +430,7 @@ impl Stream {
         len
     }
 
-    /// Tells the peer of memory that it may write at `offset` of its `riowrite`; `false` without room.
+    /// Opens memory to the peer at `offset` of its `riowrite`; `false` without room.
     pub(super) fn send_iomap(&mut self, index: u16, offset: u64, target: Target) -> bool {
         if !self.can_send() {
             return false;
@@ -448,7 +453,7 @@ impl Stream {
         true
     }
 
-    /// The peer's memory for this offset of `riowrite`: what begins there.
+    /// Returns the peer's memory for this offset of `riowrite`, to the end of the mapping.
     pub(super) fn iomapped(&self, offset: u64) -> Option<Target> {
         let table = self.sizes.receive_ring + TARGETS * SGE_LEN;
         (0..usize::from(self.sizes.iomap)).find_map(|index| {
@@ -462,7 +467,8 @@ impl Stream {
         })
     }
 
-    /// Writes to the peer's memory; how many bytes were taken. It is not told of them.
+    /// Writes to the peer's memory, without a message to the peer. Returns the number of bytes
+    /// taken.
     pub(super) fn write_at(
         &mut self,
         target: Target,
@@ -479,13 +485,13 @@ impl Stream {
         len
     }
 
-    /// Bytes that can be read.
+    /// Returns true if there is data to read.
     pub(super) fn has_data(&self) -> bool {
         !self.messages.is_empty()
     }
 
-    /// Reads what there is; `copy` is asked to copy so many bytes from this place, behind those before.
-    /// How many were read.
+    /// Reads available data, and returns the number of bytes. `copy` copies that many bytes from
+    /// the given place, in order.
     pub(super) fn read(&mut self, len: usize, mut copy: impl FnMut(&Mr, usize, usize)) -> usize {
         let mut done = 0;
         while done < len
@@ -505,7 +511,7 @@ impl Stream {
         done
     }
 
-    /// As [`read`](Self::read), and what was read is there still.
+    /// Does the same as [`read`](Self::read), but leaves the data unread.
     pub(super) fn peek(&self, len: usize, mut copy: impl FnMut(&Mr, usize, usize)) -> usize {
         let there: usize = self.messages.iter().sum();
         let len = len.min(there);

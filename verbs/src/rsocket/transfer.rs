@@ -10,11 +10,11 @@ use crate::event_queue::locked;
 
 use urnic::Mr;
 
-/// The program's memory, in pieces, as far as it was copied.
+/// A position in the application's memory, which is in pieces.
 pub(super) trait Cursor {
-    /// Bytes that are left.
+    /// Returns the number of bytes that are left.
     fn left(&self) -> usize;
-    /// Copies the next ones, from or to a place.
+    /// Copies the next bytes, from or to a place.
     fn copy(&mut self, mr: &Mr, at: usize, len: usize);
 }
 
@@ -27,7 +27,7 @@ fn writable(stream: &Stream) -> Result<(), Errno> {
 }
 
 impl State {
-    /// Sends what there is room for, once the peer knows what is mapped.
+    /// Sends data for which there is room, after the pending entries of the iomap.
     fn send(
         &mut self,
         mut part: impl FnMut(&mut Stream) -> Result<usize, Errno>,
@@ -52,8 +52,8 @@ impl State {
 }
 
 impl Socket {
-    /// Part after part, until all is sent, or nothing more can be. What was sent counts, whatever became of
-    /// the rest.
+    /// Sends part after part, until all is sent or nothing more can be. Returns the number of bytes
+    /// sent, also if the rest failed.
     fn send_parts(
         &self,
         flags: c_int,
@@ -87,7 +87,7 @@ impl Socket {
         })
     }
 
-    /// `riowrite`: as far as the peer has mapped something there.
+    /// `riowrite`: writes as far as the peer has mapped memory there.
     pub(super) fn write_at(
         &self,
         flags: c_int,
@@ -105,7 +105,7 @@ impl Socket {
             Ok(written)
         });
         match written {
-            // As rdma-core: nothing is written where nothing is mapped.
+            // As in rdma-core, memory that is not mapped is not written, and that is no error.
             Err(NOTHING_MAPPED) => Ok(all - cursor.left()),
             written => written,
         }

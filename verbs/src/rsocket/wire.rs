@@ -1,16 +1,16 @@
-//! What two rsockets say to each other: `docs/rsocket` of rdma-core, in the form for iWARP, where a message
-//! is a Send of four bytes (`RS_OPT_MSG_SEND` there) instead of immediate data.
+//! Messages between two rsockets: `docs/rsocket` of rdma-core, in the form for iWARP, where a
+//! message is a Send of four bytes (`RS_OPT_MSG_SEND` there) instead of immediate data.
 //!
 //! ```text
 //! Private Data of both      version flags credits  reserved  iomap size   target SGL      first buffer
-//!  40 octets, big endian       1      1      2        3          1           16               16
-//! message                   3 bits what it is, 29 bits a number           a Send
+//!  40 bytes, big endian        1      1      2        3          1           16               16
+//! message                   3 bits kind, 29 bits number                   a Send
 //! SGE                       address 8, key 4, length 4                    a Write into the target SGL
 //! iomap                     offset 8, SGE                                 a Write behind the target SGL
 //! ```
 //!
-//! All but the Private Data is in the order of bytes that both ends have. This end has little endian
-//! ones on all machines, and says so; a peer that has the other order is refused, since rdma-core's
+//! Everything but the Private Data is in the byte order of both ends. This end uses little endian
+//! on all machines, and says so. A peer with the other byte order is refused, because rdma-core's
 //! own form for iWARP does not work between the two.
 
 use urnic::{RemoteBuffer, Stag, TaggedOffset};
@@ -18,19 +18,19 @@ use urnic::{RemoteBuffer, Stag, TaggedOffset};
 const VERSION: u8 = 1;
 /// Set by hosts whose numbers are big endian.
 const FLAG_NET: u8 = 1;
-/// Set by those that know of iomaps.
+/// Set by ends that know iomaps.
 const FLAG_IOMAP: u8 = 2;
 
-/// Bytes of the Private Data.
+/// Length of the Private Data in bytes.
 pub(super) const CONN_DATA_LEN: usize = 40;
-/// Bytes of an SGE.
+/// Length of an SGE in bytes.
 pub(super) const SGE_LEN: usize = 16;
-/// Bytes of an entry of an iomap.
+/// Length of an iomap entry in bytes.
 pub(super) const IOMAP_LEN: usize = 8 + SGE_LEN;
-/// Bytes of a message.
+/// Length of a message in bytes.
 pub(super) const MESSAGE_LEN: usize = 4;
 
-/// Memory of the peer's.
+/// Memory of the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) address: u64,
@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The place so many bytes in.
+    /// Returns the place `offset` bytes into the memory.
     pub(super) const fn at(self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: Stag(self.key), to: TaggedOffset(self.address.wrapping_add(offset)) }
     }
@@ -77,7 +77,7 @@ impl Target {
     }
 }
 
-/// The entry of an iomap: a peer that writes at `offset` and behind writes there.
+/// Encodes an entry of an iomap: a peer that writes at `offset` and behind writes there.
 pub(super) fn iomap(offset: u64, target: Target) -> [u8; IOMAP_LEN] {
     let mut octets = [0; IOMAP_LEN];
     octets[..8].copy_from_slice(&offset.to_le_bytes());
@@ -85,7 +85,7 @@ pub(super) fn iomap(offset: u64, target: Target) -> [u8; IOMAP_LEN] {
     octets
 }
 
-/// The offset and the memory of an iomap's entry.
+/// Decodes an entry of an iomap into its offset and memory.
 pub(super) fn of_iomap(octets: [u8; IOMAP_LEN]) -> (u64, Target) {
     let [a, b, c] = octets.as_chunks::<8>().0 else { return (0, Target::default()) };
     let mut target = [0; SGE_LEN];
@@ -94,16 +94,16 @@ pub(super) fn of_iomap(octets: [u8; IOMAP_LEN]) -> (u64, Target) {
     (u64::from_le_bytes(*a), Target::of(target))
 }
 
-/// The Private Data of a Request and of a Reply.
+/// Private Data of a Request and of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnData {
-    /// Messages of data that may come before others are asked for.
+    /// Number of data messages that may be sent before more credits come.
     pub(super) credits: u16,
-    /// Entries of the iomap that is behind the target SGL.
+    /// Entries of the iomap, which is behind the target SGL.
     pub(super) iomap_size: u16,
     /// The target SGL; its length is counted in entries.
     pub(super) targets: Target,
-    /// The first place for data.
+    /// The first memory for data.
     pub(super) buffer: Target,
 }
 
@@ -118,7 +118,8 @@ impl ConnData {
         octets
     }
 
-    /// What a peer says; `None` if it is no rsocket, or one that cannot be spoken with.
+    /// Parses a peer's Private Data. Returns `None` if the peer is no rsocket, or an incompatible
+    /// one.
     pub(super) fn of(octets: &[u8]) -> Option<Self> {
         let octets: &[u8; CONN_DATA_LEN] = octets.first_chunk()?;
         let [version, flags, credits_high, credits_low, _, _, _, iomap_size, sges @ ..] = octets;
@@ -136,7 +137,7 @@ impl ConnData {
     }
 }
 
-/// Sizes beyond 128 are counted in 256 (`rs_value_to_scale`).
+/// Sizes beyond 128 are counted in units of 256 (`rs_value_to_scale`).
 const fn to_scale(size: u16) -> u8 {
     let [high, low] = size.to_be_bytes();
     if size <= 128 { low } else { 128 | high }
@@ -146,7 +147,7 @@ const fn of_scale(octet: u8) -> u16 {
     if octet <= 128 { octet as u16 } else { u16::from_be_bytes([octet & 127, 0]) }
 }
 
-/// The size that a peer is told of when this one is asked for.
+/// Returns the size that the peer sees for this one, after rounding.
 pub(super) fn scaled(size: u16) -> u16 {
     of_scale(to_scale(size.min(127 << 8)))
 }
@@ -154,17 +155,17 @@ pub(super) fn scaled(size: u16) -> u16 {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// So many bytes of the stream were written behind those before.
+    /// Number of bytes that were written to the stream, behind earlier ones.
     Data(u32),
-    /// Messages of data up to this number may come; there may be a new entry in the target SGL.
+    /// Data messages up to this number may be sent; the target SGL may have a new entry.
     Credits(u16),
     /// This entry of the iomap was written.
     Iomap(u32),
-    /// Nothing more will be sent or taken.
+    /// This end will neither send nor take data.
     Disconnect,
-    /// The peer is there.
+    /// The peer is alive.
     KeepAlive,
-    /// Nothing more will be sent.
+    /// This end will not send further data.
     Shutdown,
 }
 
@@ -188,13 +189,13 @@ impl Message {
         ((kind << KIND_SHIFT) | (number & NUMBER_MASK)).to_le_bytes()
     }
 
-    /// `None` for what no rsocket says.
+    /// Parses a message; `None` for a word that no rsocket sends.
     pub(super) fn of(octets: [u8; MESSAGE_LEN]) -> Option<Self> {
         let word = u32::from_le_bytes(octets);
         let number = word & NUMBER_MASK;
         Some(match (word >> KIND_SHIFT, number) {
             (DATA, 1..) => Self::Data(number),
-            // Numbers of messages are counted in 16 bits, and go round.
+            // Numbers of messages have 16 bits and wrap.
             (CREDITS, _) => {
                 let [low, high, ..] = number.to_le_bytes();
                 Self::Credits(u16::from_le_bytes([low, high]))
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Field by field as `struct rs_conn_data` has it.
+    /// Field by field as in `struct rs_conn_data`.
     #[test]
     fn the_private_data_is_that_of_rdma_core() {
         let octets = said().to_octets();

@@ -1,15 +1,15 @@
-//! The connection manager, as programs see it.
+//! The connection manager, as applications see it.
 
 use super::matrix::{LOOPBACK, row, run};
 use super::{Libraries, compiled, free_port, has};
 
-/// Queue pairs that programs make and bring to each state themselves.
+/// Queue pairs that applications make and move to each state themselves.
 #[test]
 fn programs_connect_their_own_queue_pairs() {
     compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs", &[]);
 }
 
-/// Targets of RDMA never go to RTS, and others go there late.
+/// Targets of RDMA never go to RTS, and other applications go there late.
 #[test]
 fn a_queue_pair_that_stays_in_rtr_is_connected() {
     compiled::run("a_queue_pair_that_stays_in_rtr_is_connected", "late", &[]);
@@ -17,12 +17,12 @@ fn a_queue_pair_that_stays_in_rtr_is_connected() {
 
 #[test]
 fn an_interface_refuses_types_of_service() {
-    // The device is not opened for that.
+    // The test does not open the device.
     let variables = [("URNIC_DEV", "tap:urnnone,ip=10.9.9.1/24")];
     compiled::run("an_interface_refuses_types_of_service", "no_classes", &variables);
 }
 
-/// Other processes ask for a queue pair that connects without rdma_cm.
+/// Other processes request a queue pair that connects without rdma_cm.
 #[test]
 fn a_queue_pair_is_connected_to_by_its_peer_alone() {
     let test = "a_queue_pair_is_connected_to_by_its_peer_alone";
@@ -35,20 +35,20 @@ fn ids_are_as_those_of_rdma_core() {
     compiled::run("ids_are_as_those_of_rdma_core", "ids", &[]);
 }
 
-/// One number for TCP and for RDMA, as servers that speak both have it.
+/// TCP and RDMA use the same number, as in servers that speak both.
 #[test]
 fn a_port_of_rdma_is_not_one_of_tcp() {
     compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports", &[]);
 }
 
-/// As many requests as the program asks for, in the library, the endpoint and the engine.
+/// The library, the endpoint and the engine each keep as many requests as the application asks for.
 #[test]
 fn a_listener_keeps_as_many_requests_as_its_program_asks_for() {
     let test = "a_listener_keeps_as_many_requests_as_its_program_asks_for";
     compiled::run(test, "backlog", &[("URNIC_LOG", "urnic=warn")]);
 }
 
-/// What is posted and what has finished, when a program disconnects.
+/// Posted and completed requests when an application disconnects.
 #[test]
 fn a_disconnect_flushes_what_is_posted() {
     compiled::run("a_disconnect_flushes_what_is_posted", "flush", &[]);
@@ -60,7 +60,7 @@ fn receives_outlive_a_disconnect_of_the_peer_as_on_infiniband() {
     compiled::run(test, "receives_left", &[]);
 }
 
-/// A peer that disconnects while more of it waits than is read.
+/// A peer disconnects while more of its messages wait than are read.
 #[test]
 fn a_peer_that_goes_is_told_behind_messages_that_wait() {
     compiled::run(
@@ -70,7 +70,7 @@ fn a_peer_that_goes_is_told_behind_messages_that_wait() {
     );
 }
 
-/// perftest with `-R`: it exchanges its parameters by one connection, and measures by others.
+/// perftest with `-R`: it exchanges its parameters over one connection, and measures on others.
 #[test]
 fn perftest_measures_by_rdma_cm() {
     run(

@@ -1,5 +1,5 @@
-//! Programs in C that stand beside the tests: compiled against the headers and libraries of the distribution, and
-//! run on ours.
+//! C programs beside the tests: compiled against the headers and libraries of the distribution, and
+//! run on this library.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use urnic_testkit::programs;
 
 use super::{Libraries, free_port, has};
 
-/// The program, if the compiler and the header are there; says by name that the test is skipped if not.
+/// Compiles the program. Skips the test by name if the compiler or the header is missing.
 pub(super) fn compile(
     test: &str,
     libraries: &Libraries,
@@ -31,14 +31,15 @@ pub(super) fn compile(
     Some(program)
 }
 
-/// As [`compile`], for a program of rdma_cm.
+/// Does the same as [`compile`], for a program of rdma_cm.
 pub(super) fn compile_cm(test: &str, libraries: &Libraries, name: &str) -> Option<PathBuf> {
     let header = "/usr/include/rdma/rdma_cma.h";
     compile(test, libraries, name, header, &["-lrdmacm", "-libverbs", "-lpthread"])
 }
 
-/// Runs a program of rdma_cm, which is told a free port, as either kind of device. It checks by itself what it sees,
-/// or says why it cannot (`skipped: `). `variables` are its environment.
+/// Runs a program of rdma_cm on a free port, with each personality of the device. The program
+/// checks its results itself, or prints why it cannot (`skipped: `). `variables` are its
+/// environment.
 pub(super) fn run(test: &str, name: &str, variables: &[(&str, &str)]) {
     let libraries = Libraries::new();
     let Some(program) = compile_cm(test, &libraries, name) else { return };

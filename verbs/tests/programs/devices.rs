@@ -1,5 +1,5 @@
-//! Programs on devices: the matrix of two TAP interfaces and the kernel's TCP, other devices, and what
-//! a process is told that cannot have its interface.
+//! Programs on devices: the matrix of two TAP interfaces and the kernel's TCP, other devices, and
+//! the error for a process whose interface is taken.
 #![allow(clippy::print_stderr, reason = "the table of the matrix is what a reader wants to see")]
 
 use std::fs;
@@ -11,19 +11,19 @@ use urnic_testkit::skip;
 use super::compiled::compile_cm;
 use super::{Libraries, Program, free_port};
 
-/// The addresses of the interfaces: two of urnic's own, and the kernel's on the bridge between them.
+/// Addresses of the interfaces: two of urnic's own, and the kernel's on the bridge between them.
 const A: (&str, &str) = ("tap:ta,ip=10.7.0.1/24", "10.7.0.1");
 const B: (&str, &str) = ("tap:tb,ip=10.7.0.2/24", "10.7.0.2");
 const KERNEL: (&str, &str) = ("kernel", "10.7.0.254");
 
-/// `ADDR` is the server's address for RDMA, `PORT` one that is free. A client that exchanges numbers
-/// over an ordinary socket gets to the server by `SOCKET`.
+/// Command lines of a server and a client. `ADDR` is the server's address for RDMA, `PORT` a free
+/// port. A client that exchanges numbers over an ordinary socket reaches the server at `SOCKET`.
 struct Row {
     server: &'static str,
     client: &'static str,
-    /// What the client prints when all is well.
+    /// Text that the client prints on success.
     says: &'static str,
-    /// Connects by rdma_cm: also when the device looks like iWARP.
+    /// Connects by rdma_cm, so it also works with the iWARP personality.
     is_cm: bool,
 }
 
@@ -98,7 +98,7 @@ const PROGRAMS: [&str; 12] = [
     "qperf",
 ];
 
-/// Two TAP interfaces on a bridge, on which the kernel has an address too.
+/// Makes two TAP interfaces on a bridge, on which the kernel has an address too.
 fn taps() {
     for name in ["ta", "tb"] {
         ip(&format!("tuntap add {name} mode tap vnet_hdr"));
@@ -116,7 +116,7 @@ impl Libraries {
 }
 
 impl Program {
-    /// Waits until it listens by rdma_cm, as the log of the library tells.
+    /// Waits until it listens by rdma_cm, according to the log of the library.
     pub(crate) fn listens_by_cm(self, port: u16) -> Self {
         let at = format!(":{port}");
         self.says(|line| line.contains("listening") && line.ends_with(&at))
@@ -125,12 +125,13 @@ impl Program {
 
 type On = (&'static str, &'static str);
 
-/// Runs the rows, and says of each how it went; `true` when all went well.
+/// Runs the rows, and prints the result of each. Returns true if all succeeded.
 fn run_rows(rows: &[Row], server_on: On, client_on: On, iwarp: bool) -> bool {
     run_rows_from(None, rows, server_on, client_on, iwarp)
 }
 
-/// As [`run_rows`], with the clients in another namespace, of which the kernel here has an address.
+/// Does the same as [`run_rows`], with the clients in another namespace, to which the kernel here
+/// has an address.
 fn run_rows_from(
     elsewhere: Option<(&Namespace, &str)>,
     rows: &[Row],
@@ -185,7 +186,7 @@ netns_tests! {
         assert!(ib && iwarp);
     }
 
-    /// As on two hosts: neither end sees the other's interface, nor its kernel's ports.
+    /// As on two hosts, neither end sees the other's interface or its kernel's ports.
     fn programs_meet_between_two_namespaces() {
         let other = Namespace::new();
         ip(&format!("link add va type veth peer name vb netns {}", other.id()));
@@ -203,7 +204,7 @@ netns_tests! {
         let (ib, iwarp) =
             (run_rows_from(elsewhere, &ROWS, A, B, false), run_rows_from(elsewhere, &ROWS, A, B, true));
         assert!(ib && iwarp);
-        // The kernels' TCP at both ends.
+        // The kernel's TCP at both ends.
         let kernel = |address| ("kernel", address);
         let (here, there) = (kernel("10.8.0.1"), kernel("10.8.0.2"));
         let (ib, iwarp) =
@@ -243,7 +244,7 @@ netns_tests! {
         }
     }
 
-    /// One process has an interface; another is told what is wrong.
+    /// One process has an interface; another one gets an error that says so.
     fn a_second_process_is_told_that_the_interface_is_taken() {
         taps();
         ip("link add va type veth peer name vb");
@@ -256,7 +257,7 @@ netns_tests! {
             let (ended, said) = (second.ends(), second.said());
             assert!(!ended && said.contains("is in use by another process"), "{dev}: {said}");
             drop::<Program>(first);
-            // It is free again when the process is gone, however that ended.
+            // The interface is free again once the process has ended in any way.
             let mut third = libraries.start_on(dev, "ibv_devinfo -v", false);
             let (ended, said) = (third.ends(), third.said());
             assert!(ended && said.contains("::ffff:10."), "{dev}: {said}");
@@ -275,7 +276,7 @@ netns_tests! {
         assert!(!leftover.contains("urnic/verbs"), "{leftover}");
     }
 
-    /// Both ends of a connection in one process, by the address of its interface.
+    /// Both ends of a connection are in one process, at the address of its interface.
     fn both_ends_are_in_one_process_on_a_tap() {
         taps();
         let libraries = Libraries::new();
@@ -283,7 +284,7 @@ netns_tests! {
             return;
         };
         let line = format!("{} {} {}", program.display(), free_port(), A.1);
-        // It waits for the completion of a Send before there is a receive for it.
+        // It waits for the completion of a Send before the peer posts a receive.
         let variables = [("URNIC_DEV", A.0), ("URNIC_ACK", "local")];
         let said = libraries.start_with(&line, false, &variables).finish();
         assert!(said.contains("all is well"), "{said}");

@@ -1,4 +1,5 @@
-//! Programs that end, or fork, with open connections: what was completed arrives, and the peer is told.
+//! Programs that exit, or fork, with open connections: completed messages arrive, and the peer sees
+//! the end.
 
 use std::process::Stdio;
 
@@ -10,7 +11,7 @@ use super::{Libraries, free_port};
 
 const ALL_CAME: &str = "32 messages came";
 
-/// Runs the client in this way; `dev` of server and client.
+/// Runs the client in this mode; `devices` are those of server and client.
 fn run(test: &str, mode: &str, devices: [&str; 2], address: &str) {
     let libraries = Libraries::new();
     let Some(program) = compile_cm(test, &libraries, "leaves") else { return };
@@ -19,7 +20,7 @@ fn run(test: &str, mode: &str, devices: [&str; 2], address: &str) {
     let server = libraries.start_on(devices[0], &server, false).listens_by_cm(port);
     let client = format!("{program} {mode} {address} {port}");
     let variables = [("URNIC_DEV", devices[1]), ("URNIC_LOG", "urnic=debug")];
-    // Children that live on do so until their input ends, with the client.
+    // Children that live on do so until their input ends, together with the client's.
     let client = libraries.start_fed(&client, &variables, Stdio::piped());
     let said = server.finish();
     assert!(said.contains(ALL_CAME), "{mode}, {devices:?}: {said}");
@@ -34,7 +35,7 @@ fn what_was_completed_arrives_though_the_process_ends() {
     }
 }
 
-/// What is asked of a peer behind the last message, it need not be there any more to answer.
+/// Requests to the peer behind the last message do not need the process for their answer.
 #[test]
 fn what_a_process_took_before_it_ended_is_placed() {
     let test = "what_a_process_took_before_it_ended_is_placed";
@@ -50,7 +51,7 @@ fn what_a_process_took_before_it_ended_is_placed() {
     }
 }
 
-/// A connection that no process reads any more is reset when something comes, with what it has not sent.
+/// The kernel resets a connection without a process when data arrives, and drops unsent data.
 #[test]
 fn what_was_completed_arrives_at_a_peer_that_answers_each_message_later() {
     let test = "what_was_completed_arrives_at_a_peer_that_answers_each_message_later";
@@ -78,7 +79,7 @@ fn a_child_opens_the_device_anew() {
     run("a_child_opens_the_device_anew", "anew", ["kernel"; 2], "127.0.0.1");
 }
 
-/// As `rping` does, whose thread is between two waits, now and then.
+/// As in `rping`, whose thread is sometimes between two waits.
 #[test]
 fn a_program_ends_though_threads_wait_at_what_it_has_destroyed() {
     compiled::run("a_program_ends_though_threads_wait_at_what_it_has_destroyed", "gone", &[]);
@@ -106,7 +107,7 @@ netns_tests! {
     }
 }
 
-/// The program's end after `exit` in a signal handler.
+/// The program calls `exit` in a signal handler.
 fn ends_with_7(libraries: &Libraries, line: &str) {
     let mut program = libraries.start(line, false);
     program.ends();
@@ -114,7 +115,7 @@ fn ends_with_7(libraries: &Libraries, line: &str) {
     assert_eq!(status.code(), Some(7), "{line}: {}", program.said());
 }
 
-/// C does not allow it, and programs do it: a handler of a signal calls `exit` in the middle of an allocation.
+/// C forbids it, and programs do it: a signal handler calls `exit` in the middle of an allocation.
 #[test]
 fn exit_in_the_middle_of_an_allocation_ends_the_process() {
     let test = "exit_in_the_middle_of_an_allocation_ends_the_process";
@@ -126,7 +127,8 @@ fn exit_in_the_middle_of_an_allocation_ends_the_process() {
     ends_with_7(&libraries, &program.display().to_string());
 }
 
-/// As many points of the library's calls as there is time for; `URNIC_EXITS` says another number.
+/// Exits at many points of the library's calls, with a fixed number of runs; `URNIC_EXITS` sets
+/// another number.
 #[test]
 fn exit_in_a_handler_at_any_time_ends_the_process() {
     const EXITS: u64 = 20;
@@ -135,7 +137,7 @@ fn exit_in_a_handler_at_any_time_ends_the_process() {
     let Some(program) = compile_cm(test, &libraries, "exit_any_time") else { return };
     let exits = std::env::var("URNIC_EXITS").map_or(EXITS, |exits| exits.parse().unwrap());
     for number in 0..exits {
-        // Steps that share no divisor with the range: each time another point.
+        // Steps that share no divisor with the range: each run hits another point.
         let after = 1000 + number * 7919 % 30_000;
         ends_with_7(&libraries, &format!("{} {after}", program.display()));
     }

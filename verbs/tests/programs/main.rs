@@ -1,4 +1,5 @@
-//! Programs of rdma-core as the distribution ships them, on the library, over the loopback interface.
+//! Programs of rdma-core, as the distribution ships them, on this library over the loopback
+//! interface.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -40,7 +41,7 @@ impl Libraries {
         Self(folder)
     }
 
-    /// Starts a program on the library. What it prints goes to a file.
+    /// Starts a program on the library. Its output goes to a file.
     fn start(&self, line: &str, iwarp: bool) -> Program {
         self.start_with(line, iwarp, &[])
     }
@@ -51,7 +52,7 @@ impl Libraries {
         self.start_fed(line, &variables, Stdio::null())
     }
 
-    /// As the others, with this input.
+    /// Starts a program with this input.
     fn start_fed(&self, line: &str, variables: &[(&str, &str)], input: Stdio) -> Program {
         let mut words = line.split_whitespace();
         let log = self.0.path().join(format!("log-{:?}", Instant::now()));
@@ -72,7 +73,7 @@ impl Libraries {
         self.start(line, iwarp).finish()
     }
 
-    /// As [`run`](Self::run), for one that takes long.
+    /// Does the same as [`run`](Self::run), with a longer limit.
     fn run_for(&self, line: &str, limit: Duration) -> String {
         let mut program = self.start(line, false);
         let is_well = program.ends_within(limit);
@@ -94,7 +95,7 @@ impl Program {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Waits for its end; whether that is a good one.
+    /// Waits for its end. Returns true if it exited with success.
     fn ends(&mut self) -> bool {
         self.ends_within(LIMIT)
     }
@@ -110,20 +111,21 @@ impl Program {
         }
     }
 
-    /// Waits for its end, which has to be a good one; what it printed.
+    /// Waits for its end, which must be a success. Returns its output.
     fn finish(mut self) -> String {
         let is_well = self.ends();
         assert!(is_well, "{} ends with an error: {}", self.line, self.said());
         self.said()
     }
 
-    /// As [`finish`](Self::finish), for one that may wait for the end of its input.
+    /// Does the same as [`finish`](Self::finish), for one that may wait for the end of its input.
     fn finish_fed(mut self) -> String {
         drop(self.child.stdin.take());
         self.finish()
     }
 
-    /// Waits until this holds, which it does before the program ends. `what` says what it then does.
+    /// Waits until `holds` returns true, which must happen before the program ends. `what`
+    /// describes it for the panic message.
     fn goes_on_until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let began = Instant::now();
         while !holds(self) {
@@ -157,13 +159,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It has ended, or is ended here.
+        // It has ended, or is killed here.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Whether the programs are there; says by name that the test is skipped if not.
+/// Returns true if the programs are installed. Skips the test by name if not.
 fn has(test: &str, needs: &[&str]) -> bool {
     let missing = programs::missing(needs.iter().copied());
     if let Some(reason) = &missing {
@@ -251,14 +253,14 @@ fn ten_connections_transfer_and_migrate() {
     }
 }
 
-/// Shared receive queues, and messages that come before their receives, as a program in C sees them.
+/// Shared receive queues, and messages that arrive before their receives, in a C program.
 #[test]
 fn connections_share_receives() {
-    // It waits for the completion of a Send before there is a receive for it.
+    // It waits for the completion of a Send before the peer posts a receive.
     compiled::run("connections_share_receives", "shared_receives", &[("URNIC_ACK", "local")]);
 }
 
-/// `URNIC_FAIL`: programs find the faults that are asked for, and end as their authors have meant.
+/// `URNIC_FAIL`: programs meet the requested faults, and end as their authors intended.
 #[test]
 fn faults_come_when_they_are_asked_for() {
     if !has("faults_come_when_they_are_asked_for", &["rping", "ibv_rc_pingpong"]) {
@@ -282,7 +284,7 @@ fn faults_come_when_they_are_asked_for() {
     }
 }
 
-/// What a peer cannot do to a server: the 21st client is served as the first was.
+/// Killed clients do no harm to a server: the 21st client is served like the first.
 #[test]
 fn a_server_outlives_clients_that_are_killed() {
     if !has("a_server_outlives_clients_that_are_killed", &["rping"]) {
@@ -298,14 +300,14 @@ fn a_server_outlives_clients_that_are_killed() {
         thread::sleep(Duration::from_millis(3 * pause));
         client.child.kill().unwrap();
         client.child.wait().unwrap();
-        // This program takes the second of two Requests that come together for both.
+        // This program mistakes the second of two simultaneous Requests for both.
         server.holdings_at_rest();
     }
     libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
     drop::<Program>(server);
 }
 
-/// Programs are shown to `urnic top` where their environment asks for it; where that cannot be, they go on.
+/// `urnic top` shows programs whose environment asks for it. If that is impossible, they go on.
 #[test]
 fn a_program_is_shown_if_its_environment_asks() {
     if !has("a_program_is_shown_if_its_environment_asks", &["rping"]) {

@@ -1,14 +1,15 @@
-//! Pairs of programs, server and client: each row is run, and what has to be printed is looked for.
+//! Pairs of programs, server and client: each row is run, and its expected output is checked.
 
 use std::net::IpAddr;
 
 use super::{Libraries, free_port, has};
 
-/// `PORT` stands for a port that is free, `HOST` for the address of the server.
+/// Command lines of a server and a client. `PORT` is a free port, `HOST` the address of
+/// the server.
 pub(super) struct Row {
     server: &'static str,
     client: &'static str,
-    /// What the client prints when all is well.
+    /// Text that the client prints on success.
     says: &'static str,
 }
 
@@ -16,7 +17,7 @@ pub(super) const fn row(server: &'static str, client: &'static str, says: &'stat
     Row { server, client, says }
 }
 
-/// perftest looks for words like these when something went wrong.
+/// perftest prints words like these when something went wrong.
 const BAD: [&str; 4] = ["Completion with error", "Failed status", "Couldn't", "Unable to"];
 
 pub(super) fn run(test: &str, program: &str, host: IpAddr, rows: &[Row]) {
@@ -185,7 +186,7 @@ fn fio_moves_blocks() {
     );
 }
 
-/// libfabric leaves out loopback interfaces, so it needs another address of this host.
+/// libfabric ignores loopback interfaces, so it needs another address of this host.
 #[test]
 fn libfabric_has_messages_and_datagrams_of_its_own() {
     let test = "libfabric_has_messages_and_datagrams_of_its_own";

@@ -1,7 +1,7 @@
-//! What peers, killed or hostile, cannot do to programs, and what valgrind says of the library.
+//! Killed and hostile peers must not harm programs, and valgrind must find no error in the library.
 //!
-//! `URNIC_KILLS=100 cargo test -p urnic-verbs --test programs killed ` kills a hundred clients; by itself
-//! it is [`KILLS`].
+//! `URNIC_KILLS=100 cargo test -p urnic-verbs --test programs killed ` kills a hundred clients; the
+//! default is [`KILLS`].
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,14 +16,14 @@ use urnic_testkit::octets::{
 
 use super::{LIMIT, Libraries, Program, compiled, free_port, has};
 
-/// Clients that are killed, unless `URNIC_KILLS` says another number.
+/// Number of killed clients, unless `URNIC_KILLS` sets another one.
 const KILLS: u64 = 20;
-/// How long thousands of connections may take.
+/// Time limit for thousands of connections.
 const LONG: Duration = Duration::from_secs(600);
-/// What a server may have more of after them, in KiB: allocators keep some.
+/// Growth of a server's resident memory that is allowed, in KiB: allocators keep some.
 const RESIDENT_MORE_MAX: u64 = 4096;
 
-/// What a process has.
+/// Resources of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Holdings {
     descriptors: usize,
@@ -40,18 +40,18 @@ impl Program {
         Holdings { descriptors: self.folder("fd"), threads: self.folder("task") }
     }
 
-    /// Whether all its threads sleep.
+    /// Returns true if all its threads sleep.
     fn sleeps(&self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         threads.flatten().all(|thread| {
             let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            // Behind the name, which may have any sign in it.
+            // Behind the name, which may contain any character.
             stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
         })
     }
 
-    /// What it has when it waits for a peer: one that says that it serves, or listens, has yet to make what it
-    /// sleeps at.
+    /// Returns its resources when it waits for a peer. A program that reports serving or listening
+    /// may not yet have made the objects at which it sleeps.
     pub(super) fn holdings_at_rest(&self) -> Holdings {
         let began = Instant::now();
         let look = || {
@@ -74,7 +74,7 @@ impl Program {
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// Waits until it has as much as it had, and not more.
+    /// Waits until it has exactly the resources that it had before.
     pub(super) fn is_back_at(&self, before: &Holdings) {
         let began = Instant::now();
         while self.holdings() != *before {
@@ -85,15 +85,15 @@ impl Program {
     }
 }
 
-/// `rping` that serves one client after the other, and its port.
+/// Starts an `rping` that serves one client after the other. Returns it with its port.
 fn persistent(libraries: &Libraries) -> (Program, u16) {
     let port = free_port();
     let line = format!("rping -s -P -a 127.0.0.1 -p {port}");
     (libraries.start(&line, false).listens(port), port)
 }
 
-/// What a peer cannot do to a server by being killed at some point or other: the next client is served
-/// as the first was, and nothing of them is left.
+/// Clients are killed at any point. The next client is served like the first, and the server keeps
+/// no resources of them.
 #[test]
 fn a_server_is_as_it_was_after_clients_that_are_killed() {
     if !has("a_server_is_as_it_was_after_clients_that_are_killed", &["rping"]) {
@@ -104,7 +104,7 @@ fn a_server_is_as_it_was_after_clients_that_are_killed() {
     let (server, port) = persistent(&libraries);
     let client = |count: u32| format!("rping -c -a 127.0.0.1 -p {port} -C {count}");
     let before = {
-        // Threads and buffers that stay are there after the first few.
+        // Threads and buffers that stay exist after the first few clients.
         let idle = server.holdings_at_rest();
         for _ in 0..3 {
             libraries.run(&client(10), false);
@@ -113,11 +113,11 @@ fn a_server_is_as_it_was_after_clients_that_are_killed() {
     };
     for turn in 0..kills {
         let mut client = libraries.start(&client(100_000), false);
-        // From before it has connected until it is in the middle of its transfers.
+        // From before it has connected until the middle of its transfers.
         thread::sleep(Duration::from_millis(turn * 37 % 60));
         client.child.kill().unwrap();
         client.child.wait().unwrap();
-        // This program takes the second of two Requests that come together for both.
+        // This program mistakes the second of two simultaneous Requests for both.
         server.holdings_at_rest();
     }
     libraries.run(&client(10), false);
@@ -126,7 +126,7 @@ fn a_server_is_as_it_was_after_clients_that_are_killed() {
     assert!(resident < was + RESIDENT_MORE_MAX, "{resident} KiB, and {was} before");
 }
 
-/// What a raw peer says once RDMA has started.
+/// Messages of a raw peer after RDMA has started.
 fn hostile_streams() -> Vec<(&'static str, Vec<u8>)> {
     let sent = |ulpdu: &[u8]| fpdu(ulpdu, 0, false);
     let mut wrong_crc = sent(&send(1, b"octets"));
@@ -155,7 +155,7 @@ fn hostile_streams() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a raw peer says instead of starting.
+/// Messages of a raw peer instead of a startup frame.
 fn hostile_startups(key: [u8; 16]) -> Vec<(&'static str, Vec<u8>)> {
     let mut longer = startup(key, CRC, 1, &[]);
     longer[18..20].copy_from_slice(&[0xff, 0xff]);
@@ -172,7 +172,7 @@ fn hostile_startups(key: [u8; 16]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Reads what comes until the peer closes, or for a while.
+/// Reads and discards data until the peer closes, or until the time is over.
 pub(super) fn drain(stream: &mut TcpStream, time: Duration) {
     stream.set_read_timeout(Some(time)).unwrap();
     let mut octets = [0; 4096];
@@ -208,8 +208,8 @@ fn a_server_outlives_hostile_clients() {
     server.is_back_at(&idle);
 }
 
-/// A server's thread for a client that has gone before it was accepted learns that from completions:
-/// its receives are flushed.
+/// A server's thread for a client that left before it was accepted notices by its completions: the
+/// receives are flushed.
 #[test]
 fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
     if !has("a_server_has_nothing_left_of_clients_that_ask_and_go", &["rping"]) {
@@ -222,8 +222,8 @@ fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.write_all(&startup(REQUEST_KEY, CRC, 1, &[])).unwrap();
         drop(stream);
-        // This program takes the second of two Requests that come together for both. It says this of each
-        // client once, when it has accepted it.
+        // This program mistakes the second of two simultaneous Requests for both. It prints this
+        // once for each client that it has accepted.
         let gone = |said: &str| said.matches("server DISCONNECT EVENT...").count();
         server.goes_on_until("tells of its end", |server| gone(&server.said()) >= clients);
     }
@@ -247,7 +247,7 @@ fn a_client_of_a_hostile_server_ends_with_an_error() {
             let port = listener.local_addr().unwrap().port();
             let line = format!("rping -c -a 127.0.0.1 -p {port} -C 10");
             let mut client = libraries.start(&line, false);
-            // Startups that fail may be tried again with less.
+            // A client may repeat a failed startup with fewer features.
             listener.set_nonblocking(true).unwrap();
             let began = Instant::now();
             let status = loop {
@@ -263,7 +263,7 @@ fn a_client_of_a_hostile_server_ends_with_an_error() {
                 assert!(began.elapsed() < LIMIT, "{what}: {}", client.said());
                 thread::sleep(Duration::from_millis(2));
             };
-            // It was told, and has ended by itself.
+            // It noticed the error, and has ended by itself.
             assert!(
                 !status.success() && status.code().is_some(),
                 "{what}: {status}, {}",
@@ -282,7 +282,7 @@ fn drain_request(stream: &mut TcpStream) {
     let _closed_already = stream.read(&mut octets);
 }
 
-/// No error in what the library does.
+/// The library makes no memory errors.
 #[test]
 fn valgrind_finds_nothing() {
     if !has("valgrind_finds_nothing", &["valgrind", "ibv_rc_pingpong", "rping", "ucmatose"]) {
@@ -313,8 +313,8 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// Programs send memory that they have never written; that, and the CRCs over it, is no error of the
-/// library. All else that is not initialised is.
+/// Suppressions for uninitialized memory that programs send, and for the CRCs over it. Any other
+/// uninitialized memory is an error of the library.
 fn octets_of_programs() -> String {
     let of_fragment = |fragment: usize| {
         format!(
@@ -325,7 +325,8 @@ fn octets_of_programs() -> String {
     (0..64).map(of_fragment).collect()
 }
 
-/// One listener that thousands of connections come to, one behind the other; `URNIC_CONNECTIONS=20000` for many more.
+/// Runs one listener that accepts thousands of connections in sequence; `URNIC_CONNECTIONS=20000`
+/// for many more.
 fn serves_one_by_one(test: &str, by: &str) {
     const CONNECTIONS: &str = "3000";
     let libraries = Libraries::new();

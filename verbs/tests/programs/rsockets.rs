@@ -1,5 +1,5 @@
-//! rsockets: programs of rdma-core that use them, sockets of other programs by `librspreload.so`, a program of
-//! our own, and peers that lie.
+//! rsockets: programs of rdma-core that use them, sockets of other programs by `librspreload.so`, a
+//! program of this project, and lying peers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use urnic_testkit::octets::{CRC, REPLY_KEY, REQUEST_KEY, fpdu, send, startup};
 
 use super::{Libraries, Program, compiled, free_port, has, robust};
 
-/// What stands before a program whose sockets are to be rsockets.
+/// Library that turns the sockets of a program into rsockets.
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
-/// Server and client with these options, to their good end; what the client says.
+/// Runs server and client with these options to their successful end. Returns the client's output.
 fn stream(libraries: &Libraries, program: &str, options: &str, iwarp: bool) -> String {
     let port = free_port();
     let server = libraries.start(&format!("{program} -p {port} {options}"), iwarp).listens(port);
@@ -90,7 +90,7 @@ fn sockets_of_other_programs_are_rsockets() {
         assert!(said.contains("iperf Done"), "{said}");
         server.finish();
     }
-    // A plain one cannot speak with it.
+    // A client without the preload cannot connect to it.
     let port = free_port();
     let _server =
         libraries.start_with(&format!("iperf3 -s -p {port}"), false, &preload).listens(port);
@@ -104,7 +104,7 @@ fn rsockets_are_as_sockets_are() {
     compiled::run("rsockets_are_as_sockets_are", "rsockets", &[]);
 }
 
-/// `struct rs_conn_data`, of a peer with room for ten bytes.
+/// `struct rs_conn_data` of a peer with room for ten bytes.
 fn conn_data(version: u8, flags: u8, credits: u16) -> Vec<u8> {
     let mut octets = vec![version, flags];
     octets.extend(credits.to_be_bytes());
@@ -132,7 +132,7 @@ fn asks(port: u16, private_data: &[u8]) -> (TcpStream, Vec<u8>) {
     (stream, reply)
 }
 
-/// Peers that are over: their connection was reset, or went in order.
+/// Returns the number of peers whose connections have ended, by a reset or in order.
 fn served(server: &Program) -> usize {
     let said = server.said();
     said.matches("Connection reset by peer").count() + said.matches("end\n").count()
@@ -162,7 +162,7 @@ fn an_rsocket_outlives_peers_that_lie() {
     let given = 1 << 18;
     let lies = [
         ("more data than there was room for", words(&[given + 1])),
-        // What is echoed has room for ten bytes: the server reads no more then.
+        // The peer has room for ten echoed bytes: then the server stops reading.
         ("more data than there was room for, in parts", words(&[11, given - 10])),
         ("more messages than were asked for", words(&[11].repeat(800))),
         ("data of no octets", words(&[0])),
@@ -183,7 +183,7 @@ fn an_rsocket_outlives_peers_that_lie() {
         robust::drain(&mut stream, Duration::from_secs(10));
         await_served(count, what);
     }
-    // Gone before it is accepted, in order or by a reset.
+    // Peers that leave before they are accepted, in order or by a reset.
     for count in 1..=40 {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         rustix::net::sockopt::set_socket_linger(
@@ -194,9 +194,9 @@ fn an_rsocket_outlives_peers_that_lie() {
         (&stream).write_all(&startup(REQUEST_KEY, CRC, 1, &conn_data(1, 2, 384))).unwrap();
         drop(stream);
     }
-    // Of a reset the server may have heard before it was told of the request.
+    // The server may see the reset before the request.
     await_served(lies.len() + 20, "they ask and go");
-    // Credits without an end, and a place for data that is none of the peer's.
+    // Credits without an end, and a data destination that is not the peer's memory.
     let (mut stream, _) = asks(port, &conn_data(1, 2, 384));
     stream.write_all(&words(&[3, 0x9fff_ffff, 0xe000_0001])).unwrap();
     robust::drain(&mut stream, Duration::from_millis(50));

@@ -1,8 +1,8 @@
-//! UCX, which wants to see a device file: the library that shows it one is loaded before it.
+//! UCX, which requires a device file: a preloaded library shows it one.
 
 use super::{Libraries, free_port, has};
 
-/// The library, built beside ours.
+/// Returns the path of that library, which is built beside this one.
 fn preload() -> String {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().join("liburnic_preload.so").display().to_string()
@@ -26,7 +26,7 @@ fn ucx_measures_its_transport_rc_verbs() {
     }
 }
 
-/// Without that library, and as it is with other devices that have no file: UCX takes what else there is.
+/// Without that library, UCX uses other transports, as with any device that has no file.
 #[test]
 fn ucx_needs_the_device_file() {
     if !has("ucx_needs_the_device_file", &["ucx_info"]) {

@@ -1,4 +1,5 @@
-//! Atomics by C's operations: each stores what it fetches where it says, whatever becomes of others.
+//! Atomics by C's operations: each stores the fetched value in its own sink, whatever happens to
+//! other requests.
 
 use super::super::modify::ibv_modify_qp;
 use super::*;
@@ -8,7 +9,7 @@ use crate::abi::{
 };
 
 impl End {
-    /// Posts an Atomic at the first word of `to`, which stores what it fetches at `sink`.
+    /// Posts an Atomic on the first word of `to`, which stores the fetched value at `sink`.
     fn atomic(
         &self,
         wr_id: u64,
@@ -31,7 +32,7 @@ impl End {
         unsafe { post_send(self.qp, &raw mut wr, &raw mut bad) }
     }
 
-    /// The key of a region whose first word Atomics may change.
+    /// Returns the key of a region whose first word Atomics may change.
     fn counter(&self) -> u32 {
         let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC).cast_signed();
         // SAFETY: memory that is never freed.
@@ -75,11 +76,11 @@ fn atomics_fetch_compare_and_swap() {
     assert_eq!(b.word(0), 70, "the second swap found another value");
 }
 
-/// Requests that are not posted leave nothing behind: the Atomics after them store each in its own place.
+/// Requests that are refused leave nothing behind: each later Atomic stores in its own sink.
 #[test]
 fn an_atomic_that_is_not_posted_leaves_no_sink() {
     let [a, b] = &connected(64);
-    // It waits for its receive, and what is behind it waits with it: the queue of 8 fills.
+    // It waits for its receive, and later requests wait with it: the queue of 8 fills.
     assert_eq!(a.send(1, IBV_WR_SEND, b, &mut [a.element(a.mr, 2048, 8)]), 0);
     for index in 0..7 {
         assert_eq!(a.add(2, IBV_SEND_SIGNALED, b, sink(index)), 0);
@@ -98,7 +99,8 @@ fn an_atomic_that_is_not_posted_leaves_no_sink() {
     assert_eq!(a.word(sink(20)), 0, "that one was not posted");
 }
 
-/// Silent Atomics complete all the same, for what they fetch: a queue with room for the signalled ones holds them.
+/// Unsignaled Atomics complete in the library, which stores their fetched values: a queue with room
+/// for the signaled ones suffices.
 #[test]
 fn silent_atomics_do_not_fill_the_queue() {
     let [a, b] = &connected(1);
@@ -118,7 +120,7 @@ fn silent_atomics_do_not_fill_the_queue() {
     assert!(a.poll().is_none());
 }
 
-/// A queue pair that is reset forgets what was posted, with the sinks of its Atomics.
+/// A reset queue pair drops the posted requests and the sinks of its Atomics.
 #[test]
 fn a_queue_pair_that_is_reset_forgets_its_sinks() {
     let [a, b] = &connected(64);

@@ -1,4 +1,5 @@
-//! `ibv_wr_*`: all of a batch or nothing, one thread at a time, nothing from the heap.
+//! `ibv_wr_*`: posts all requests of a batch or none, for one thread at a time, without heap
+//! allocations.
 
 use urnic_testkit::counting::Census;
 
@@ -77,7 +78,7 @@ fn octets(end: &End, len: usize) -> Vec<u8> {
 fn one_wrong_request_and_none_of_the_batch_is_posted() {
     type Wrong = fn(&Ex, &End, &End);
     let cases: [(Wrong, c_int); 8] = [
-        // More elements than there can be.
+        // More elements than allowed.
         (
             |ex, a, b| {
                 ex.write(2, b);
@@ -87,13 +88,13 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
             },
             libc::EINVAL,
         ),
-        // More bytes than fit inline, or twice.
+        // More bytes than fit inline, or inline data twice.
         (|ex, _, b| (ex.write(2, b), ex.set_inline(&[0; INLINE_MAX as usize + 1])).1, libc::EINVAL),
         (
             |ex, _, b| (ex.write(2, b), ex.set_inline(&[0; 8]), ex.set_inline(&[0; 8])).2,
             libc::EINVAL,
         ),
-        // An atomic without a place for what it fetches, or with two.
+        // An Atomic without a sink, or with two.
         (|ex, _, b| ex.fetch_add(2, b), libc::EINVAL),
         (
             |ex, a, b| {
@@ -104,7 +105,7 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
             libc::EINVAL,
         ),
         (|ex, _, b| (ex.fetch_add(2, b), ex.set_inline(&[0; 8])).1, libc::EINVAL),
-        // Memory of no request.
+        // Memory for a request that has none.
         (
             |ex, a, _| {
                 // SAFETY: a live queue pair.
@@ -113,7 +114,7 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
             },
             libc::EINVAL,
         ),
-        // More than the queue holds: 8 places.
+        // More than the queue of 8 entries holds.
         (|ex, _, b| (0..8).for_each(|_| ex.write(2, b)), libc::ENOMEM),
     ];
     for (wrong, errno) in cases {
@@ -128,7 +129,7 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
         assert_eq!(ex.complete(), errno);
         // SAFETY: a live queue pair.
         assert_eq!(unsafe { qp(a.qp) }.inner().sends_outstanding(), 0);
-        // All places are free, and the next batch is none the worse.
+        // All entries are free, and the next batch works.
         ex.start();
         (0..8).for_each(|id| {
             ex.write(id, b);
@@ -158,7 +159,7 @@ fn memory_of_no_request_is_an_error_and_an_aborted_batch_is_none() {
     assert!(a.poll().is_none() && octets(b, 4) == [0; 4]);
 }
 
-/// A batch that is given up has written to no memory that requests before it are sent from.
+/// An aborted batch has not written to the memory of earlier requests.
 #[test]
 fn inline_data_of_requests_under_way_is_left_alone() {
     let [a, b] = &connected(64);
@@ -173,7 +174,7 @@ fn inline_data_of_requests_under_way_is_left_alone() {
         }
         assert_eq!(ex.complete(), 0);
         ex.start();
-        // Four places are free, and perhaps some of the first four; the rest is refused.
+        // Four entries are free, and perhaps some of the first four; the rest is refused.
         for _ in 0..8 {
             ex.write(9, b);
             ex.set_inline(&[0xEE; 64]);
@@ -210,7 +211,7 @@ fn atomics_of_a_batch_fetch_in_their_order() {
     assert_eq!(numbers, [0, 5, 10, 15]);
 }
 
-/// ibv_wr_post(3), CONCURRENCY: from the start to the end no other thread enters.
+/// ibv_wr_post(3), CONCURRENCY: no other thread enters between start and end.
 #[test]
 fn another_thread_waits_until_the_batch_is_posted() {
     let ends = connected(64);
@@ -244,7 +245,8 @@ fn another_thread_waits_until_the_batch_is_posted() {
     assert_eq!(a.statuses(2), [(1, IBV_WC_SUCCESS), (2, IBV_WC_SUCCESS)]);
 }
 
-/// ibv_create_cq_ex(3): a round of polling is one thread's, and one that found nothing is over.
+/// ibv_create_cq_ex(3): a round of polling belongs to one thread, and a round without a completion
+/// is over.
 #[test]
 fn another_thread_polls_when_the_round_is_over() {
     let [a, b] = &connected(64);
@@ -277,7 +279,7 @@ fn another_thread_polls_when_the_round_is_over() {
     assert_eq!(other.join().unwrap(), 2);
 }
 
-/// Posting, by either interface, asks the heap for nothing.
+/// Posting allocates nothing on the heap, by either interface.
 #[test]
 fn a_posted_request_allocates_nothing() {
     let [a, b] = &connected(64);
@@ -298,7 +300,7 @@ fn a_posted_request_allocates_nothing() {
         assert_eq!(a.send(4, IBV_WR_RDMA_WRITE, b, &mut [a.element(a.mr, 0, 8)]), 0);
         let allocations = census.end();
         assert_eq!(a.statuses(4), [1, 2, 3, 4].map(|id| (id, IBV_WC_SUCCESS)));
-        // What grows to its size does so at first.
+        // Buffers that grow to their final size do so in the first rounds.
         if round >= 200 {
             counted += allocations;
         }

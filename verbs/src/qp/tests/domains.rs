@@ -1,4 +1,4 @@
-//! Parent domains and thread domains: what is made with one, and when they may go.
+//! Parent domains and thread domains: objects made with one, and deallocation.
 
 use std::sync::mpsc;
 
@@ -33,11 +33,11 @@ fn made(end: &End, attr: &mut ibv_parent_domain_init_attr) -> *mut ibv_pd {
 }
 
 fn dealloc(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: live, and used no more if the answer is 0.
+    // SAFETY: live, and not used again if the function returns 0.
     unsafe { ibv_dealloc_pd(pd) }
 }
 
-/// ibv_alloc_parent_domain(3): interchangeable with the domain that it was made with.
+/// ibv_alloc_parent_domain(3): a parent domain is interchangeable with its protection domain.
 #[test]
 fn a_key_of_a_parent_domain_is_good_at_a_queue_pair_of_its_domain() {
     let [a, b] = &connected(64);
@@ -59,7 +59,7 @@ fn domains_go_when_nothing_of_them_is_left() {
     let td = td(end);
     let parent = parent(end, td);
     let dealloc_td = || {
-        // SAFETY: live, and used no more if the answer is 0.
+        // SAFETY: live, and not used again if the function returns 0.
         unsafe { dealloc_td(td) }
     };
     // SAFETY: memory that is never freed.
@@ -72,7 +72,7 @@ fn domains_go_when_nothing_of_them_is_left() {
     let made = End { pd: parent, cq: cq.cast(), ..End::new(4) };
     let qp = made.make_qp();
     assert_eq!((dealloc(parent), dealloc(end.pd), dealloc_td()), (16, 16, 16));
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { ibv_destroy_qp(qp) }, 0);
     assert_eq!(dealloc(parent), libc::EBUSY);
     // SAFETY: as above.
@@ -83,8 +83,8 @@ fn domains_go_when_nothing_of_them_is_left() {
     assert_eq!((dealloc(parent), dealloc_td()), (0, 0));
 }
 
-/// Requests of peers lend the queue pair to a thread of the library: `ibv_destroy_qp` waits for that thread, and
-/// `ibv_dealloc_pd` finds nothing of it.
+/// A peer's request lends the queue pair to a thread of the library: `ibv_destroy_qp` waits for
+/// that thread, so `ibv_dealloc_pd` finds no reference.
 #[test]
 fn a_domain_is_free_once_a_queue_pair_is_destroyed_that_was_lent() {
     let end = End::new(4);
@@ -107,11 +107,11 @@ fn a_domain_is_free_once_a_queue_pair_is_destroyed_that_was_lent() {
     let (ended, has_ended) = mpsc::channel();
     let ender = thread::spawn(move || {
         let (qp, pd) = (qp, pd);
-        // SAFETY: live, and used no more.
+        // SAFETY: live, and not used again.
         let destroyed = unsafe { ibv_destroy_qp(qp.0) };
         ended.send((destroyed, dealloc(pd.0))).unwrap();
     });
-    // One that does not wait has the time to find the domain in use.
+    // A call that does not wait would find the domain in use meanwhile.
     let early = has_ended.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
     give_back.send(()).unwrap();
@@ -140,7 +140,7 @@ fn attributes_that_make_no_sense_are_refused() {
     let mut attr = ibv_td_init_attr { comp_mask: 1 };
     // SAFETY: an open device, and attributes.
     assert!(unsafe { alloc_td(end.context, &raw mut attr) }.is_null());
-    // A completion queue is made with a parent domain or with none.
+    // A completion queue accepts a parent domain or none.
     for domain in [ptr::null_mut(), end.pd] {
         let mut attr = ibv_cq_init_attr_ex::zeroed();
         (attr.cqe, attr.comp_mask, attr.parent_domain) = (4, IBV_CQ_INIT_ATTR_MASK_PD, domain);

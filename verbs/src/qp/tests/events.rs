@@ -1,4 +1,5 @@
-//! Asynchronous events of objects that go: none names what is no more, and what was taken keeps its object.
+//! Asynchronous events of destroyed objects: no event names a destroyed object, and a taken event
+//! keeps its object.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
@@ -20,7 +21,7 @@ struct Objects {
     srq: *mut ibv_srq,
 }
 
-/// An object of C, with the call that destroys it.
+/// An object of C, by the call that destroys it.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Cq,
@@ -45,7 +46,7 @@ impl Objects {
         &unsafe { context(self.end.context) }.events
     }
 
-    /// Two events of the object come.
+    /// Pushes two events of the object.
     fn befall(&self, kind: Kind) {
         for _ in 0..2 {
             match kind {
@@ -56,14 +57,14 @@ impl Objects {
         }
     }
 
-    /// The call that destroys the object.
+    /// Returns the call that destroys the object.
     fn destroy(&self, kind: Kind) -> impl FnOnce() -> c_int + Send + 'static {
         let (cq, srq, qp) = (CPtr(self.end.cq), CPtr(self.srq), CPtr(self.end.qp));
         move || {
             // The wrappers may go to another thread, their pointers alone may not.
             let (cq, srq, qp) = (&cq, &srq, &qp);
             match kind {
-                // SAFETY: live, and used no more.
+                // SAFETY: live, and not used again.
                 Kind::Cq => unsafe { ibv_destroy_cq(cq.0) },
                 // SAFETY: as above.
                 Kind::Srq => unsafe { ibv_destroy_srq(srq.0) },
@@ -121,13 +122,13 @@ fn queues_in_use_stay() {
     // SAFETY: live objects.
     let sharing = unsafe { create(objects.end.pd, &mut attr, true, Connects::Id) }.unwrap();
     assert_eq!(objects.destroy(Kind::Srq)(), libc::EBUSY);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { ibv_destroy_qp(sharing) }, 0);
     assert_eq!(objects.destroy(Kind::Srq)(), 0);
     assert_eq!(objects.destroy(Kind::Cq)(), libc::EBUSY, "the first still uses it");
 }
 
-/// The same of completion events, which come by a channel.
+/// Completion events, which come by a channel, follow the same rule.
 #[test]
 fn a_channel_names_no_queue_that_was_destroyed() {
     let end = End::new(4);
@@ -142,7 +143,7 @@ fn a_channel_names_no_queue_that_was_destroyed() {
         let answer = unsafe { ibv_get_cq_event(of, &raw mut cq, &raw mut told) };
         (answer == 0).then_some(cq)
     };
-    // Two events, of which one is taken.
+    // Two events, one of them taken.
     let (cq, other) = (make(), make());
     for cq in [cq, other, cq] {
         events.push(CPtr(cq));
@@ -152,7 +153,7 @@ fn a_channel_names_no_queue_that_was_destroyed() {
     let going = CPtr(cq);
     let thread = thread::spawn(move || {
         let going = &going;
-        // SAFETY: live, and used no more but to acknowledge its event.
+        // SAFETY: live, and only used again to acknowledge its event.
         sender.send(unsafe { ibv_destroy_cq(going.0) }).unwrap();
     });
     let still = ended.recv_timeout(Duration::from_millis(50));
@@ -166,11 +167,11 @@ fn a_channel_names_no_queue_that_was_destroyed() {
     unsafe { ibv_ack_cq_events(other, 1) };
     rustix::io::ioctl_fionbio(borrowed(events.fd()), true).unwrap();
     assert_eq!(take(), None);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { ibv_destroy_cq(other) }, 0);
 }
 
-/// A queue that is armed for solicited completions tells of those alone.
+/// A queue that is armed for solicited completions creates events for those alone.
 #[test]
 fn a_queue_armed_for_solicited_completions_is_quiet_until_one_comes() {
     let (a, mut b) = (End::new(16), End::new(16));
@@ -202,7 +203,7 @@ fn a_queue_armed_for_solicited_completions_is_quiet_until_one_comes() {
     assert!(events.take(|_| ()).is_err(), "it was not solicited");
     send(IBV_SEND_SOLICITED);
     until(|| events.take(|_| ()).is_ok());
-    // All count again.
+    // All completions create events again.
     arm(0);
     send(0);
     until(|| events.take(|_| ()).is_ok());

@@ -1,4 +1,4 @@
-//! `ibv_rereg_mr`: the keys stay, what they stand for does not.
+//! `ibv_rereg_mr`: the keys stay, and stand for the new memory and rights.
 
 use super::*;
 use crate::abi::{
@@ -14,7 +14,7 @@ fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// What `ibv_rereg_mr` answers for the region with all rights.
+/// Returns the result of `ibv_rereg_mr` for the region with all rights.
 fn rereg(end: &End, flags: u32, pd: *mut ibv_pd, place: *mut u8, len: usize, access: u32) -> c_int {
     let (flags, access) = (flags.cast_signed(), access.cast_signed());
     // SAFETY: live objects, and memory that is never freed.
@@ -36,7 +36,7 @@ fn a_region_moves_with_its_keys() {
     // SAFETY: C's part of a live region.
     let c = unsafe { b.mr.read() };
     assert_eq!((c.addr, c.length, c.lkey, c.rkey), (place.cast(), 64, before, before));
-    // By what the key stands for now, at both ends of its use.
+    // The key reaches the new memory, at both ends of its use.
     let moved = End { octets: place, ..*b_without_connection(b) };
     assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, &moved, &mut [a.element(a.mr, 0, 64)]), 0);
     assert_eq!(a.statuses(1), [(1, IBV_WC_SUCCESS)]);
@@ -44,13 +44,13 @@ fn a_region_moves_with_its_keys() {
     assert_eq!(a.send(2, IBV_WR_SEND, &moved, &mut [a.element(a.mr, 0, 64)]), 0);
     assert_eq!(b.statuses(1), [(2, IBV_WC_SUCCESS)]);
     assert_eq!(a.statuses(1), [(2, IBV_WC_SUCCESS)]);
-    // Where it was, nothing is any more.
+    // The old memory is no longer registered.
     assert_eq!(b.receive(3, &mut [b.element(b.mr, 0, 64)]), 0);
     assert_eq!(a.send(3, IBV_WR_SEND, b, &mut [a.element(a.mr, 0, 64)]), 0);
     assert_eq!(b.statuses(1), [(3, IBV_WC_LOC_PROT_ERR)]);
 }
 
-/// The same end, to be looked at with other memory.
+/// Returns the same end without its connection, to use it with other memory.
 fn b_without_connection(end: &End) -> Box<End> {
     let &End { context, pd, cq, qp, octets, mr, read_only, .. } = end;
     Box::new(End { context, pd, cq, qp, octets, mr, read_only, connection: None })
@@ -61,7 +61,7 @@ fn a_region_changes_its_domain_and_keeps_it_in_use() {
     let [a, b] = &connected(64);
     let other = another_domain(b);
     let dealloc = || {
-        // SAFETY: live, and used no more if the answer is 0.
+        // SAFETY: live, and not used again if the function returns 0.
         unsafe { ibv_dealloc_pd(other) }
     };
     assert_eq!(rereg(b, IBV_REREG_MR_CHANGE_PD, other, ptr::null_mut(), 0, 0), 0);
@@ -72,7 +72,7 @@ fn a_region_changes_its_domain_and_keeps_it_in_use() {
     assert_eq!(rereg(b, IBV_REREG_MR_CHANGE_PD, b.pd, ptr::null_mut(), 0, 0), 0);
     assert_eq!(dealloc(), 0);
     assert_eq!(b.receive(2, &mut [b.element(b.mr, 0, 64)]), 0);
-    // Posted when the key was not of the queue pair's domain.
+    // Posted while the key was not of the queue pair's domain.
     assert_eq!(a.send(1, IBV_WR_SEND, b, &mut [a.element(a.mr, 0, 64)]), 0);
     assert_eq!(b.statuses(2), [(1, IBV_WC_LOC_PROT_ERR), (2, IBV_WC_WR_FLUSH_ERR)]);
 }
@@ -84,7 +84,7 @@ fn a_region_changes_its_rights() {
     let write = |id| {
         assert_eq!(a.send(id, IBV_WR_RDMA_WRITE, b, &mut [a.element(a.mr, 0, 8)]), 0);
         let mut sink = [a.element(a.mr, 8, 8)];
-        // A Read proves that the Write is placed, or that it is not.
+        // The Read completes after the Write was placed or refused.
         assert_eq!(a.send(id + 1, IBV_WR_RDMA_READ, b, &mut sink), 0);
         a.statuses(2)[1].1
     };
@@ -126,10 +126,10 @@ fn what_cannot_be_leaves_the_region_as_it_was() {
     assert_eq!(unsafe { bind_mw(b.qp, mw, &raw mut bind) }, 0);
     assert_eq!(b.wait().status, IBV_WC_SUCCESS);
     refused(libc::EBUSY, rereg(b, access, no_pd, none, 0, all));
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { dealloc_mw(mw) }, 0);
     assert_eq!(a.send(1, IBV_WR_RDMA_READ, b, &mut [a.element(a.mr, 0, 8)]), 0);
     assert_eq!(a.statuses(1), [(1, IBV_WC_SUCCESS)]);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { ibv_dereg_mr(b.mr) }, 0);
 }

@@ -1,4 +1,4 @@
-//! The way of a queue pair to its states: what each step asks for, and values that are refused.
+//! States of a queue pair: attributes that each change requires, and refused values.
 
 use super::super::modify::ibv_modify_qp;
 use super::*;
@@ -10,7 +10,7 @@ use crate::abi::{
 };
 use crate::gid;
 
-/// A queue pair that the program connects itself.
+/// A queue pair that the application connects itself.
 struct Own {
     end: End,
     qp: *mut ibv_qp,
@@ -73,7 +73,7 @@ fn each_step_asks_for_what_infiniband_asks_for() {
         for bit in needed {
             assert_eq!(own.modify(state, all & !bit), libc::EINVAL, "{state} without {bit:#x}");
         }
-        // No step is left out.
+        // No state can be skipped.
         for (later, bits) in STEPS.iter().filter(|(later, _)| *later > state) {
             let all = bits.iter().fold(all, |all, bit| all | bit);
             assert_eq!(own.modify(*later, all), libc::EINVAL, "{later} before {state}");

@@ -9,7 +9,7 @@ use crate::abi::{
 use crate::mr::ibv_dereg_mr;
 use crate::mw::{alloc_mw, bind_mw, dealloc_mw};
 
-/// Bytes that windows show, from this one on.
+/// Offset of the bytes that windows open; their number follows.
 const AT: usize = 256;
 const SHOWN: u64 = 512;
 
@@ -30,7 +30,7 @@ impl End {
         ibv_mw_bind_info { mr, addr, length, mw_access_flags: IBV_ACCESS_REMOTE_WRITE }
     }
 
-    /// Binds a window of type 1; what the call answers.
+    /// Binds a window of type 1. Returns the result of the call.
     fn bind(&self, wr_id: u64, mw: *mut ibv_mw, bind_info: ibv_mw_bind_info) -> c_int {
         let mut bind = ibv_mw_bind { wr_id, send_flags: IBV_SEND_SIGNALED, bind_info };
         // SAFETY: live objects.
@@ -58,9 +58,10 @@ impl End {
         unsafe { post_send(self.qp, wr, &raw mut bad) }
     }
 
-    /// Writes to the peer, and reads back so that the Write is placed; how the Read ends.
+    /// Writes to the peer, and reads back so that the Write is placed. Returns the status of the
+    /// Read.
     fn write_through(&self, remote_addr: u64, rkey: u32, proof: &Self) -> u32 {
-        // SAFETY: memory of this test, of which nothing else knows.
+        // SAFETY: memory of this test, which nothing else uses.
         unsafe { self.octets.write_bytes(9, 8) };
         let mut elements = [self.element(self.mr, 0, 8)];
         let mut wr = ibv_send_wr::zeroed();
@@ -89,7 +90,7 @@ fn rkey(mw: *mut ibv_mw) -> u32 {
 }
 
 fn dereg(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: live, and used no more if the answer is 0.
+    // SAFETY: live, and not used again if the function returns 0.
     unsafe { ibv_dereg_mr(mr) }
 }
 
@@ -115,13 +116,13 @@ fn a_window_of_type_1_has_another_key_after_each_binding() {
     assert_eq!(b.wait().status, IBV_WC_SUCCESS);
     assert_eq!(a.write_through(0, rkey(mw), b), IBV_WC_SUCCESS);
     assert_eq!([b.octet(AT + 63), b.octet(AT + 64)], [0, 9]);
-    // To nothing: the region is free.
+    // A binding to nothing frees the region.
     let nothing = ibv_mw_bind_info { mr: ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
     assert_eq!(b.bind(3, mw, nothing), 0);
     assert_eq!(b.wait().status, IBV_WC_SUCCESS);
     assert_eq!(dereg(mr), 0);
     assert_ne!(a.write_through(0, rkey(mw), b), IBV_WC_SUCCESS);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { dealloc_mw(mw) }, 0);
 }
 
@@ -138,7 +139,7 @@ fn a_window_of_type_2_has_the_key_of_its_request() {
     assert_eq!(b.invalidate(2, key), 0);
     let wc = b.wait();
     assert_eq!((wc.wr_id, wc.status, wc.opcode), (2, IBV_WC_SUCCESS, IBV_WC_LOCAL_INV));
-    // By the extended interface, and given up by its end.
+    // By the extended interface; deallocated at its owner.
     let ex = b.qp.cast::<ibv_qp_ex>();
     // SAFETY: an extended queue pair, as it was made.
     let c = unsafe { ex.read() };
@@ -156,7 +157,7 @@ fn a_window_of_type_2_has_the_key_of_its_request() {
     let wc = b.wait();
     assert_eq!((wc.wr_id, wc.status, wc.opcode), (3, IBV_WC_SUCCESS, IBV_WC_BIND_MW));
     assert_eq!(a.write_through(addr, key ^ 1, b), IBV_WC_SUCCESS);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { dealloc_mw(mw) }, 0);
     assert_eq!(dereg(mr), 0);
     assert_ne!(a.write_through(addr, key ^ 1, b), IBV_WC_SUCCESS);
@@ -180,14 +181,14 @@ fn what_is_no_binding_is_refused_by_the_call() {
     let rights = ibv_mw_bind_info { mw_access_flags: IBV_ACCESS_MW_BIND, ..info() };
     assert_eq!(b.bind(1, one, rights), invalid);
     assert!(b.poll().is_none());
-    // What only the regions can tell comes in its turn.
+    // Errors that only the region shows come as completions.
     let before = rkey(one);
     assert_eq!(b.bind(2, one, b.info(b.mr, SHOWN)), 0);
     assert_ne!(rkey(one), before);
     assert_eq!(b.statuses(1), [(2, IBV_WC_MW_BIND_ERR)], "a region that permits no windows");
 }
 
-/// Another queue pair may have its number.
+/// Another queue pair may get its number.
 #[test]
 fn a_destroyed_queue_pair_takes_its_windows_of_type_2_along() {
     let [_, b] = &connected(64);
@@ -195,7 +196,7 @@ fn a_destroyed_queue_pair_takes_its_windows_of_type_2_along() {
     assert_eq!(b.post_bind(1, two, rkey(two), b.info(mr, SHOWN)), 0);
     assert_eq!(b.wait().status, IBV_WC_SUCCESS);
     assert_eq!(dereg(mr), libc::EBUSY);
-    // SAFETY: live, and used no more.
+    // SAFETY: live, and not used again.
     assert_eq!(unsafe { ibv_destroy_qp(b.qp) }, 0);
     assert_eq!(dereg(mr), 0);
 }
