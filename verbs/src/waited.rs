@@ -40,7 +40,8 @@ impl<T> WaitedAt<T> {
 
     /// Returns the object behind C's pointer.
     ///
-    /// # Errors EBADF if the object does not exist and the process has not ended within a second.
+    /// # Errors
+    /// EBADF if the object does not exist and the process has not ended within a second.
     /// NULL fails at once.
     pub(crate) fn find<C>(&self, c: *mut C) -> Result<Arc<T>, Errno> {
         let found = locked(&self.0).get(&c.addr()).cloned();
