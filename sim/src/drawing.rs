@@ -1,4 +1,4 @@
-//! From a seed to a plan: the space that is searched.
+//! Draws a plan from a seed: the space that is searched.
 
 mod fabric;
 mod ready;
@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::scenario::Scenario;
 
 impl Plan {
-    /// The plan of a seed; of one scenario, if that is chosen.
+    /// Returns the plan of a seed, for one scenario if `only` names one.
     #[must_use]
     pub fn of_seed(seed: u64, only: Option<Scenario>) -> Self {
         let mut random = Random::new(seed);
@@ -35,19 +35,19 @@ struct Drawing {
     scenario: Scenario,
 }
 
-/// When this is delivered, and complete, so is everything before it (RFC 5040 §5.5).
+/// Once this message is delivered and complete, all earlier ones are (RFC 5040 §5.5).
 const LAST: Op = Op { solicited: true, ..Op::new(Kind::Send, 3) };
-/// Frames that an impairment holds: more than windows let out.
+/// Frames that an impairment holds: more than windows permit in flight.
 const HELD_MAX: usize = 4096;
 const MILLISECOND_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// What makes another seed of a seed, and how often a peer vanishes.
+/// Mask that derives another seed, and the frequency of vanishing peers.
 const VANISH_BITS: u64 = 0x7661_6e69_7368_6564;
 const VANISH_ONE_IN: u64 = 16;
-/// What makes another seed of a seed, for what completions say.
+/// Mask that derives another seed, for the meaning of completions.
 const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
-/// Scenarios with no faults that have to stop before the end.
+/// Scenarios without faults that must stop before the end.
 const WITHOUT_AN_END: [Scenario; 6] = [
     Scenario::Clean,
     Scenario::BlackHole,
@@ -86,7 +86,7 @@ impl Drawing {
             sabotage,
         };
         self.make_trial(&mut plan);
-        // Drawn apart: the rest of a plan is what it was before there was this.
+        // Drawn from a separate seed, so that the rest of each plan stays as it was.
         let mut random = Random::new(seed ^ PLACED_BITS);
         for side in plan.flows.iter_mut().flat_map(|flow| &mut flow.sides) {
             side.placed = random.one_in(3);
@@ -104,7 +104,8 @@ impl Drawing {
             _ => random.pick(&[296, 576, 1280, 1500, 1500, 1501, 4000, 9000]),
         };
         let latency_ns = random.pick(&[0, 1_000, 20_000, 100_000, 1_000_000, 10_000_000]);
-        // A switch passes whole frames on; what rewrites frames refuses super-frames by itself.
+        // A switch forwards whole frames; devices that rewrite frames refuse super-frames
+        // themselves.
         let is_fabric = self.scenario == Scenario::Ipoib;
         let is_switched =
             matches!(self.scenario, Scenario::Star | Scenario::Exhausted | Scenario::Guesses);
@@ -122,7 +123,7 @@ impl Drawing {
             .then(|| random.pick(&[2_000_000, 20_000_000, 100_000_000, 1_000_000_000]));
         let queue_frames = match self.scenario {
             Scenario::Bottleneck if !super_frames => random.len(4, 64),
-            // As many as windows let out in a pause, in segments of 256 bytes.
+            // As many as windows permit in flight during a pause, in segments of 256 bytes.
             Scenario::Pause => 1 << 16,
             _ => 4096,
         };
@@ -156,11 +157,11 @@ impl Drawing {
         }
     }
 
-    /// When no frame arrives any more: while connections are set up, at any time, in the middle of
-    /// the work, or while connections are closed.
+    /// Draws the time after which no frame arrives: during connection setup, at any time, in the
+    /// middle of the work, or while connections close.
     fn silence(&mut self, link: &LinkPlan, flows: &[FlowPlan]) -> Silence {
         let random = &mut self.random;
-        // A handshake and a startup take a few of these.
+        // A handshake and a startup take a few round trips.
         let round_ns = 2 * link.latency_ns + 100_000;
         match random.below(4) {
             0 => Silence::At(random.below(6 * round_ns)),
@@ -180,7 +181,7 @@ impl Drawing {
         }
     }
 
-    /// What happens to the frames of a node, from the start.
+    /// Draws the impairment of a node's frames at the start.
     fn impair(&mut self) -> ImpairConfig {
         let random = &mut self.random;
         let quiet = ImpairConfig { held_max: HELD_MAX, ..ImpairConfig::default() };
@@ -252,7 +253,7 @@ impl Drawing {
         }
     }
 
-    /// What happens to the link over time.
+    /// Draws the changes of the link over time.
     fn changes(&mut self, nodes: &[NodePlan]) -> Vec<Change> {
         let is_fabric = self.scenario == Scenario::Ipoib;
         let of_fabric = is_fabric.then(|| fabric::changes(&mut self.random, nodes.len()));
@@ -308,7 +309,7 @@ impl Drawing {
             }
             _ => {}
         }
-        // All faults stop, so that progress can be asked for. A narrow path is none.
+        // All faults stop, so that the oracle can demand progress. A bottleneck is no fault.
         if !WITHOUT_AN_END.contains(&self.scenario) {
             let longest_ns = random.pick(&[100 * MILLISECOND_NS, 3 * SECOND_NS, 20 * SECOND_NS]);
             let end_ns = at_ns + random.below(longest_ns);
@@ -396,7 +397,8 @@ impl Drawing {
         let side = self.random.len(0, 1);
         if self.random.one_in(8) {
             flow.ending = Ending::Overflow(side);
-            // It posts all it has: a side that never polls cannot know when there is room again.
+            // Its send queue holds all work: a side that never polls cannot know when there is room
+            // again.
             flow.sides[side].send_depth = 256;
             return;
         }
@@ -412,7 +414,7 @@ impl Drawing {
         let work = &mut flow.sides[side].work;
         let at = self.random.len(0, work.len() - 1);
         let len = self.random.len(1, 5000);
-        // Without one Read in each direction there are none to fail.
+        // Without one Read in each direction no Read can fail.
         flow.sides.iter_mut().for_each(|side| side.depths = side.depths.map(|depth| depth.max(1)));
         let work = &mut flow.sides[side].work;
         work.insert(at, Op::new(kind, len));

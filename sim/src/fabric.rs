@@ -1,4 +1,4 @@
-//! A fabric of InfiniBand in memory, and the nodes on it: each is a host of one link of IPoIB.
+//! A fabric of InfiniBand in memory, with nodes that are hosts of one link of IPoIB.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use urnic_netdev::{Capabilities, Device, RxFrame, TransmitError, TxFrame};
 use crate::address::{address_v4, address_v6};
 use crate::plan::{FabricEvent, LinkPlan};
 
-/// The queue pair that a node's first process has; each further one has the next.
+/// Queue pair number of a node's first process; each further process has the next number.
 const QPN_FIRST: u32 = 0x100;
 
 /// The fabric of a world.
 #[derive(Debug)]
 pub(crate) struct Subnet {
     fabric: Fabric,
-    /// How often each node's process was started anew.
+    /// Number of restarts of each node's process.
     starts: Vec<Arc<AtomicU32>>,
 }
 
 impl Subnet {
-    /// A fabric with so many nodes, and their devices.
+    /// Makes a fabric with this many nodes, and their devices.
     pub(crate) fn new(link: &LinkPlan, nodes: usize, seed: u64) -> (Self, Vec<Host>) {
         let mtu_octets = link.mtu + datagram::HEADER_LEN;
         let fabric = Fabric::new(FabricConfig { mtu_octets, latency_ns: link.latency_ns });
@@ -41,7 +41,7 @@ impl Subnet {
         (Self { fabric, starts }, hosts)
     }
 
-    /// Lets something happen.
+    /// Applies an event.
     pub(crate) fn apply(&self, now_ns: u64, event: FabricEvent) {
         match event {
             FabricEvent::Manager => self.fabric.restart_manager(),
@@ -65,7 +65,7 @@ impl Subnet {
     }
 }
 
-/// The name of a node's port.
+/// Returns the GUID of a node's port.
 pub(crate) fn guid(node: usize) -> Guid {
     Guid(0x10_0000 + node as u64)
 }
@@ -82,8 +82,8 @@ fn settings(node: usize, seed: u64, start: u32) -> LinkConfig {
     }
 }
 
-/// The device of a node. Below its connections, its link may be started anew at any time: with another
-/// queue pair, and without knowing anything.
+/// The device of a node. Its link may restart at any time below its connections, with another queue
+/// pair and without any state.
 #[derive(Debug)]
 pub(crate) struct Host {
     device: IpoibDevice<MemoryPort>,

@@ -1,13 +1,13 @@
-//! What the oracle says when a run did not do what it has to.
+//! The failure that the oracle reports for a run.
 
 use std::fmt;
 
-/// Why a run failed.
+/// A failure of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When, in nanoseconds of the virtual clock.
+    /// Time of the failure, in nanoseconds of the virtual clock.
     pub at_ns: u64,
-    /// What was seen.
+    /// Description of the failure.
     pub what: String,
 }
 

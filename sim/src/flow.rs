@@ -1,4 +1,4 @@
-//! One connection: how it is opened, driven and closed, and what is checked when it is over.
+//! One connection: how it is opened, driven and closed. The checks after its end are in `oracle`.
 
 mod oracle;
 
@@ -15,27 +15,27 @@ use crate::plan::{Act, Deed, Ending, FlowPlan, Sabotage, SidePlan, Start};
 use crate::side::Side;
 use crate::world::{Node, World};
 
-/// First TCP port that listeners of a plan are at.
+/// First TCP port of a plan's listeners.
 const TCP_PORT_FIRST: u16 = 7000;
-/// Attempts to connect while faults may be in the way.
+/// Maximum number of attempts to connect while faults may be in the way.
 const ATTEMPTS_MAX: u32 = 40;
-/// Longest that three transmissions go without an answer before the next timer: each timeout is a
-/// minute at most, and a peer that has missed fewer is not given up.
+/// Longest time of three transmissions without an answer before the next timer: each timeout is at
+/// most a minute, and a peer that has missed fewer is not given up.
 const UNANSWERED: Duration = Duration::from_secs(3 * 60);
-/// How late a user timeout may be noticed: the longest time between two window probes, and what was
-/// in flight when the peer vanished.
+/// Maximum delay until a user timeout is noticed: the longest time between two window probes, and
+/// data that was in flight when the peer vanished.
 const TIMER: Duration = Duration::from_secs(65);
-/// How long an application waits for the other end's close before it closes too.
+/// Time that an application waits for the other end's close before it closes too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How far a connection is.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Not opened yet.
     Waiting,
-    /// Opened; the work is done as far as the ends are established.
+    /// Opened; work proceeds at the ends that are established.
     Open,
-    /// Told to close, or failed as it should.
+    /// An end was asked to close, or failed as planned.
     Ending,
     /// Over at both ends.
     Over,
@@ -51,25 +51,25 @@ pub(crate) struct Flow<'p> {
     pub(crate) sides: [Side; 2],
     pub(crate) stage: Stage,
     attempt: u32,
-    /// When the ends that have not been told to close are.
+    /// Time at which the remaining end closes.
     close_at: Option<Instant>,
     told: [bool; 2],
-    /// When each end does its deed, if it has one and has not done it.
+    /// Time of each end's deed, if it has one and has not done it.
     deeds: [Option<(Instant, Deed)>; 2],
-    /// When a side invalidates what the peer reads.
+    /// Time at which a side invalidates the memory that the peer reads.
     revokes: Option<(usize, Instant)>,
-    /// Messages that were posted by an end that has left, all of which are to be delivered.
+    /// Messages that an end had posted before it left; all of them must be delivered.
     left_behind: [usize; 2],
-    /// Requests rejected so far; the last one, by the attempt that it was.
+    /// Number of Requests rejected so far; `rejected_attempt` is the attempt of the last one.
     rejected: u32,
     rejected_attempt: u32,
-    /// When it was opened first, and when all its work was done.
+    /// Time of the first opening; `done_at` is the time when all its work was done.
     pub(crate) opened_at: Option<Instant>,
     pub(crate) done_at: Option<Instant>,
-    /// No end hears the other any more.
+    /// Set once no frame reaches either end.
     is_silent: bool,
-    /// For each end that waited for an acknowledgment when that began: the request it waited with,
-    /// and when it must have given up.
+    /// For each end that waited for an acknowledgment when the silence began: the request it waited
+    /// with, and the time by which it must have given up.
     gives_up: [Option<(usize, Instant)>; 2],
     pub(crate) counters: Vec<ConnectionCounters>,
 }
@@ -109,12 +109,12 @@ impl<'p> Flow<'p> {
         })
     }
 
-    /// The TCP port that the responder listens at.
+    /// Returns the TCP port of the responder's listener.
     pub(crate) const fn tcp_port(&self) -> u16 {
         TCP_PORT_FIRST + self.plan.listener
     }
 
-    /// When it opens, if that is known.
+    /// Returns the time at which it opens, if that is known.
     pub(crate) fn opens_at(&self, stages: &[Stage]) -> Option<Instant> {
         match self.plan.start {
             Start::At(ns) => Some(Instant::from_nanos(ns)),
@@ -149,7 +149,7 @@ impl<'p> Flow<'p> {
         Ok(())
     }
 
-    /// Says whose request it is, and of which attempt.
+    /// Returns Private Data that identifies the connection and the attempt.
     fn private_data(&self) -> [u8; 8] {
         let index = u32::try_from(self.index).expect("few flows");
         let mut data = [0; 8];
@@ -158,14 +158,14 @@ impl<'p> Flow<'p> {
         data
     }
 
-    /// Whether a peer's Request is this connection's.
+    /// Returns true if a peer's Request belongs to this connection.
     pub(crate) fn asks(&self, node: usize, private_data: &[u8]) -> bool {
         self.plan.nodes[1] == node
             && self.sides[1].connection.is_none()
             && private_data == self.private_data()
     }
 
-    /// Whether it took more than one attempt, besides those that were rejected.
+    /// Returns true if it took more than one attempt, apart from rejected ones.
     pub(crate) const fn was_tried_again(&self) -> bool {
         self.attempt > self.rejected + 1
     }
@@ -176,7 +176,7 @@ impl<'p> Flow<'p> {
             self.rejected += 1;
             self.rejected_attempt = self.attempt;
             let offer = Offer { private_data: b"no", ird: 0, ord: 0 };
-            // It may have ended meanwhile; the initiator tries again.
+            // The connection may have ended meanwhile; the initiator tries again.
             let _gone = port.reject(id, &offer);
             return;
         }
@@ -186,20 +186,20 @@ impl<'p> Flow<'p> {
     fn accept(&mut self, port: &mut Port, id: ConnectionId) {
         let SidePlan { depths: [ird, ord], .. } = self.plan.sides[1];
         let offer = Offer { private_data: b"yes", ird, ord };
-        // It may have ended meanwhile; the initiator tries again.
+        // The connection may have ended meanwhile; the initiator tries again.
         if port.accept(id, &self.sides[1].queues.qp, &offer).is_ok() {
             self.sides[1].connection = Some(id);
         }
     }
 
-    /// Which side of it a connection of a node is.
+    /// Returns the side to which a node's connection belongs.
     pub(crate) fn side_of(&self, node: usize, id: ConnectionId) -> Option<usize> {
         (0..2)
             .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
     }
 
-    /// From now on each end is alone, and has to notice that by itself: it is not told to close.
-    /// `user_timeouts` are those of the ends.
+    /// Cuts the ends off from each other. Each end must notice that by itself and is not asked to
+    /// close. `user_timeouts` are those of the ends.
     pub(crate) fn fall_silent(&mut self, now: Instant, user_timeouts: [Duration; 2]) {
         self.is_silent = true;
         self.close_at = None;
@@ -214,7 +214,8 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// An end learns that its connection is over: in time, if it waited for an acknowledgment.
+    /// Checks that an end whose connection is over learned that in time, if it waited for an
+    /// acknowledgment.
     // RFC 9293 §3.8.3: data that is not acknowledged is given up after the user timeout.
     fn check_given_up(&self, side: usize, now: Instant) -> Result<(), String> {
         match self.gives_up[side] {
@@ -225,12 +226,12 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Whether an end was told to close.
+    /// Returns true if an end was asked to close.
     pub(crate) const fn is_told(&self) -> bool {
         self.told[0] || self.told[1]
     }
 
-    /// Whether an end of this kind is what the plan wants.
+    /// Returns true if the plan permits a failed connection.
     const fn fails_by_plan(&self) -> bool {
         self.is_silent
             || self.plan.is_hostile
@@ -244,8 +245,8 @@ impl<'p> Flow<'p> {
             )
     }
 
-    /// Something happened to an end. `faulty`: whether the link may be the reason for a startup
-    /// that fails.
+    /// Handles an event of an end. `faulty` is true if the link may be the cause of a failed
+    /// startup.
     pub(crate) fn on_event(
         &mut self,
         world: &mut World,
@@ -316,15 +317,15 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// The connection is the application's, in streaming mode (RFC 5044 §7.1.2 (6)): it has no use
-    /// for it.
+    /// Closes a rejected connection. It belongs to the application, in streaming mode (RFC 5044
+    /// §7.1.2 (6)), which has no use for it.
     fn close_rejected(&self, world: &mut World) {
         let Some(id) = self.sides[0].connection else { return };
         let port = world.port(self.plan.nodes[0]);
         if self.attempt.is_multiple_of(2) {
             port.abort(id);
         } else {
-            // It may be over already.
+            // The connection may be over already.
             let _over = port.disconnect(id);
         }
     }
@@ -376,7 +377,7 @@ impl<'p> Flow<'p> {
 
     // ---- work ----
 
-    /// Lets both applications do what they can; returns whether something was done.
+    /// Lets both applications do their work. Returns true if anything was done.
     pub(crate) fn pump(&mut self, world: &mut World) -> Result<bool, String> {
         if !matches!(self.stage, Stage::Open | Stage::Ending) {
             return Ok(false);
@@ -390,7 +391,7 @@ impl<'p> Flow<'p> {
         if let Some((side, _)) = self.revokes.take_if(|(_, at)| *at <= now) {
             let side = &mut self.sides[side];
             side.live.revoke(&side.memory);
-            // The work of the others may go on; what reads this cannot.
+            // The work of other ends may go on; work that reads this memory cannot.
             self.close_at.get_or_insert(now + PATIENCE);
         }
         for side in [0, 1] {
@@ -407,19 +408,20 @@ impl<'p> Flow<'p> {
             let receives_posted = own.progress.receives_posted;
             own.post_receives(self.plan)?;
             own.post_sends(self.plan, peer)?;
-            // What it has posted now, the peer may have waited for.
+            // The peer may have waited for the receives that this side has just posted.
             peer.credit |= own.progress.receives_posted > receives_posted;
         }
         acted |= self.act(world, now)?;
         Ok(acted | self.end(world, now))
     }
 
-    /// Whether ends that are asked what is placed answer: until one of them closes, they do.
+    /// Returns true if confirmations of placement are expected: until an end closes, the peer
+    /// answers.
     const fn confirms(&self) -> bool {
         !self.is_told() && !self.plan.is_hostile && !matches!(self.plan.ending, Ending::Acts(_))
     }
 
-    /// Lets the ends do their deeds, when it is time; returns whether there was one.
+    /// Performs the ends' deeds when it is time. Returns true if there was one.
     fn act(&mut self, world: &mut World, now: Instant) -> Result<bool, String> {
         let mut acted = false;
         for side in [0, 1] {
@@ -442,7 +444,7 @@ impl<'p> Flow<'p> {
         Ok(acted)
     }
 
-    /// Closes and aborts, when it is time; returns whether it was.
+    /// Closes and aborts when it is time. Returns true if it did.
     fn end(&mut self, world: &mut World, now: Instant) -> bool {
         let before = (self.stage, self.told);
         if self.stage == Stage::Open {
@@ -480,17 +482,17 @@ impl<'p> Flow<'p> {
         before != (self.stage, self.told)
     }
 
-    /// Tells an end to close, once.
+    /// Asks an end to close, once.
     fn tell(&mut self, world: &mut World, side: usize) {
         if let Some(id) = self.sides[side].connection
             && !std::mem::replace(&mut self.told[side], true)
         {
-            // It may be over already.
+            // The connection may be over already.
             let _over = world.port(self.plan.nodes[side]).disconnect(id);
         }
     }
 
-    /// When there is something to do without an event.
+    /// Returns the time of the next action that needs no event.
     pub(crate) fn wakeup(&self, now: Instant) -> Option<Instant> {
         let looks = |side: &&Side| side.established && !side.has_left && side.has_news();
         let sides = self.sides.iter().filter(looks);

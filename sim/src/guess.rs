@@ -1,10 +1,11 @@
-//! A node that forges frames between others. It sees what crosses the switch, so it has addresses and
-//! ports right; of the numbers that only the ends know it gets at least one wrong in every frame.
+//! A node that forges frames between others. It sees all frames that cross the switch, so its
+//! addresses and ports are right. At least one of the numbers that only the ends know is wrong in
+//! every frame.
 
 use crate::plan::Guesses;
 use crate::random::Random;
 
-/// Offsets in a frame without VLAN tag: what the Ethernet header is followed by.
+/// Length of the Ethernet header without VLAN tag.
 const ETHERNET_LEN: usize = 14;
 /// Offsets in the TCP header.
 const SEQ: usize = 4;
@@ -20,22 +21,22 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACKED: u8 = 0x10;
 
-/// Farther than any window, and nearer than half of the numbers: a guess that is wrong for sure.
+/// Range of wrong guesses: farther than any window, and nearer than half of the number space.
 const FAR_MIN: u64 = 64 << 20;
 const FAR_MAX: u64 = 1 << 30;
-/// Segments remembered to forge others from.
+/// Number of segments remembered for forging.
 const SEEN_MAX: usize = 32;
 
-/// Forges frames at times that a plan has.
+/// Forges frames at the times of a plan.
 #[derive(Debug)]
 pub(crate) struct Guesser {
     random: Random,
     left: u64,
     period_ns: u64,
     next_ns: u64,
-    /// Segments that the ends sent, with where TCP begins in them.
+    /// Segments that the ends sent, with the offset of TCP in each.
     seen: Vec<(Vec<u8>, usize)>,
-    /// How many were forged.
+    /// Number of frames forged.
     pub(crate) forged: u64,
 }
 
@@ -46,7 +47,7 @@ impl Guesser {
         Self { random, left: count, period_ns, next_ns: 0, seen: Vec::new(), forged: 0 }
     }
 
-    /// Looks at a frame that crosses the switch.
+    /// Remembers a frame that crosses the switch.
     pub(crate) fn see(&mut self, frame: &[u8]) {
         let Some(tcp) = tcp_at(frame) else { return };
         let segment = (frame.to_vec(), tcp);
@@ -58,12 +59,12 @@ impl Guesser {
         }
     }
 
-    /// When it forges next.
+    /// Returns the time of the next forgery.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         (self.left > 0 && !self.seen.is_empty()).then_some(self.next_ns)
     }
 
-    /// The next frame that is due.
+    /// Returns the next frame that is due.
     pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         self.next_ns().filter(|at| *at <= now_ns)?;
         self.left -= 1;
@@ -85,7 +86,7 @@ impl Guesser {
         };
         let (wrong_seq, wrong_ack) =
             (seq.wrapping_add(far(&mut self.random)), ack.wrapping_add(far(&mut self.random)));
-        // Without an acknowledgment number to be wrong about, any could be right by chance.
+        // Without an acknowledgment number that can be wrong, any guess could be right by chance.
         let has_ack = frame[tcp + FLAGS] & ACKED != 0;
         let kind = match self.random.below(11) {
             6 | 7 if !has_ack => 0,
@@ -100,16 +101,18 @@ impl Guesser {
             5 => (wrong_seq, ack, PSH | ACKED),
             6 => (seq, wrong_ack, ACKED),
             7 => (next, wrong_ack, PSH | ACKED),
-            // What comes next, as of long ago (RFC 7323 §5); only where there are timestamps.
+            // The next data with an old timestamp (RFC 7323 §5); only if the connection has
+            // timestamps.
             8 => (next, ack, PSH | ACKED),
-            // A connection that no end asked for: its cookie is guessed (RFC 4987 §3.6).
+            // A connection that no end opened: its cookie is guessed (RFC 4987 §3.6).
             9 => (wrong_seq, wrong_ack, PSH | ACKED),
             _ => (wrong_seq, 0, SYN),
         };
-        // Old for what is in order, and far ahead for what is not: it must not be taken for new.
+        // Old for data in order, and far ahead for other data: the receiver must not take it for
+        // new.
         let shift: u32 = 1 << 29;
-        // RFC 7323 §4.3 takes the time of a segment whose sequence number is right, and that is no
-        // wrong guess of it.
+        // RFC 7323 §4.3 accepts the timestamp of a segment with the right sequence number. Such a
+        // segment is not a wrong guess.
         let shift = match kind {
             6 | 7 => 0,
             8 => shift.wrapping_neg(),
@@ -143,7 +146,7 @@ fn number(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(*octets)
 }
 
-/// Where TCP begins in a whole frame without VLAN tag; `None` for anything else.
+/// Returns the offset of TCP in a whole frame without VLAN tag; `None` for anything else.
 fn tcp_at(frame: &[u8]) -> Option<usize> {
     let ip = frame.get(ETHERNET_LEN..)?;
     let tcp = match (frame.get(12..14)?, ip.first()? >> 4) {
@@ -154,7 +157,7 @@ fn tcp_at(frame: &[u8]) -> Option<usize> {
     (frame.len() >= tcp + TCP_LEN).then_some(tcp)
 }
 
-/// Moves the time of a segment's timestamp option; whether it has one.
+/// Shifts the timestamp of a segment. Returns true if it has the option.
 fn shift_time(frame: &mut [u8], tcp: usize, header_len: usize, by: u32) -> bool {
     let mut at = tcp + TCP_LEN;
     while at + 10 <= tcp + header_len {

@@ -1,20 +1,23 @@
 //! The simulator: ports of the engine on links in memory, under a virtual clock, with faults and
-//! work drawn from a seed, and an oracle that knows what has to come of it.
+//! work drawn from a seed, and an oracle that knows the expected result.
 //!
 //! ```text
 //! seed ── drawing ─▶ Plan ─┬─ world: nodes, links, a switch, the clock, faults ─┐
 //!                          │         or a fabric of InfiniBand                   │
 //!                          ├─ flow, side: what applications post and poll       ├─▶ Outcome
-//!                          └─ memory: what has to come of it (Model) ───────────┘    or Failure
+//!                          └─ memory: the expected result (Model) ──────────────┘    or Failure
 //! ```
 //!
 //! A run is a function of its [`Plan`], and a plan one of its seed: the same seed gives the same
 //! run on every machine. `urnic sim` and the tests of this package run the same code.
 //!
-//! The oracle: every byte of memory is what the work makes of it and every other one what it was;
-//! each completion is the next one due, with all that it says, and when it comes the data is there;
-//! everything posted completes; when a run is over no connection, piece or region is left; and it is
-//! over in bounded virtual time after the last fault, far sooner where there was none.
+//! The oracle checks:
+//!
+//! - Every byte of memory is what the work makes of it; all other bytes are unchanged.
+//! - Each completion is the next one due, with the right contents, and its data is in memory.
+//! - Everything posted completes.
+//! - When a run is over, no connection, piece or region is left.
+//! - A run ends within a bounded virtual time after the last fault, and much sooner without faults.
 
 mod address;
 mod drawing;
@@ -41,7 +44,7 @@ pub use plan::Plan;
 pub use scenario::Scenario;
 pub use sweep::{Sweep, SweepEvent};
 
-/// What runs came across.
+/// Counts over runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Runs.
@@ -52,7 +55,7 @@ pub struct Outcome {
     pub virtual_ns: u64,
     /// Frames sent.
     pub frames: u64,
-    /// Of those, frames lost by decision.
+    /// Frames lost by decision; included in `frames`.
     pub frames_lost: u64,
     /// Ends of connections.
     pub connections: u64,
@@ -60,22 +63,22 @@ pub struct Outcome {
     pub retransmissions: u64,
     /// Bytes placed.
     pub bytes_placed: u64,
-    /// Of those, bytes placed ahead of others.
+    /// Bytes placed ahead of others; included in `bytes_placed`.
     pub bytes_placed_out_of_order: u64,
     /// FPDUs found by a marker.
     pub fpdus_by_marker: u64,
-    /// Bytes held for FPDUs that were not whole.
+    /// Bytes held for incomplete FPDUs.
     pub bytes_held: u64,
     /// Bytes of messages that waited for a receive.
     pub bytes_without_receive: u64,
-    /// Segments refused for want of room in a piece store.
+    /// Segments refused because a piece store was full.
     pub refused_for_room: u64,
     /// Frames forged by a node that guesses.
     pub frames_forged: u64,
 }
 
 impl Outcome {
-    /// Adds what another run came across.
+    /// Adds the counts of another run.
     pub const fn add(&mut self, other: &Self) {
         let Self {
             runs,
@@ -110,19 +113,19 @@ impl Outcome {
     }
 }
 
-/// Runs a plan; a panic of the engine is a failure too.
+/// Runs a plan. A panic of the engine counts as a failure.
 ///
 /// # Errors
-/// When memory cannot be had. What the oracle finds is the inner result.
+/// If memory cannot be allocated. The oracle's finding is the inner result.
 pub fn run(plan: &Plan) -> io::Result<Result<Outcome, Failure>> {
     let result = std::panic::catch_unwind(|| run::run(plan, None));
     result.unwrap_or_else(|panic| Ok(Err(Failure::new(0, panic_text(&*panic)))))
 }
 
-/// Runs a plan and writes what its nodes send to `sink`, as a pcapng file.
+/// Runs a plan and writes the frames of its nodes to `sink`, as a pcapng file.
 ///
 /// # Errors
-/// When memory cannot be had, or `sink` not be written.
+/// If memory cannot be allocated, or `sink` cannot be written.
 pub fn record(plan: &Plan, sink: Box<dyn Write + Send>) -> io::Result<Result<Outcome, Failure>> {
     let sink = std::panic::AssertUnwindSafe(std::sync::Mutex::new(Some(sink)));
     let result = std::panic::catch_unwind(|| {

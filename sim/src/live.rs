@@ -1,8 +1,8 @@
 //! Memory that changes while the peer reads it.
 //!
-//! Every word of it holds the same counter, which goes up at every step; all bytes of a counter are
-//! below 0x80. A Read that was posted at one count and completed at another has to bring counts
-//! between the two. What was invalidated is written over with bytes that no counter has.
+//! Every word of it holds the same counter, which grows at every step; all bytes of a counter are
+//! below 0x80. A Read posted at one count and completed at another must bring counts between the
+//! two. Invalidated memory is overwritten with bytes that no counter has.
 
 use std::ops::RangeInclusive;
 
@@ -10,10 +10,10 @@ use crate::memory::{Memory, Part};
 
 /// Bytes of one counter.
 const WORD_LEN: usize = 8;
-/// What revoked memory is written over with.
+/// Byte that overwrites revoked memory.
 pub(crate) const REVOKED: u8 = 0xee;
 
-/// What one end goes on writing.
+/// Memory that one end keeps writing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Live {
     count: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// The count that memory holds now.
+    /// Returns the count that memory holds now.
     pub(crate) const fn counter(self) -> u64 {
         self.count
     }
@@ -36,7 +36,7 @@ impl Live {
         memory.part(Part::Live).copy_in(0, &word(self.count).repeat(len.div_ceil(WORD_LEN))[..len]);
     }
 
-    /// Invalidates the memory, and then writes over it: nothing of that may leave.
+    /// Invalidates the memory, then overwrites it: none of the new bytes may leave this end.
     pub(crate) fn revoke(&mut self, memory: &Memory) {
         let live = memory.part(Part::Live);
         let start = memory.layout.part(Part::Live).start;
@@ -48,14 +48,14 @@ impl Live {
     }
 }
 
-/// A count in digits of seven bits.
+/// Encodes a count in digits of seven bits.
 fn word(count: u64) -> [u8; WORD_LEN] {
     std::array::from_fn(|digit| {
         u8::try_from(count >> (7 * (WORD_LEN - 1 - digit)) & 0x7f).expect("seven bits")
     })
 }
 
-/// Holds what a Read has brought against the counts that there were from its post to its end.
+/// Checks the words that a Read brought against the counts between its post and its completion.
 pub(crate) fn check(found: &[u8], counts: RangeInclusive<u64>) -> Result<(), String> {
     for (index, octets) in found.chunks_exact(WORD_LEN).enumerate() {
         let count = octets.iter().fold(0, |count, octet| count << 7 | u64::from(*octet));

@@ -1,8 +1,8 @@
-//! The memory of one end of a connection, and what it has to hold.
+//! The memory of one end of a connection, and its expected contents.
 //!
-//! All of it is one region: guards that may not be written, and between them the parts that are registered.
-//! Every byte is written once at most, so even in the middle of a run each holds either what it
-//! held at first or what the work puts there.
+//! All of it is one region: guards that may not be written, and between them the registered parts.
+//! Every byte is written at most once. So even in the middle of a run each byte holds either its
+//! initial value or the one that the work puts there.
 
 use std::io;
 use std::ops::Range;
@@ -16,29 +16,29 @@ use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op};
 
 /// Bytes of guard around every part.
 const GUARD_LEN: usize = 64;
-/// Bytes of guard between what two requests write.
+/// Bytes of guard between the destinations of two requests.
 const GAP_LEN: usize = 5;
 /// 64-bit numbers that atomics work on.
 pub(crate) const NUMBERS: usize = 4;
-/// Bytes of the regions that are there to be invalidated.
+/// Bytes of each region that exists to be invalidated.
 const DISPOSABLE_LEN: usize = 16;
 
 /// The registered parts of an end's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Where data comes from; never written.
+    /// Source of data; never written.
     Source,
-    /// Where the peer's Writes go.
+    /// Destination of the peer's Writes.
     Sink,
-    /// Where this end's Reads go.
+    /// Destination of this end's Reads.
     Landing,
-    /// Where the peer's messages go.
+    /// Destination of the peer's messages.
     Inbox,
-    /// What the peer's atomics change.
+    /// Numbers that the peer's Atomics change.
     Numbers,
-    /// There to be invalidated.
+    /// Regions that exist to be invalidated.
     Disposable,
-    /// What this end goes on writing while the peer reads it.
+    /// Memory that this end keeps writing while the peer reads it.
     Live,
 }
 
@@ -52,15 +52,15 @@ const PARTS: [Part; 7] = [
     Part::Live,
 ];
 
-/// Where the data of a request is: in the source of the end it comes from, and in the sink,
-/// landing or inbox of the end it goes to.
+/// Offsets of a request's data: in the source of the sending end, and in the sink, landing or inbox
+/// of the receiving end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spot {
     pub(crate) from: usize,
     pub(crate) to: usize,
 }
 
-/// Assigns every request of one end its bytes; those written never overlap.
+/// Assigns every request of one end its bytes; destinations never overlap.
 pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
     let source_len = source_len(work);
     let (mut written, mut read, mut sent) = (0, 0, 0);
@@ -87,7 +87,7 @@ fn room(work: &[Op], wanted: impl Fn(Kind) -> bool) -> usize {
     lens.sum::<usize>() + GAP_LEN
 }
 
-/// Where the parts of an end's memory lie.
+/// Positions of the parts of an end's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     parts: [Range<usize>; PARTS.len()],
@@ -101,7 +101,7 @@ impl Layout {
         let mut at = 0;
         let parts = PARTS.map(|part| {
             let len = match part {
-                // What both ends read from here.
+                // Both ends read from here.
                 Part::Source => source_len(own).max(source_len(peer)),
                 Part::Sink => room(peer, Kind::is_write),
                 Part::Landing => {
@@ -123,7 +123,7 @@ impl Layout {
         self.parts[part as usize].clone()
     }
 
-    /// Where a byte is, for people.
+    /// Describes the position of a byte for people.
     pub(crate) fn describe(&self, at: usize) -> String {
         let found = PARTS.iter().zip(&self.parts).find(|(_, range)| range.contains(&at));
         match found {
@@ -132,7 +132,7 @@ impl Layout {
         }
     }
 
-    /// What the memory holds at first.
+    /// Returns the initial contents of the memory.
     pub(crate) fn initial(&self, side: usize) -> Vec<u8> {
         let mut octets = vec![0; self.len];
         let mut word = 0x9e37_79b9_7f4a_7c15_u64 ^ (side as u64) << 17;
@@ -145,13 +145,14 @@ impl Layout {
     }
 }
 
-/// Bytes that the peer's work reads while they are written.
+/// Returns the number of bytes that the peer's work reads while they are written.
 pub(crate) fn live_len(peer: &[Op]) -> usize {
     let reads = peer.iter().filter(|op| op.kind == Kind::ReadLive);
     reads.map(|op| op.len).max().unwrap_or(0)
 }
 
-/// STags of an end that are there to be invalidated: by messages of the peer, then by itself.
+/// Counts the STags of an end that exist to be invalidated: by messages of the peer, then by the
+/// end itself.
 fn disposables(flow: &FlowPlan, side: usize) -> usize {
     let count =
         |side: usize, kind| flow.sides[side].work.iter().filter(|op: &&Op| op.kind == kind).count();
@@ -164,7 +165,7 @@ pub(crate) struct Memory {
     pub(crate) region: Arc<Region>,
     pub(crate) layout: Layout,
     parts: Vec<Mr>,
-    /// In the order of their use: those the peer invalidates, then those of its own.
+    /// In their order: first the regions that the peer invalidates, then the end's own choice.
     pub(crate) disposable: Vec<Mr>,
 }
 
@@ -202,14 +203,14 @@ impl Memory {
         &self.parts[part as usize]
     }
 
-    /// What it holds now.
+    /// Returns the present contents.
     pub(crate) fn content(&self) -> Vec<u8> {
         let mut octets = vec![0; self.layout.len];
         self.region.read(0, &mut octets).expect("the whole region");
         octets
     }
 
-    /// Whether `expected` has come true in `range` of a part.
+    /// Returns true if `range` of a part holds the expected bytes.
     pub(crate) fn holds(&self, expected: &[u8], part: Part, range: Range<usize>) -> bool {
         let start = self.layout.part(part).start;
         let range = start + range.start..start + range.end;
@@ -219,7 +220,7 @@ impl Memory {
     }
 }
 
-/// What a Read reads: its place in the sink of what was written last, or in the source.
+/// Returns the range that a Read reads: in the sink, where data was written last, or in the source.
 pub(crate) fn read_extent(
     op: &Op,
     spot: Spot,
@@ -231,20 +232,21 @@ pub(crate) fn read_extent(
     }
 }
 
-/// Bytes of the buffer posted for a message; less than the message where that is the mishap.
+/// Returns the length of the buffer posted for a message; less than the message if that is the
+/// mishap.
 pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize {
     let op = &flow.sides[sender].work[index];
     let too_long = Ending::Mishap { side: sender, at: index, what: Mishap::TooLong };
     match op.kind {
         Kind::Immediate | Kind::WriteImmediate => 0,
         _ if flow.ending == too_long => op.len / 2,
-        // Now and then with room to spare.
+        // Sometimes with room to spare.
         _ if index.is_multiple_of(3) => op.len + GAP_LEN,
         _ => op.len,
     }
 }
 
-/// What the work of a connection makes of its memory, and what its atomics find, by request.
+/// Expected memory of a connection, and expected values of its Atomics, by request.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) memory: [Vec<u8>; 2],
@@ -252,7 +254,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Works it out without any protocol.
+    /// Computes the expected state without any protocol.
     pub(crate) fn of(flow: &FlowPlan) -> Self {
         let layouts = [0, 1].map(|side| Layout::of(flow, side));
         let initial = [0, 1].map(|side| layouts[side].initial(side));
@@ -296,7 +298,7 @@ impl Model {
                         number.copy_from_slice(&apply(op, before).to_ne_bytes());
                         model.values[side][index] = before;
                     }
-                    // The reader of this memory checks what it finds.
+                    // The reader of this memory checks it.
                     Kind::ReadLive | Kind::Immediate | Kind::LocalInvalidate => {}
                 }
             }
@@ -305,12 +307,12 @@ impl Model {
     }
 }
 
-/// Which number an atomic works on: its offset in the part.
+/// Returns the offset in the part of the number that an Atomic works on.
 pub(crate) const fn number_at(index: usize) -> usize {
     8 * (index % NUMBERS)
 }
 
-/// RFC 7306 §5.1 in as many words.
+/// Applies an Atomic as RFC 7306 §5.1 defines it.
 fn apply(op: &Op, before: u64) -> u64 {
     let operand = op.len as u64;
     if op.kind == Kind::FetchAdd {
@@ -320,7 +322,7 @@ fn apply(op: &Op, before: u64) -> u64 {
     if before & 0x3 == 0 { before & !mask | operand & mask } else { before }
 }
 
-/// Which bits a swap stores.
+/// Returns the bits that a swap stores.
 pub(crate) const fn swap_mask(op: &Op) -> u64 {
     u64::MAX >> (op.len % 60)
 }

@@ -1,4 +1,4 @@
-//! What is done over which link: everything that a run depends on.
+//! Plans: all input of a run, which are the work, the links and the faults.
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::port::LowerLayer;
@@ -7,69 +7,69 @@ use urnic_netdev::impair::ImpairConfig;
 
 use crate::scenario::Scenario;
 
-/// One run. Made by [`Plan::of_seed`], or by hand for a regression test.
+/// One run, made by [`Plan::of_seed`], or by hand for a regression test.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Seeds what is random in the run itself: STags, sequence numbers, the fate of frames.
+    /// Seed for random values in the run itself: STags, sequence numbers, the fate of frames.
     pub seed: u64,
-    /// What the plan was drawn for.
+    /// Scenario for which the plan was drawn.
     pub scenario: Scenario,
-    /// The ports; two are joined by a link, more by a switch.
+    /// Ports; two are joined by a link, more by a switch.
     pub nodes: Vec<NodePlan>,
     /// The link of every node.
     pub link: LinkPlan,
     /// The connections.
     pub flows: Vec<FlowPlan>,
-    /// What happens to the link, in order of time.
+    /// Changes of the link, in order of time.
     pub changes: Vec<Change>,
-    /// When no frame arrives any more, if that happens.
+    /// Time after which no frame arrives, if that happens.
     pub silence: Option<Silence>,
     /// Peers of node 0 that open connections and do nothing with them.
     pub idlers: Vec<Idler>,
-    /// What is sent by a node that is none of these and guesses what it should not know.
+    /// Frames forged by a separate node, which guesses secret numbers.
     pub guesses: Option<Guesses>,
-    /// A fault made on purpose, which the oracle has to find.
+    /// Intentional fault that the oracle must find.
     pub sabotage: Option<Sabotage>,
 }
 
-/// A fault that a check of the oracle has to find.
+/// Fault that a check of the oracle must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// The model expects another byte in memory that nothing writes.
     Guard,
-    /// The model expects another byte where the initiator's Writes go.
+    /// The model expects another byte at the destination of the initiator's Writes.
     Sink,
-    /// The model expects another byte where the initiator's Reads go.
+    /// The model expects another byte at the destination of the initiator's Reads.
     Landing,
-    /// The model expects that atomics find other values.
+    /// The model expects other values from Atomics.
     Atomic,
-    /// Completions of the send queue name the request behind their own.
+    /// Completions of the send queue name the next request instead of their own.
     SendOrder,
     /// Completions of the send queue name another operation.
     SendOpcode,
-    /// Completions of the receive queue name the receive behind their own.
+    /// Completions of the receive queue name the next receive instead of their own.
     ReceiveOrder,
-    /// Completions of the receive queue name one byte more.
+    /// Completions of the receive queue report one byte more.
     ReceiveLength,
     /// Failed completions of the send queue get lost.
     LostSend,
     /// Failed completions of the receive queue get lost.
     LostReceive,
-    /// The counter of memory that changes is believed to stand still.
+    /// The oracle is given a fixed counter for memory that changes.
     Counter,
-    /// Memory that was written after its invalidation has been read.
+    /// A Read brings bytes that were written after the invalidation.
     Revoked,
-    /// An end that has left is believed to have posted one message more.
+    /// The oracle counts one message more for an end that has left.
     LeftBehind,
     /// An end has no time to notice that its peer has vanished.
     Impatience,
-    /// A queue pair goes on after its connection has ended.
+    /// A queue pair stays in RTS after its connection has ended.
     State,
     /// A region is kept.
     Region,
     /// A connection is kept.
     Connection,
-    /// A port may hold nothing.
+    /// A port must not hold any bytes.
     Held,
     /// A CRC was wrong.
     Crc,
@@ -77,58 +77,58 @@ pub enum Sabotage {
     Late,
     /// The work beside hostile peers is never done.
     Undone,
-    /// A Request is none of those that were made.
+    /// A Request belongs to no connection of the plan.
     Request,
 }
 
-/// Connections that a node opens to the first flow's listener and leaves as they are.
+/// Connections that a node opens to the first flow's listener and then leaves alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Idler {
-    /// Which node opens them.
+    /// Node that opens them.
     pub node: usize,
-    /// When, in nanoseconds.
+    /// Time of the opening, in nanoseconds.
     pub at_ns: u64,
-    /// How many.
+    /// Number of connections.
     pub count: usize,
-    /// What is sent on each.
+    /// Data sent on each connection.
     pub says: Says,
 }
 
-/// What a peer says that then says nothing.
+/// Data that an idle peer sends before it stays silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// Nothing.
     Nothing,
     /// The beginning of an MPA Request.
     HalfRequest,
-    /// A whole MPA Request; it is rejected or, if not so, never answered.
+    /// A whole MPA Request; it is rejected or never answered.
     Request {
-        /// Whether it is rejected.
+        /// True if it is rejected.
         rejected: bool,
     },
-    /// What is no MPA Request.
+    /// Data that is no MPA Request.
     Garbage,
 }
 
-/// Forged frames between the nodes: addresses and ports are right, and at least one of the numbers
-/// that only the ends know is not.
+/// Forged frames between the nodes. Addresses and ports are right; at least one of the numbers that
+/// only the ends know is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Guesses {
-    /// How many.
+    /// Number of frames.
     pub count: u64,
-    /// Time from one to the next, in nanoseconds.
+    /// Interval between frames, in nanoseconds.
     pub period_ns: u64,
 }
 
-/// When the nodes fall silent towards each other, for ever: no FIN comes and no RST. To each of
-/// them, its peers have vanished.
+/// Time at which the nodes fall silent towards each other, for ever, without FIN or RST. Each node
+/// sees its peers vanish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// At a time, in nanoseconds.
     At(u64),
-    /// After so many completions, of all connections.
+    /// After this many completions, of all connections.
     Completions(usize),
-    /// This long, in nanoseconds, after an end of a connection was told to close.
+    /// This long, in nanoseconds, after an end of a connection was asked to close.
     Closing(u64),
 }
 
@@ -137,7 +137,7 @@ pub enum Silence {
 pub struct NodePlan {
     /// Receive window of its connections, in bytes.
     pub window_bytes: u32,
-    /// Whether FPDUs that arrive ahead of others are placed at once.
+    /// Place FPDUs that arrive ahead of others at once.
     pub out_of_order_placement: bool,
     /// Blocks of the port's piece store.
     pub piece_blocks: usize,
@@ -147,45 +147,45 @@ pub struct NodePlan {
     pub sack: bool,
     /// Ask for timestamps.
     pub timestamps: bool,
-    /// How long data may stay unacknowledged, in nanoseconds.
+    /// Maximum time that data may stay unacknowledged, in nanoseconds.
     pub user_timeout_ns: u64,
-    /// Idle time before the peer is asked whether it is there, in nanoseconds.
+    /// Idle time before keep-alive probes, in nanoseconds.
     pub keepalive_ns: Option<u64>,
-    /// What happens to frames that the node sends, at first.
+    /// Initial impairment of frames that the node sends.
     pub impair: ImpairConfig,
 }
 
-/// What joins the nodes.
+/// Link between the nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPlan {
     /// Largest IP datagram, in bytes.
     pub mtu: usize,
-    /// Time a frame travels, in nanoseconds.
+    /// Travel time of a frame, in nanoseconds.
     pub latency_ns: u64,
     /// Bits per second of each direction.
     pub rate_bits_per_second: Option<u64>,
-    /// Frames in flight per direction, at most.
+    /// Maximum number of frames in flight per direction.
     pub queue_frames: usize,
-    /// Whether the link takes super-frames and partial checksums.
+    /// The link takes super-frames and partial checksums.
     pub super_frames: bool,
-    /// Whether the nodes are hosts of a link of InfiniBand, on a fabric whose packets have four bytes
-    /// more than `mtu`: of 2044 or of 4092. It has no rate and no queue of its own.
+    /// The nodes are hosts of a link of InfiniBand, on a fabric whose packets have four bytes more
+    /// than `mtu`, which is 2044 or 4092. The fabric has no rate and no queue of its own.
     pub is_fabric: bool,
 }
 
-/// Something that happens to the link at some time.
+/// Timed change of the link.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// When, in nanoseconds of the virtual clock.
+    /// Time of the change, in nanoseconds of the virtual clock.
     pub at_ns: u64,
-    /// What.
+    /// Event.
     pub what: Event,
 }
 
-/// What can happen to the link.
+/// Kind of change of the link.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// What happens to frames that a node sends, from now on.
+    /// New impairment of frames that a node sends.
     Impair(usize, ImpairConfig),
     /// All links go down or up.
     Link(bool),
@@ -195,41 +195,41 @@ pub enum Event {
     Latency(u64),
     /// A node stops listening, and listens again at once.
     ListenAgain(usize),
-    /// A node does nothing for so many nanoseconds. What arrives meanwhile waits for it.
+    /// A node does nothing for this many nanoseconds. Frames that arrive meanwhile wait for it.
     Pause(usize, u64),
-    /// Of a fabric of InfiniBand.
+    /// Event of a fabric of InfiniBand.
     Fabric(FabricEvent),
 }
 
-/// What can happen to a fabric of InfiniBand.
+/// Event of a fabric of InfiniBand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricEvent {
-    /// Another subnet manager takes over, and knows of no member of any group.
+    /// Another subnet manager takes over; it knows no member of any group.
     Manager,
-    /// The subnet administrator answers nothing, or does again.
+    /// The subnet administrator stops answering, or answers again.
     Silent(bool),
-    /// It says to so many requests that it is busy.
+    /// The subnet administrator answers this many requests with "busy".
     Busy(u32),
-    /// So many of its answers are lost.
+    /// This many of its answers are lost.
     Mute(u32),
-    /// A node's cable is out, or in.
+    /// A node's cable is unplugged, or plugged in.
     Cable(usize, bool),
     /// A node's port gets another LID.
     Lid(usize),
-    /// A node's link is started anew, with another queue pair.
+    /// A node's link restarts, with another queue pair.
     QueuePair(usize),
-    /// All cables are in, and the administrator answers.
+    /// All cables are plugged in, and the administrator answers.
     Calm,
 }
 
-/// One connection, from opening to the end.
+/// One connection, from its opening to its end.
 #[derive(Clone, Debug)]
 pub struct FlowPlan {
-    /// Which nodes: initiator and responder.
+    /// Nodes of the initiator and the responder.
     pub nodes: [usize; 2],
-    /// Whether the connection uses IPv6.
+    /// The connection uses IPv6.
     pub ipv6: bool,
-    /// Which listener of the responder's node; those with one number are the same.
+    /// Listener of the responder's node; flows with the same number share one.
     pub listener: u16,
     /// When it is opened.
     pub start: Start,
@@ -237,22 +237,21 @@ pub struct FlowPlan {
     pub sides: [SidePlan; 2],
     /// How it ends.
     pub ending: Ending,
-    /// How often the responder rejects before it accepts.
+    /// Number of rejections before the responder accepts.
     pub rejects: u32,
-    /// Messages wait for receives: they are sent whether there are any or not, and none is posted before
-    /// the connection stands.
+    /// Messages wait for receives: they are sent even if there are none, and the first receive is
+    /// posted after the connection is established.
     pub waits: bool,
-    /// The initiator means harm: whatever becomes of the connection is right, as long as nothing of
-    /// it is left.
+    /// Hostile initiator: any outcome is accepted if all resources are released.
     pub is_hostile: bool,
 }
 
-/// When a connection is opened.
+/// Time of opening.
 #[derive(Clone, Copy, Debug)]
 pub enum Start {
     /// At a time, in nanoseconds.
     At(u64),
-    /// As soon as another flow has been told to close, or has failed.
+    /// As soon as another flow is ending: an end was asked to close, or has failed.
     After(usize),
 }
 
@@ -265,79 +264,80 @@ pub struct SidePlan {
     pub lower_layer: LowerLayer,
     /// Inbound and outbound Reads and Atomics.
     pub depths: [u16; 2],
-    /// What is posted to the send queue, in order.
+    /// Requests for the send queue, in order.
     pub work: Vec<Op>,
-    /// Whether completions of Writes and Sends say that they are placed at the peer.
+    /// Completions of Writes and Sends mean that the data is placed at the peer.
     pub placed: bool,
     /// Depth of the send queue.
     pub send_depth: usize,
-    /// Receive buffers kept posted, at most.
+    /// Maximum number of receive buffers kept posted.
     pub receives_posted: usize,
-    /// How often the application looks at its queues, in nanoseconds; 0 for always.
+    /// Interval at which the application polls its queues, in nanoseconds; 0 for always.
     pub poll_period_ns: u64,
-    /// When the application does nothing at all: after how long, and for how long, in nanoseconds.
+    /// Pause of the application: delay and length, in nanoseconds.
     pub pause_ns: Option<(u64, u64)>,
 }
 
-/// How a connection ends.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// All work is done, then this side closes, and the other one when it notices.
+    /// All work is done, then this side closes; the other one closes when it notices.
     Close(usize),
     /// All work is done, then both close.
     CloseBoth,
-    /// A side ends the connection at once after so many completions.
+    /// A side ends the connection at once after a number of completions.
     Abort {
-        /// Which.
+        /// Side that aborts.
         side: usize,
-        /// Completions of both of its queues.
+        /// Number of completions of both of its queues.
         completions: usize,
     },
     /// A request of a side is not allowed: the stream is terminated.
     Mishap {
-        /// Which.
+        /// Side with the mishap.
         side: usize,
-        /// The index of the request in its work.
+        /// Index of the request in its work.
         at: usize,
-        /// What is wrong with it.
+        /// Fault of the request.
         what: Mishap,
     },
     /// A completion queue of a side is too short and not polled.
     Overflow(usize),
     /// Each side ends it in its own way at its own time, whatever is in flight.
     Acts([Act; 2]),
-    /// A side invalidates what the peer reads, and writes over it.
+    /// A side invalidates the memory that the peer reads, and overwrites it.
     Invalidate {
-        /// Which.
+        /// Side that invalidates.
         side: usize,
-        /// How long after it was established, in nanoseconds.
+        /// Delay after its establishment, in nanoseconds.
         after_ns: u64,
     },
 }
 
-/// What a side does to end a connection.
+/// Action by which a side ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// What.
+    /// Action.
     pub what: Deed,
-    /// How long after the connection is established there, in nanoseconds.
+    /// Delay after the connection is established at this side, in nanoseconds.
     pub after_ns: u64,
 }
 
-/// A way to end a connection.
+/// Way to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// None of its own: it closes when the peer has.
+    /// The side closes only after the peer.
     Nothing,
-    /// It closes; what it has posted is still to be done.
+    /// The side closes; its posted requests must still be completed.
     Disconnect,
-    /// It ends the connection at once.
+    /// The side aborts the connection.
     Abort,
-    /// It closes and drops its queue pair and queues; what it has posted is still to be done.
+    /// The side closes and drops its queue pair and queues; its posted requests must still be
+    /// delivered.
     Leave,
 }
 
-/// What is wrong with a request.
+/// Fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// A Write that ends behind the peer's region.
@@ -354,30 +354,30 @@ pub enum Mishap {
     NoReceive,
     /// A Send longer than its buffer.
     TooLong,
-    /// A Send that invalidates what it may not.
+    /// A Send that invalidates an STag without the right to.
     Invalidate,
-    /// A Write with an STag that is guessed.
+    /// A Write with a guessed STag.
     WriteGuess,
 }
 
 /// One posted request.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
-    /// What it does.
+    /// Operation.
     pub kind: Kind,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// Scatter elements on the side that has them.
+    /// Number of scatter elements, at the side that has them.
     pub pieces: usize,
     /// Wait for earlier Reads and Atomics.
     pub fence: bool,
-    /// Whether success raises a completion.
+    /// Success raises a completion.
     pub signaled: bool,
     /// Ask for an event at the peer.
     pub solicited: bool,
 }
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A Send.
@@ -388,24 +388,24 @@ pub enum Kind {
     Write,
     /// An RDMA Write with Immediate Data.
     WriteImmediate,
-    /// A Read of what the peer had from the start.
+    /// A Read of the peer's initial data.
     Read,
-    /// A Read of what this side wrote last.
+    /// A Read of the data that this side wrote last.
     ReadBack,
-    /// A Read of what the peer goes on writing.
+    /// A Read of memory that the peer keeps writing.
     ReadLive,
     /// Immediate Data.
     Immediate,
-    /// An atomic add.
+    /// An Atomic add.
     FetchAdd,
-    /// An atomic compare and swap.
+    /// An Atomic compare and swap.
     CmpSwap,
-    /// An invalidation of an STag of its own.
+    /// An invalidation of an STag of this side.
     LocalInvalidate,
 }
 
 impl Kind {
-    /// Whether the peer gets a completion of its receive queue.
+    /// Returns true if the peer gets a completion of its receive queue.
     #[must_use]
     pub const fn is_message(self) -> bool {
         matches!(self, Self::Send | Self::SendInvalidate | Self::Immediate | Self::WriteImmediate)
@@ -417,7 +417,7 @@ impl Kind {
         matches!(self, Self::Write | Self::WriteImmediate)
     }
 
-    /// Whether it counts against the outstanding Reads.
+    /// Returns true if it counts against the outstanding Reads.
     #[must_use]
     pub const fn is_read(self) -> bool {
         matches!(
@@ -428,7 +428,7 @@ impl Kind {
 }
 
 impl Op {
-    /// A signalled request of one scatter element.
+    /// Makes a signaled request of one scatter element.
     #[must_use]
     pub const fn new(kind: Kind, len: usize) -> Self {
         Self { kind, len, pieces: 1, fence: false, signaled: true, solicited: false }
@@ -436,13 +436,13 @@ impl Op {
 }
 
 impl Plan {
-    /// When the last fault stops, in nanoseconds.
+    /// Returns the time at which the last fault stops, in nanoseconds.
     #[must_use]
     pub(crate) fn faults_end_ns(&self) -> u64 {
         self.changes.last().map_or(0, |change| change.at_ns)
     }
 
-    /// Whether nothing ever happens to a frame.
+    /// Returns true if no frame is ever impaired.
     #[must_use]
     pub(crate) fn is_clean(&self) -> bool {
         self.changes.is_empty()
@@ -451,7 +451,7 @@ impl Plan {
             && self.link.rate_bits_per_second.is_none()
     }
 
-    /// Payload bytes of all requests.
+    /// Returns the payload bytes of all requests.
     #[must_use]
     pub fn octets(&self) -> u64 {
         let sides = self.flows.iter().flat_map(|flow| &flow.sides);

@@ -1,4 +1,4 @@
-//! Doing what a plan says, from the first frame to the last check.
+//! Executes a plan, from the first frame to the last check.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -19,29 +19,29 @@ use crate::plan::{Ending, FlowPlan, NodePlan, Plan, Sabotage, Says, Silence, Sta
 use crate::scenario::Scenario;
 use crate::world::{self, Node, Sink, World};
 
-/// Steps that no plan needs: two ends that keep each other busy for ever are stopped there.
+/// Maximum number of steps, more than any plan needs: stops two ends that keep each other busy for
+/// ever.
 const STEPS_MAX: u64 = 5_000_000;
-/// How long a startup may still suffer from the last fault: RFC 5044's timeouts, and what TCP's
-/// timer has backed off to.
+/// Time for which a startup may still suffer from the last fault: RFC 5044's timeouts, and the
+/// backed-off timer of TCP.
 const AFTERMATH: Duration = Duration::from_secs(95);
-/// How long everything may take after the last fault, besides the time that its bytes take: a
-/// timer that has backed off, a connection tried again, TIME-WAIT.
+/// Time limit after the last fault, besides the time that the bytes take: a backed-off timer,
+/// another attempt to connect, TIME-WAIT.
 const PATIENCE: Duration = Duration::from_secs(400);
-/// The same where nothing ever happens to a frame, TIME-WAIT included.
+/// Time limit if no frame is ever impaired, including TIME-WAIT.
 const PATIENCE_CLEAN: Duration = Duration::from_secs(70);
 
-/// How long a peer may be gone before that is noticed, besides the user timeout and the idle time
-/// before keep-alive probes: nine of those and the wait for the last, 75 s each; a window probe or a
-/// SYN whose timer has backed off; a startup; TIME-WAIT.
+/// Time until a vanished peer is noticed, besides the user timeout and the idle time before
+/// keep-alive probes: nine probes and the wait for the last, 75 s each; a window probe or a SYN
+/// with a backed-off timer; a startup; TIME-WAIT.
 const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60);
 
-/// How much longer than alone the work of a connection may take beside hostile ones, on a link that
-/// loses nothing.
+/// Additional time for the work of a connection beside hostile ones, on a link that loses nothing.
 const UNNOTICED: Duration = Duration::from_secs(5);
 /// Longer than any work takes.
 const DAY: Duration = Duration::from_secs(86_400);
-/// After a pause of any node the first acknowledgment has come: some round trips, and a delayed
-/// acknowledgment.
+/// Time after a node's pause within which the first acknowledgment arrives: some round trips, and a
+/// delayed acknowledgment.
 const AFTER_PAUSE: Duration = Duration::from_millis(200);
 /// Private Data of Requests that no flow makes.
 const REJECT_ME: &[u8] = b"rejectme";
@@ -52,15 +52,15 @@ struct Run<'p> {
     world: World,
     flows: Vec<Flow<'p>>,
     faulty_until: Instant,
-    /// Connections that were opened to be left alone: their nodes.
+    /// Connections that are left alone, with their nodes.
     idle: Vec<(usize, ConnectionId)>,
     idlers_done: usize,
-    /// When no frame arrives any more, as soon as that is known.
+    /// Time of the silence, once it is known.
     silent_at: Option<Instant>,
     is_silent: bool,
 }
 
-/// Does everything in a plan. What crosses the links is written to `sink`, as a pcapng file.
+/// Executes a plan. Frames on the links are written to `sink`, as a pcapng file.
 pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome, Failure>> {
     let capture = sink.map(world::capture).transpose()?;
     let world = World::new(plan, capture.as_ref());
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Checks that segments are as long as before soon after a pause in which nothing is lost.
+    /// Checks that segments have their old size again soon after a pause in which nothing is lost.
     fn check_sizes(&self) -> Result<(), String> {
         let is_soon = self.world.now() < self.world.last_pause_end() + AFTER_PAUSE;
         if self.plan.scenario != Scenario::Pause || is_soon {
@@ -213,7 +213,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Connections beside those that mean harm are what they are without.
+    /// Checks that connections beside hostile ones are not affected.
     fn check_unnoticed(&self) -> Result<(), String> {
         if !matches!(self.plan.scenario, Scenario::Exhausted | Scenario::Guesses) {
             return Ok(());
@@ -237,8 +237,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// How long the work of a connection may take on a link that loses nothing, beside what its
-    /// windows, its round trips and its application's pauses ask for.
+    /// Returns the time that the work of a connection may take on a link that loses nothing,
+    /// including its windows, round trips and the application's pauses.
     fn time_alone(&self, flow: &FlowPlan) -> Duration {
         let round_ns = 2 * self.plan.link.latency_ns;
         let windows = flow.nodes.map(|node| u64::from(self.plan.nodes[node].window_bytes));
@@ -286,7 +286,7 @@ impl Run<'_> {
             + each * rounds
     }
 
-    /// Whether this is the moment from which on no frame arrives any more; makes it so.
+    /// Starts the silence if it is time. Returns true if it does.
     fn fall_silent(&mut self) -> bool {
         let now = self.world.now();
         self.silent_at = self.silent_at.or_else(|| match self.plan.silence? {
@@ -304,7 +304,7 @@ impl Run<'_> {
             return false;
         }
         self.is_silent = true;
-        // No attempt to connect can be made again with success.
+        // No further attempt to connect can succeed.
         self.faulty_until = Instant::from_nanos(u64::MAX);
         self.world.fall_silent();
         for flow in &mut self.flows {
@@ -329,7 +329,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// When there is something to do that no frame and no timer of a port brings about.
+    /// Returns the time of the next action that neither a frame nor a timer of a port triggers.
     fn wakeup(&self) -> Option<Instant> {
         let pumps = self.flows.iter().filter_map(|flow| flow.wakeup(self.world.now()));
         let stages: Vec<_> = self.flows.iter().map(|flow| flow.stage).collect();
@@ -344,7 +344,7 @@ impl Run<'_> {
             .min()
     }
 
-    /// Returns whether there was one.
+    /// Takes the events of all ports. Returns true if there was one.
     fn take_events(&mut self) -> Result<bool, String> {
         let mut any = false;
         for node in 0..self.world.nodes.len() {
@@ -386,18 +386,19 @@ impl Run<'_> {
                     .map_err(|text| format!("flow {index}: {text}"));
             }
         }
-        // What is left of an attempt that has been given up.
+        // A remnant of an attempt that was given up.
         Ok(())
     }
 
-    /// Waits for what attempts that failed have left: TIME-WAIT, and startups that time out.
+    /// Waits until failed attempts have released their connections: TIME-WAIT, and startups that
+    /// time out.
     fn let_go(&mut self) -> Result<(), String> {
         let mut limit = self.world.now() + PATIENCE;
         if self.is_silent {
             limit = limit.max(self.deadline());
         }
         for (node, id) in std::mem::take(&mut self.idle) {
-            // The ends that left them alone vanish: no frame says that they are over.
+            // The ends that left them alone vanish: no frame announces the end.
             self.world.silence(node);
             self.world.port(node).abort(id);
             limit = limit.max(self.world.now() + GONE_UNNOTICED);
@@ -411,7 +412,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nothing may be left of connections that are over.
+    /// Checks that no resources of finished connections are left.
     fn check_leaks(&mut self) -> Result<(), String> {
         if self.is_sabotaged(Sabotage::Connection) {
             let remote = (address(1, false), 1).into();
@@ -446,7 +447,8 @@ impl Run<'_> {
         }
     }
 
-    /// A peer whose memory changes while it is read still sends what its CRCs were computed over.
+    /// Checks CRCs: a peer whose memory changes while it is read still sends the bytes over which
+    /// it computed its CRCs.
     // RFC 5044 §4.4: a CRC that is wrong ends the stream, or has the segment retransmitted.
     fn check_crcs(&self) -> Result<(), String> {
         let corrupts = self.plan.nodes.iter().any(|node| node.impair.corrupt > 0.0);

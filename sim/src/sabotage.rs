@@ -1,4 +1,4 @@
-//! Faults made on purpose, one for each check of the oracle: a run with one of them has to fail.
+//! Intentional faults, one for each check of the oracle: a run with one of them must fail.
 
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{QpState, Wc, WcOpcode, WcStatus};
@@ -8,7 +8,7 @@ use crate::memory::{Layout, Memory, Model, Part};
 use crate::plan::{FlowPlan, Sabotage};
 
 impl Sabotage {
-    /// Changes what the model expects.
+    /// Changes the expected state of the model.
     pub(crate) fn change(self, model: &mut Model, flow: &FlowPlan) {
         let (side, at) = match self {
             Self::Guard => (1, 0),
@@ -20,7 +20,7 @@ impl Sabotage {
         model.memory[side][at] ^= 1;
     }
 
-    /// A completion of the send queue as the application gets it, if it does.
+    /// Returns a completion of the send queue as the application sees it; `None` if it gets lost.
     pub(crate) fn sent(self, wc: Wc) -> Option<Wc> {
         match self {
             Self::SendOrder => Some(Wc { wr_id: WrId(wc.wr_id.0 + 1), ..wc }),
@@ -30,7 +30,8 @@ impl Sabotage {
         }
     }
 
-    /// A completion of the receive queue as the application gets it, if it does.
+    /// Returns a completion of the receive queue as the application sees it; `None` if it gets
+    /// lost.
     pub(crate) fn received(self, wc: Wc) -> Option<Wc> {
         match self {
             Self::ReceiveOrder => Some(Wc { wr_id: WrId(wc.wr_id.0 + 1), ..wc }),
@@ -40,12 +41,12 @@ impl Sabotage {
         }
     }
 
-    /// The count of memory that changes.
+    /// Returns the count of memory that changes.
     pub(crate) fn counter(self, count: u64) -> u64 {
         if self == Self::Counter { 0 } else { count }
     }
 
-    /// The state of a queue pair after the end.
+    /// Returns the state of a queue pair after the end.
     pub(crate) fn state(self, state: QpState) -> QpState {
         if self == Self::State { QpState::Rts } else { state }
     }

@@ -1,13 +1,13 @@
-//! What runs look for, by name.
+//! Scenarios: the kinds of runs, by name.
 
 use crate::random::Random;
 
-/// What a run looks for.
+/// Kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     /// No faults at all: nothing may take long.
     Clean,
-    /// All impairments at once, each perhaps.
+    /// Random choice of all impairments at once.
     Mixed,
     /// Independent loss.
     Loss,
@@ -19,7 +19,7 @@ pub enum Scenario {
     Duplicate,
     /// Flipped bits.
     Corrupt,
-    /// Segments cut and merged on the way.
+    /// Segments cut and merged in flight.
     Recut,
     /// Lost acknowledgments.
     AckLoss,
@@ -31,7 +31,7 @@ pub enum Scenario {
     Bottleneck,
     /// A small piece store and segments in pieces.
     Pressure,
-    /// Applications that stop reading, short windows.
+    /// Applications that stop reading, and small windows.
     Stall,
     /// One connection after the other.
     Churn,
@@ -39,15 +39,15 @@ pub enum Scenario {
     Star,
     /// Requests that are not allowed.
     Mishap,
-    /// Ends that give up.
+    /// Ends that abort.
     Abort,
-    /// The latency changes in flight.
+    /// Latency that changes while data is in flight.
     Path,
-    /// The MTU of the links changes in flight.
+    /// MTU of the links that changes while data is in flight.
     Mtu,
-    /// The path takes less than the links, and no ICMP says so.
+    /// A path with a smaller MTU than the links, without ICMP messages.
     BlackHole,
-    /// Megabytes.
+    /// Megabytes of data.
     Large,
     /// A peer vanishes in the middle.
     Vanish,
@@ -59,17 +59,18 @@ pub enum Scenario {
     Changing,
     /// Forged frames, and guessed tags.
     Guesses,
-    /// Messages that come before their receives, and wait for them.
+    /// Messages that arrive before their receives, and wait for them.
     Unready,
-    /// Hosts on a fabric of InfiniBand: subnet managers that restart, queue pairs and LIDs that change.
+    /// Hosts on a fabric of InfiniBand: subnet managers that restart, queue pairs and LIDs that
+    /// change.
     Ipoib,
-    /// Hosts that stop for a while. Nothing is lost.
+    /// Hosts that stop for a while. No frame is lost.
     Pause,
 }
 
 impl Scenario {
-    /// All of them, and how often each is drawn. The last ones came later: they are drawn from other
-    /// bits of the seed, so that the seeds of all others mean what they did.
+    /// All scenarios, and their weights in the draw. The last ones were added later: they are drawn
+    /// from other bits of the seed, so that the seeds of the others keep their meaning.
     pub const ALL: [(Self, &'static str, u64); 30] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
@@ -103,14 +104,14 @@ impl Scenario {
         (Self::Pause, "pause", 0),
     ];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         let found = Self::ALL.iter().find(|(scenario, ..)| *scenario == self);
         found.map_or("?", |(_, name, _)| name)
     }
 
-    /// The scenario of that name.
+    /// Returns the scenario of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, own, _)| *own == name).map(|(scenario, ..)| *scenario)

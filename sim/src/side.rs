@@ -1,4 +1,4 @@
-//! The application at one end of a connection: what it posts, and what has to come of it.
+//! The application at one end of a connection: its requests, and the checks of its completions.
 
 mod changing;
 mod placed;
@@ -30,30 +30,30 @@ pub(crate) struct Side {
     pub(crate) queues: Queues,
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) established: bool,
-    /// The connection has come to its end at this side.
+    /// The connection is over at this side.
     pub(crate) closed: bool,
-    /// This side has heard that the stream failed.
+    /// The stream failed at this side.
     pub(crate) failed: bool,
     spots: Vec<Spot>,
     peer_spots: Vec<Spot>,
-    /// Which requests of the peer take a receive.
+    /// Indices of the peer's requests that take a receive.
     peer_messages: Vec<usize>,
     pub(crate) progress: Progress,
-    /// When the application looks at its queues next.
+    /// Time of the application's next poll.
     pub(crate) next_pump: Instant,
-    /// Whether the peer has posted receives since it looked last.
+    /// The peer has posted receives since the last poll.
     pub(crate) credit: bool,
-    /// Whether it never polls, so that its queue overflows.
+    /// The application never polls, so its queue overflows.
     blind: bool,
-    /// When the application stops looking, and until when.
+    /// Begin and end of the application's pause.
     pub(crate) pause: Option<(Instant, Instant)>,
-    /// What this end goes on writing.
+    /// Memory that this end keeps writing.
     pub(crate) live: Live,
     /// The peer's counter when each request was posted.
     live_at_post: Vec<u64>,
-    /// It has dropped its handles: it sees nothing any more.
+    /// The application has dropped its handles and sees nothing from then on.
     pub(crate) has_left: bool,
-    /// Fault in its completions, on purpose.
+    /// Intentional fault in its completions.
     pub(crate) sabotage: Option<Sabotage>,
 }
 
@@ -65,23 +65,23 @@ pub(crate) struct Queues {
     pub(crate) recv_cq: Cq,
 }
 
-/// How far the work of a side is.
+/// Progress of a side's work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// Requests posted to the send queue.
     pub(crate) posted: usize,
-    /// Of those, requests that take a receive of the peer.
+    /// Posted requests that take a receive of the peer.
     pub(crate) messages: usize,
-    /// Requests up to here have completed, as far as completions tell.
+    /// All requests before this index have completed, as far as completions show.
     completed: usize,
-    /// Receives posted, and completed.
+    /// Receives posted; `received` counts those completed.
     pub(crate) receives_posted: usize,
     received: usize,
-    /// The peer's requests up to here have been looked at in memory.
+    /// All requests of the peer before this index were checked in memory.
     seen: usize,
     /// Completions taken.
     pub(crate) completions: usize,
-    /// A completion that was not a success has come, by queue.
+    /// For each queue: a completion without success was taken.
     broken: [bool; 2],
     /// Receives that completed with success.
     pub(crate) delivered: usize,
@@ -119,7 +119,7 @@ impl Queues {
     }
 }
 
-/// Which requests of `work` take a receive of the peer.
+/// Returns the indices of requests that take a receive of the peer.
 fn messages(work: &[Op]) -> Vec<usize> {
     let all = work.iter().enumerate();
     all.filter(|(_, op)| op.kind.is_message()).map(|(index, _)| index).collect()
@@ -153,7 +153,7 @@ impl Side {
         })
     }
 
-    /// Begins another attempt to connect.
+    /// Prepares another attempt to connect.
     pub(crate) fn renew(&mut self, flow: &FlowPlan) -> io::Result<()> {
         self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index)?;
         self.connection = None;
@@ -164,7 +164,7 @@ impl Side {
         Ok(())
     }
 
-    /// Drops the queue pair and the queues, as a program that ends does.
+    /// Drops the queue pair and the queues, as an application that exits does.
     pub(crate) fn leave(&mut self, flow: &FlowPlan) -> io::Result<()> {
         self.has_left = true;
         self.blind = true;
@@ -172,7 +172,7 @@ impl Side {
         Ok(())
     }
 
-    /// Posts receives, as many as the plan keeps posted.
+    /// Posts receives up to the plan's number.
     pub(crate) fn post_receives(&mut self, flow: &FlowPlan) -> Result<(), String> {
         let sender = 1 - self.index;
         let posted_max = self.progress.received + flow.sides[self.index].receives_posted;
@@ -183,7 +183,7 @@ impl Side {
             }
             let op = &flow.sides[sender].work[index];
             let len = memory::receive_len(flow, sender, index);
-            // The place of a Write is none of the inbox.
+            // The destination of a Write is not in the inbox.
             let at = if op.kind.is_write() { 0 } else { self.peer_spots[index].to };
             let sges = cut(self.memory.part(Part::Inbox), at, len, op.pieces);
             match self.queues.qp.post_recv(RecvWr::new(WrId(index as u64), sges)) {
@@ -195,7 +195,7 @@ impl Side {
         Ok(())
     }
 
-    /// Posts requests, as many as there is room for, here and at the peer.
+    /// Posts requests while there is room, here and at the peer.
     pub(crate) fn post_sends(&mut self, flow: &FlowPlan, peer: &Self) -> Result<(), String> {
         let work = &flow.sides[self.index].work;
         while let Some(op) = work.get(self.progress.posted) {
@@ -286,7 +286,7 @@ impl Side {
         SendWr { fence: op.fence, signaled: op.signaled, ..wr }
     }
 
-    /// Where a Write of the peer goes.
+    /// Returns the destination of a peer's Write.
     fn sink(&self, spot: Spot, mishap: Option<Mishap>) -> RemoteBuffer {
         let sink = self.memory.part(Part::Sink);
         match mishap {
@@ -294,7 +294,7 @@ impl Side {
             Some(Mishap::WriteBounds) => sink.remote(sink.len() as u64),
             Some(Mishap::WriteAccess) => self.memory.part(Part::Source).remote(0),
             Some(Mishap::WriteGuess) => {
-                // Close to a right one, which others hold as well: every other byte of it.
+                // Similar to a right one, which others hold as well: every byte of it may differ.
                 let RemoteBuffer { stag, to } = sink.remote(0);
                 let wrong = u32::try_from(spot.from).unwrap_or(1).wrapping_mul(0x9e37_79b9) | 1;
                 RemoteBuffer { stag: Stag(stag.0.wrapping_add(wrong)), to }
@@ -306,10 +306,10 @@ impl Side {
         }
     }
 
-    /// Takes the completions that there are, and holds each against the model.
+    /// Takes all completions, and checks each against the model.
     ///
-    /// `peer_live` is the peer's counter now, and `peer_memory` its memory, if what has completed has to
-    /// be there.
+    /// `peer_live` is the peer's counter now. If `peer_memory` is given, completed data must be
+    /// there.
     pub(crate) fn poll(
         &mut self,
         flow: &FlowPlan,
@@ -350,7 +350,7 @@ impl Side {
     ) -> Result<(), String> {
         let index = usize::try_from(wc.wr_id.0).unwrap_or(usize::MAX);
         let failed = wc.status != WcStatus::Success;
-        // What completes in silence may be missing, but only up to the first failure.
+        // Unsignaled requests may have no completion, but only up to the first failure.
         let next = (self.progress.completed..self.progress.posted)
             .find(|index| plan.work[*index].signaled || (failed && *index == index_of(wc)))
             .filter(|next| *next <= index);
@@ -427,7 +427,7 @@ impl Side {
         self.see(work, model, index)
     }
 
-    /// Everything that the peer sent up to a message that was delivered is in memory.
+    /// Checks that everything the peer sent up to a delivered message is in memory.
     // RFC 5040 §5.5: a Send is delivered after all that was posted before it.
     fn see(&mut self, work: &[Op], model: &Model, last: usize) -> Result<(), String> {
         let unseen = self.progress.seen..=last;
@@ -448,33 +448,33 @@ impl Side {
         Ok(())
     }
 
-    /// Whether all of this side's work is done, and all of the peer's that shows here.
+    /// Returns true if all work of this side is done, and all work of the peer that completes here.
     pub(crate) fn is_done(&self, flow: &FlowPlan) -> bool {
         self.progress.completed == flow.sides[self.index].work.len()
             && self.progress.received == self.peer_messages.len()
     }
 
-    /// Up to which request all have completed, as far as completions tell.
+    /// Returns the index before which all requests have completed, as far as completions show.
     pub(crate) const fn has_completed(&self) -> usize {
         self.progress.completed
     }
 
-    /// The first of its requests that have not completed, when only acknowledgments are missing:
-    /// none of them is a Read or an Atomic, or may wait for one, or for the peer to confirm it.
+    /// Returns the first incomplete request if only acknowledgments are missing: no incomplete
+    /// request is a Read or an Atomic, or may wait for one, or for a confirmation by the peer.
     pub(crate) fn waits_with(&self, plan: &SidePlan) -> Option<usize> {
         let work = &plan.work;
         let Progress { completed, posted, .. } = self.progress;
         let open = &work[completed..posted];
         let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind.is_write());
-        // RFC 5044 §7.1.2 (4): a responder sends nothing before the first FPDU, so no end could have
-        // acknowledged it.
+        // RFC 5044 §7.1.2 (4): a responder sends nothing before the first FPDU, so no end could
+        // have acknowledged it.
         let may_send = self.index == 0 || completed > 0 || self.progress.received > 0;
         let is_open = self.established && may_send && open.iter().any(|op| op.signaled);
         (is_open && sends_only && !plan.placed && self.queues.send_cq.is_empty())
             .then_some(completed)
     }
 
-    /// Whether the application has something to look at.
+    /// Returns true if the application has something to poll.
     pub(crate) fn has_news(&self) -> bool {
         self.credit || !self.blind && self.has_completions()
     }
@@ -483,7 +483,7 @@ impl Side {
         !self.queues.send_cq.is_empty() || !self.queues.recv_cq.is_empty()
     }
 
-    /// When the application looks at its queues next, pauses included.
+    /// Returns the time of the application's next poll, with pauses.
     pub(crate) fn looks_at(&self, now: Instant) -> Instant {
         let next = self.next_pump.max(now);
         match self.pause {
@@ -492,7 +492,7 @@ impl Side {
         }
     }
 
-    /// Whether the application looks at its queues now.
+    /// Returns true if the application polls its queues now, and plans its next poll.
     pub(crate) fn looks(&mut self, plan: &SidePlan, now: Instant) -> bool {
         if self.has_news() && self.looks_at(now) == now {
             self.credit = false;
@@ -502,7 +502,7 @@ impl Side {
         false
     }
 
-    /// Whether everything that was posted has completed, now that the connection is over.
+    /// Checks that everything posted has completed, after the end of the connection.
     pub(crate) fn check_all_completed(&self, flow: &FlowPlan) -> Result<(), String> {
         if self.blind {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Many seeds, on several threads.
+//! Runs of many seeds, on several threads.
 
 use std::io;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::{Failure, Outcome, Plan, Scenario, run};
 
-/// Which seeds to run, and how.
+/// Range of seeds to run, with options.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The seeds.
@@ -21,7 +21,7 @@ pub struct Sweep {
     pub failures_max: usize,
 }
 
-/// What a sweep reports while it runs.
+/// Report of a sweep while it runs.
 #[derive(Debug)]
 pub enum SweepEvent {
     /// A seed is done.
@@ -31,10 +31,10 @@ pub enum SweepEvent {
 }
 
 impl Sweep {
-    /// Runs all seeds and tells `report` of each, in the order in which they are done.
+    /// Runs all seeds and reports each to `report`, in order of completion.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// If memory cannot be allocated.
     pub fn run(&self, mut report: impl FnMut(&SweepEvent)) -> io::Result<Outcome> {
         let next = AtomicU64::new(self.seeds.start);
         let stop = AtomicBool::new(false);
@@ -70,7 +70,7 @@ impl Sweep {
         events: &mpsc::SyncSender<io::Result<SweepEvent>>,
     ) {
         while !stop.load(Ordering::Relaxed) {
-            // The last seed there can be has none after it.
+            // The last possible seed has none after it.
             let following = |seed| (seed < self.seeds.end).then(|| seed + 1);
             let Ok(seed) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, following)
             else {
@@ -80,7 +80,7 @@ impl Sweep {
                 Ok(outcome) => SweepEvent::Done(outcome),
                 Err(failure) => SweepEvent::Failed(seed, failure),
             });
-            // There is no receiver any more after an error.
+            // After an error the receiver no longer exists.
             if events.send(event).is_err() {
                 return;
             }

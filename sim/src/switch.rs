@@ -4,18 +4,18 @@ use crate::guess::Guesser;
 use urnic_netdev::memory::MemoryDevice;
 use urnic_netdev::{Device, TxFrame};
 
-/// Frames taken from one port in one go.
+/// Frames taken from one port per poll.
 const BURST: usize = 64;
 /// Length of an Ethernet address.
 const ADDRESS_LEN: usize = 6;
 
-/// Passes each frame to the node that its destination address names, or to all.
+/// Forwards each frame to the node of its destination address, or to all nodes.
 ///
-/// A node's Ethernet address ends in its number, counted from 1; nothing has to be learned.
+/// A node's Ethernet address ends in its number, counted from 1, so the switch learns nothing.
 #[derive(Debug)]
 pub(crate) struct Switch {
     ports: Vec<MemoryDevice>,
-    /// Frames between two ports; they keep their allocations.
+    /// Frames between two ports; the buffers keep their allocations.
     frames: Vec<Vec<u8>>,
     /// A node that sees all frames and forges others.
     pub(crate) guesser: Option<Guesser>,
@@ -26,7 +26,7 @@ impl Switch {
         Self { ports, frames: Vec::new(), guesser }
     }
 
-    /// Passes on what has arrived; returns the number of frames.
+    /// Forwards arrived frames. Returns their number.
     pub(crate) fn poll(&mut self, now_ns: u64) -> usize {
         let mut moved = 0;
         for from in 0..self.ports.len() {
@@ -69,7 +69,7 @@ fn send(ports: &mut [MemoryDevice], from: usize, now_ns: u64, bytes: &[u8]) {
     let frame = TxFrame::whole(bytes);
     for (index, port) in ports.iter_mut().enumerate() {
         if index != from && (is_group || index + 1 == number) {
-            // The tail of a full queue drops, as in any switch.
+            // A full queue drops the newest frame, as in any switch.
             let _dropped = port.transmit(now_ns, &frame);
         }
     }

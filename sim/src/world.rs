@@ -20,10 +20,10 @@ use crate::guess::Guesser;
 use crate::plan::{Change, Event, LinkPlan, NodePlan, Plan};
 use crate::switch::Switch;
 
-/// Where a recording goes.
+/// Destination of a recording.
 pub(crate) type Sink = Box<dyn Write + Send>;
 
-/// The device of a node: what it sends is impaired, then recorded, then travels.
+/// The device of a node: sent frames are impaired, then recorded, then travel.
 type NodeDevice = Impair<Box<dyn Device>>;
 
 #[derive(Debug)]
@@ -39,9 +39,9 @@ pub(crate) struct World {
     links: Vec<Link>,
     switch: Option<Switch>,
     subnet: Option<Subnet>,
-    /// Nodes that are to listen again.
+    /// Nodes that will listen again.
     relisten: Vec<usize>,
-    /// Until when each node does nothing.
+    /// End of each node's pause.
     paused_until: Vec<Instant>,
     changes: std::vec::IntoIter<Change>,
     next_change: Option<Change>,
@@ -51,7 +51,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes the nodes of a plan; what they send is recorded to `capture`.
+    /// Makes the nodes of a plan; frames that they send are recorded to `capture`.
     pub(crate) fn new(plan: &Plan, capture: Option<&CaptureWriter<Sink>>) -> Self {
         let Joined { devices, links, switch, subnet } = join(plan);
         let nodes = devices
@@ -101,35 +101,35 @@ impl World {
         self.nodes.iter().map(|node| node.poller.device.counters())
     }
 
-    /// Loses every frame from now on.
+    /// Drops every frame from now on.
     pub(crate) fn fall_silent(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.silence(node));
     }
 
-    /// Loses every frame that a node sends from now on.
+    /// Drops every frame that a node sends from now on.
     pub(crate) fn silence(&mut self, node: usize) {
         let device = &mut self.nodes[node].poller.device;
         let config = ImpairConfig { outage: true, ..*device.config() };
         device.set_config(config);
     }
 
-    /// The end of the last pause that has begun.
+    /// Returns the end of the last pause that has begun.
     pub(crate) fn last_pause_end(&self) -> Instant {
         self.paused_until.iter().copied().max().unwrap_or(Instant::ZERO)
     }
 
-    /// A node that is to listen again, if there is one.
+    /// Takes a node that must listen again, if there is one.
     pub(crate) fn next_relisten(&mut self) -> Option<usize> {
         self.relisten.pop()
     }
 
-    /// Frames forged so far.
+    /// Returns the number of frames forged so far.
     pub(crate) fn frames_forged(&self) -> u64 {
         let guesser = self.switch.as_ref().and_then(|switch| switch.guesser.as_ref());
         guesser.map_or(0, |guesser| guesser.forged)
     }
 
-    /// Lets every node work once; returns the number of frames moved.
+    /// Polls every node once. Returns the number of frames moved.
     pub(crate) fn poll(&mut self) -> usize {
         self.steps += 1;
         self.apply_changes();
@@ -140,8 +140,8 @@ impl World {
         moved + self.switch.as_mut().map_or(0, |switch| switch.poll(now.as_nanos()))
     }
 
-    /// Advances the clock to the next event, or to `wakeup`; `false` when there is none. Right when
-    /// [`poll`](Self::poll) has moved nothing and no work was posted since.
+    /// Advances the clock to the next event, or to `wakeup`; `false` if there is none. Call it only
+    /// after [`poll`](Self::poll) has moved nothing and no work was posted since.
     pub(crate) fn advance(&mut self, wakeup: Option<Instant>) -> bool {
         let now = self.now;
         let ports = self.nodes.iter_mut().zip(&self.paused_until).filter_map(|(node, until)| {
@@ -198,7 +198,7 @@ fn link_config(link: &LinkPlan) -> LinkConfig {
     }
 }
 
-/// A device for every node, and what is between them.
+/// A device for every node, and the objects that connect them.
 struct Joined {
     devices: Vec<Box<dyn Device>>,
     links: Vec<Link>,
@@ -247,7 +247,7 @@ fn make_node(
         is_on_fabric.then(|| fabric::guid(index).interface_identifier(false));
     config.out_of_order_placement = plan.out_of_order_placement;
     config.piece_blocks = plan.piece_blocks;
-    // By the seed itself: plans stay what they were.
+    // Depends on the seed alone, so that plans stay as they were.
     config.send_path = if seed.is_multiple_of(3) { SendPath::Stage } else { SendPath::Auto };
     config.tcp.window_bytes = plan.window_bytes;
     config.tcp.congestion = plan.congestion;
@@ -260,7 +260,7 @@ fn make_node(
     Node { rnic, poller: Poller::new(port, device) }
 }
 
-/// A capture file on `sink`.
+/// Starts a capture file on `sink`.
 pub(crate) fn capture(sink: Sink) -> io::Result<CaptureWriter<Sink>> {
     CaptureWriter::new(sink)
 }

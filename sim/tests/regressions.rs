@@ -9,7 +9,8 @@ use urnic_sim::plan::{
 };
 use urnic_sim::{Plan, Scenario};
 
-/// One connection over a perfect link, with this work at the initiator and at the responder.
+/// Returns a plan of one connection over a perfect link, with this work at the initiator and at the
+/// responder.
 pub(crate) fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
     let node = NodePlan {
         window_bytes: 1 << 20,
@@ -64,7 +65,7 @@ pub(crate) fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
     }
 }
 
-/// Seed 5: with everything before it acknowledged, no acknowledgment came to complete it.
+/// Seed 5: everything before it was acknowledged, so no acknowledgment came to complete it.
 #[test]
 fn a_local_invalidation_completes_with_nothing_under_way() {
     let send = Op::new(Kind::Send, 3);
@@ -73,8 +74,8 @@ fn a_local_invalidation_completes_with_nothing_under_way() {
     assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
 }
 
-/// Seed 57772: with its timestamps the segment was larger than the step down of the path MTU, and
-/// without them it was not, so it was never cut.
+/// Seed 57772: only with its timestamps the segment exceeded the reduced path MTU, and the check
+/// without them never cut it.
 #[test]
 fn a_segment_that_only_its_options_make_too_large_is_cut() {
     // 1216 bytes of payload are an FPDU of 1240 and a datagram of 1292.
@@ -85,8 +86,8 @@ fn a_segment_that_only_its_options_make_too_large_is_cut() {
     assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
 }
 
-/// A LID that changed unheard was found after a minute, and so were a neighbour's queue pair that had
-/// changed while the port was away, and one that was seldom sent to.
+/// A LID change without a notice was found after a minute. So were the changed queue pair of a
+/// neighbour after the port was away, and that of a seldom used one.
 #[test]
 fn hosts_on_a_fabric_find_each_other_in_time() {
     for seed in [212, 873, 2070] {
@@ -95,7 +96,7 @@ fn hosts_on_a_fabric_find_each_other_in_time() {
     }
 }
 
-/// What proves that a run that hangs does not pass.
+/// A run that hangs does not pass.
 #[test]
 fn a_link_that_stays_down_is_a_failure() {
     let send = Op::new(Kind::Send, 3);

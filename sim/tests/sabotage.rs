@@ -1,18 +1,18 @@
-//! Each check of the oracle finds what it is for: with a fault made on purpose a run fails, and says so.
+//! Each check of the oracle finds its fault: a run with an intentional fault fails, and says so.
 
 use urnic_sim::plan::{Ending, Kind, Op, Sabotage};
 use urnic_sim::{Plan, Scenario};
 
 use crate::regressions;
 
-/// The text of the failure of a plan with a fault; the plan passes without.
+/// Returns the failure of a plan with a fault. Without the fault the plan must pass.
 fn found(plan: &Plan, sabotage: Sabotage) -> Option<String> {
     assert!(urnic_sim::run(plan).unwrap().is_ok(), "{sabotage:?}: fails by itself");
     let plan = Plan { sabotage: Some(sabotage), ..plan.clone() };
     urnic_sim::run(&plan).unwrap().err().map(|failure| failure.what)
 }
 
-/// A connection that does everything, over a perfect link.
+/// Returns a plan of a connection with every operation, over a perfect link.
 fn everything() -> Plan {
     let work = [
         Op::new(Kind::Write, 5000),
@@ -76,7 +76,7 @@ fn what_is_wrong_in_a_scenario_is_found() {
         (Scenario::Guesses, Sabotage::Request, "a Request that nobody made"),
     ];
     for (scenario, sabotage, text) in cases {
-        // Not every plan of the scenario comes to where the check looks.
+        // Not every plan of the scenario reaches the check.
         let plans = (0..40).map(|seed| Plan::of_seed(seed, Some(scenario)));
         let found: Vec<_> = plans.filter_map(|plan| found(&plan, sabotage)).take(3).collect();
         assert!(!found.is_empty(), "{sabotage:?} is never found");
@@ -84,8 +84,8 @@ fn what_is_wrong_in_a_scenario_is_found() {
     }
 }
 
-/// Write, Read and Send as ready-to-receive messages; depths of 0, 1 and not negotiated; and Writes with
-/// Immediate Data in several segments: plans have them all.
+/// Plans include Write, Read and Send as ready-to-receive messages, depths of 0, 1 and not
+/// negotiated, and Writes with Immediate Data in several segments.
 #[test]
 fn connections_begin_in_every_way() {
     let (mut kinds, mut said, mut unsaid, mut long) = ([0; 8], [0; 3], 0, 0);

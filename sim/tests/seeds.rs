@@ -1,9 +1,9 @@
-//! The same seed gives the same run, and runs come across what they look for.
+//! Runs of the same seed are equal, and runs meet the situations that they are for.
 
 use urnic_sim::plan::Silence;
 use urnic_sim::{Outcome, Plan, Scenario, Sweep, SweepEvent};
 
-/// Runs seeds and stops at the first failure, naming the command that runs it again.
+/// Runs seeds, stops at the first failure, and names the command that repeats it.
 fn sweep(seeds: std::ops::Range<u64>, only: Option<Scenario>) -> Outcome {
     let sweep = Sweep { seeds, only, threads: 2, failures_max: 1 };
     let mut failed = None;
@@ -43,8 +43,7 @@ fn every_scenario_passes() {
     }
 }
 
-/// What the oracle says of plans with a peer that vanishes while their nodes never ask whether it is
-/// there.
+/// The oracle's verdict on plans with a peer that vanishes while no node sends keep-alive probes.
 #[test]
 fn a_peer_that_vanishes_unnoticed_is_a_failure() {
     let mut unnoticed = 0;

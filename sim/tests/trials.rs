@@ -1,4 +1,4 @@
-//! The scenarios of ends, exhaustion, change and guesses come across what they are for.
+//! The scenarios of ends, exhaustion, change and guesses meet the situations that they are for.
 
 use std::collections::HashSet;
 
@@ -139,7 +139,7 @@ fn fabrics_meet_all_that_can_happen_to_them() {
     assert!((80..180).contains(&drawn.count()));
 }
 
-/// What the oracle says of a subnet manager that lets no port in again.
+/// The oracle's verdict on a subnet manager that never admits a port again.
 #[test]
 fn an_administrator_that_stays_silent_is_a_failure() {
     let mut failed = 0;

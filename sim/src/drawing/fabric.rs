@@ -1,4 +1,4 @@
-//! What happens to a fabric of InfiniBand.
+//! Draws the events of a fabric of InfiniBand.
 
 use urnic_netdev::impair::ImpairConfig;
 
@@ -7,16 +7,16 @@ use crate::random::Random;
 
 use super::{MILLISECOND_NS, SECOND_NS};
 
-/// What makes another seed of a seed, and how often hosts are on a fabric.
+/// Mask that derives another seed, and the frequency of hosts on a fabric.
 const FABRIC_BITS: u64 = 0x0066_6162_7269_6321;
 const FABRIC_ONE_IN: u64 = 16;
 
-/// Whether the nodes of a seed are on a fabric.
+/// Returns true if the nodes of a seed are on a fabric.
 pub(super) fn is_drawn(seed: u64) -> bool {
     Random::new(seed ^ FABRIC_BITS).one_in(FABRIC_ONE_IN)
 }
 
-/// What happens to the datagrams of a node: bit errors and cut segments are what other links have.
+/// Draws the impairment of a node's datagrams. Only other links have bit errors and cut segments.
 pub(super) fn impair(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     let mut perhaps = |percent_max| if random.one_in(3) { 0.0 } else { random.chance(percent_max) };
     ImpairConfig {
@@ -28,7 +28,7 @@ pub(super) fn impair(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     }
 }
 
-/// What happens over time; when the last of it does.
+/// Draws the changes over time. Returns them with the time of the last one.
 pub(super) fn changes(random: &mut Random, nodes: usize) -> (Vec<Change>, u64) {
     let mut changes = Vec::new();
     let mut at_ns = 0;

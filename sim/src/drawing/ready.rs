@@ -1,5 +1,6 @@
-//! How connections begin: every kind of ready-to-receive message, and depths of 0, 1 and "not negotiated"
-//! (RFC 6581 §9). And Writes with Immediate Data, which came later than the plans around them.
+//! Draws the start of connections: every kind of ready-to-receive message, and depths of 0, 1 and
+//! "not negotiated" (RFC 6581 §9). Also draws Writes with Immediate Data, which were added later
+//! than the rest of the plans.
 
 use urnic_engine::mpa::startup::RtrKinds;
 
@@ -7,7 +8,8 @@ use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, Plan};
 use crate::random::Random;
 use crate::scenario::Scenario;
 
-/// Mask that makes another seed of a seed: the rest of a plan stays as it is without ready-to-receive.
+/// Mask that derives another seed, so that the rest of a plan is the same as without
+/// ready-to-receive messages.
 const READY_BITS: u64 = 0x7265_6164_7921_2121;
 
 /// Kinds that an end may support.
@@ -21,7 +23,7 @@ const KINDS: [RtrKinds; 7] = [
     RtrKinds::all(),
 ];
 
-/// Varies how the connections of a plan begin.
+/// Varies the start of a plan's connections.
 pub(super) fn vary(plan: &mut Plan) {
     let mut random = Random::new(plan.seed ^ READY_BITS);
     let keeps_reads = plan.scenario == Scenario::Changing;
@@ -42,7 +44,7 @@ fn is_about_a_read(ending: Ending) -> bool {
         || matches!(ending, Ending::Mishap { what: Mishap::ReadAccess | Mishap::ReadBounds, .. })
 }
 
-/// Some Writes carry Immediate Data.
+/// Turns some Writes into Writes with Immediate Data.
 fn with_immediates(random: &mut Random, flow: &mut FlowPlan) {
     let ending = flow.ending;
     for (side, plan) in flow.sides.iter_mut().enumerate() {
@@ -58,7 +60,7 @@ fn with_immediates(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Each end supports some kinds of the message, and both have one in common.
+/// Draws the kinds of the message that each end supports; both have one in common.
 fn kinds(random: &mut Random, flow: &mut FlowPlan) {
     let own = random.pick(&KINDS);
     let other = random.pick(&KINDS);
@@ -68,10 +70,10 @@ fn kinds(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Ends that ask for no Reads, or take none, or one; said, or not negotiated.
+/// Draws depths for ends that request no Reads, or accept none, or one; stated, or not negotiated.
 fn depths(random: &mut Random, flow: &mut FlowPlan) {
     let is_said = random.one_in(2);
-    // The Request decides whether depths are negotiated.
+    // The Request decides if depths are negotiated.
     flow.sides[0].startup.negotiate_depths = is_said;
     let common = flow.sides[0].startup.rtr & flow.sides[1].startup.rtr;
     let sends_read = flow.sides[0].startup.peer_to_peer
@@ -89,12 +91,12 @@ fn depths(random: &mut Random, flow: &mut FlowPlan) {
         if ird.min(ord) == 0 {
             flow.sides[side].work.iter_mut().for_each(write_instead);
         }
-        // A ready-to-receive Read has a place, which confirmations may have after it.
+        // A ready-to-receive Read has an entry, which confirmations may use after it.
         let has_place = if is_said { ird > 0 } else { ord > 0 || (side == 0 && sends_read) };
         flow.sides[side].placed &= has_place;
     }
     if !is_said {
-        // Nothing but the plan keeps an end from asking for more than the other takes.
+        // Only the plan keeps an end from requesting more Reads than the other accepts.
         for side in [0, 1] {
             let ird = flow.sides[1 - side].depths[0];
             let ord = &mut flow.sides[side].depths[1];

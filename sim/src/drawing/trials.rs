@@ -1,5 +1,5 @@
-//! Scenarios of what no end may get wrong: ends of life, exhausted resources, memory that changes
-//! while it is read, guessed secrets, and messages that come too early.
+//! Scenarios of trials: ends of life, exhausted resources, memory that changes while it is read,
+//! guessed secrets, and messages that arrive too early.
 
 use urnic_engine::limits::HELD_BYTES_MAX;
 use urnic_engine::port::LowerLayer;
@@ -14,23 +14,24 @@ use crate::scenario::Scenario;
 
 use super::{Drawing, MILLISECOND_NS, SECOND_NS};
 
-/// What makes another seed of a seed, and how often one of these scenarios is drawn.
+/// Mask that derives another seed, and the frequency of these scenarios.
 const TRIAL_BITS: u64 = 0x0074_7269_616c_7321;
 const TRIAL_ONE_IN: u64 = 4;
 const TRIALS: [Scenario; 4] =
     [Scenario::Ends, Scenario::Exhausted, Scenario::Changing, Scenario::Guesses];
 
-/// The same for messages that come before their receives, which came later.
+/// Mask and frequency for messages that arrive before their receives; this scenario was added
+/// later.
 const UNREADY_BITS: u64 = 0x756e_7265_6164_7921;
 const UNREADY_ONE_IN: u64 = 16;
 
-/// Bits that make another seed of a seed, for hosts that stop for a while.
+/// Mask that derives another seed, for hosts that stop for a while.
 const PAUSE_BITS: u64 = 0x0070_6175_7365_7321;
 const PAUSE_ONE_IN: u64 = 24;
 /// Longest pauses, in milliseconds: of a scheduler, and of a machine that is moved to another host.
 const PAUSES_MS: [u64; 5] = [20, 120, 600, 2000, 4000];
 
-/// The scenario of a seed, if it is one of these.
+/// Returns the scenario of a seed, if it is one of these.
 pub(super) fn draw(seed: u64) -> Option<Scenario> {
     if Random::new(seed ^ PAUSE_BITS).one_in(PAUSE_ONE_IN) {
         return Some(Scenario::Pause);
@@ -42,7 +43,7 @@ pub(super) fn draw(seed: u64) -> Option<Scenario> {
     random.one_in(TRIAL_ONE_IN).then(|| random.pick(&TRIALS))
 }
 
-/// What happens to frames while memory changes: nothing that would make a CRC wrong.
+/// Draws the impairment of frames while memory changes: nothing that would make a CRC wrong.
 pub(super) fn unchanging(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     let mut perhaps = |percent_max| if random.one_in(3) { 0.0 } else { random.chance(percent_max) };
     ImpairConfig {
@@ -56,7 +57,7 @@ pub(super) fn unchanging(random: &mut Random, quiet: ImpairConfig) -> ImpairConf
 }
 
 impl Drawing {
-    /// Makes of a plan what its scenario asks for, where that is more than faults of links.
+    /// Adapts a plan to its scenario, if that needs more than faults of links.
     pub(super) fn make_trial(&mut self, plan: &mut Plan) {
         match self.scenario {
             Scenario::Ends => self.ends(plan),
@@ -69,7 +70,8 @@ impl Drawing {
         }
     }
 
-    /// Hosts that stop, one after the other. The next begins after what follows from the last is over.
+    /// Draws hosts that stop, one after the other. A pause begins after the effects of the last one
+    /// are over.
     fn pauses(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         let mut at_ns = 0;
@@ -84,8 +86,8 @@ impl Drawing {
         }
     }
 
-    /// Ends of life, in every order: each side its own, at any time; Requests that are rejected;
-    /// listeners that are replaced; a peer that vanishes while the other ends.
+    /// Draws ends of life in every order: each side ends in its own way at any time, Requests are
+    /// rejected, listeners are replaced, and a peer vanishes while the other ends.
     fn ends(&mut self, plan: &mut Plan) {
         let round_ns = 2 * plan.link.latency_ns + 100_000;
         for flow in &mut plan.flows {
@@ -138,7 +140,8 @@ impl Drawing {
         Act { what, after_ns }
     }
 
-    /// Node 0 has little; node 1 does its work with it; all others take what they can get.
+    /// Gives node 0 few resources. Node 1 does its work with them; all other nodes take what they
+    /// can get.
     fn exhausted(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         plan.nodes[0].piece_blocks = 0;
@@ -148,12 +151,12 @@ impl Drawing {
             node.keepalive_ns = Some(random.pick(&[1, 30]) * SECOND_NS);
         }
         let hostile = 2..plan.nodes.len();
-        // One that works, however it was drawn; and some that hold bytes for ever.
+        // One connection that works, and some that hold bytes for ever.
         plan.flows.truncate(1);
         let holders = random.len(0, 6);
         let honest = &mut plan.flows[0];
         honest.ipv6 = false;
-        // Listeners are node 0's.
+        // The listeners are at node 0.
         honest.nodes = [1, 0];
         honest.start = Start::At(random.below(200 * MILLISECOND_NS));
         let template = honest.clone();
@@ -169,7 +172,7 @@ impl Drawing {
         plan.changes.sort_by_key(|change| change.at_ns);
     }
 
-    /// A connection of a hostile node: much to send, of which little arrives in order.
+    /// Makes a connection of a hostile node: it sends a lot, and little of it arrives in order.
     fn holder(&mut self, honest: &FlowPlan, index: usize, node: usize) -> FlowPlan {
         let mut flow = honest.clone();
         flow.nodes = [node, 0];
@@ -186,8 +189,8 @@ impl Drawing {
         flow
     }
 
-    /// What a hostile node does beside: its frames come in pieces and out of order, it opens
-    /// connections that it leaves alone, and it vanishes.
+    /// Draws the other actions of a hostile node: its frames arrive in pieces and out of order, it
+    /// opens connections that it leaves alone, and it vanishes.
     fn harm(&mut self, plan: &mut Plan, node: usize) {
         let random = &mut self.random;
         let bad = ImpairConfig {
@@ -216,8 +219,8 @@ impl Drawing {
         }
     }
 
-    /// Reads of memory that its owner goes on writing, through windows that are closed at times;
-    /// perhaps it is invalidated in flight.
+    /// Draws Reads of memory that its owner keeps writing, through windows that are closed at
+    /// times. The memory may be invalidated while Reads are in flight.
     fn changing(&mut self, plan: &mut Plan) {
         for flow in &mut plan.flows {
             for side in 0..2 {
@@ -243,7 +246,7 @@ impl Drawing {
         }
     }
 
-    /// Forged frames beside all connections, and connections whose Writes guess a tag.
+    /// Draws forged frames beside all connections, and connections whose Writes guess a tag.
     fn guesses(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         plan.guesses = Some(Guesses {
@@ -258,8 +261,8 @@ impl Drawing {
         }
     }
 
-    /// Messages wait for their receives: applications look late, or not for a while; at times more is
-    /// sent than may wait, or a message is too long for the receive that it has waited for.
+    /// Draws messages that wait for their receives: applications poll late, or not for a while.
+    /// Sometimes more is sent than may wait, or a message is too long for its receive.
     fn unready(&mut self, plan: &mut Plan) {
         let much = self.random.one_in(10);
         for flow in &mut plan.flows {

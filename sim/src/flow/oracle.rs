@@ -1,4 +1,4 @@
-//! The oracle: what has to be true when a connection is over.
+//! The oracle: checks of a connection that is over.
 
 use urnic_engine::verbs::QpState;
 
@@ -7,7 +7,8 @@ use crate::memory::Part;
 use crate::plan::{Deed, Ending, Sabotage};
 
 impl Flow<'_> {
-    /// The connection is over: all that was posted has completed, and memory holds what it should.
+    /// Checks a connection that is over: everything posted has completed, and memory holds the
+    /// expected bytes.
     pub(super) fn check_end(&mut self) -> Result<(), String> {
         for side in [0, 1] {
             let peer_live = self.sides[1 - side].live_counter();
@@ -21,7 +22,7 @@ impl Flow<'_> {
             end.check_revoked(self.plan).map_err(|text| format!("side {side}: {text}"))?;
             self.check_left_behind(side)?;
             let end = &self.sides[side];
-            // An end that was never established has nothing that could complete.
+            // An end that was never established has no requests to complete.
             if end.connection.is_some() {
                 end.check_all_completed(self.plan)
                     .map_err(|text| format!("side {side}: {text}"))?;
@@ -36,8 +37,8 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// What an end had posted before it left is with its peer, unless that has ended it too: by
-    /// itself, or with its listener before it was established.
+    /// Checks that everything an end had posted before it left has reached the peer, unless the
+    /// peer has ended it too: by itself, or with its listener before it was established.
     fn check_left_behind(&self, side: usize) -> Result<(), String> {
         let Ending::Acts(acts) = self.plan.ending else { return Ok(()) };
         let more = usize::from(self.sabotage == Some(Sabotage::LeftBehind));

@@ -1,4 +1,4 @@
-//! Memory that one end goes on writing while the other reads it.
+//! Memory that one end keeps writing while the other reads it.
 
 use crate::live;
 use crate::memory::{Part, Spot};
@@ -6,7 +6,7 @@ use crate::plan::{FlowPlan, Kind};
 use crate::side::Side;
 
 impl Side {
-    /// The count of what this end goes on writing.
+    /// Returns the count of the memory that this end keeps writing.
     pub(crate) fn live_counter(&self) -> u64 {
         let count = self.live.counter();
         self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
@@ -19,7 +19,7 @@ impl Side {
         octets
     }
 
-    /// No byte that the peer wrote after it had invalidated what this end reads may be here.
+    /// Checks that no Read brought bytes that the peer wrote after the invalidation.
     pub(crate) fn check_revoked(&self, flow: &FlowPlan) -> Result<(), String> {
         let initial = self.memory.layout.initial(self.index);
         let landing = self.memory.layout.part(Part::Landing).start;
@@ -38,7 +38,8 @@ impl Side {
         Ok(())
     }
 
-    /// Returns true if the other end, or this one, goes on writing this byte of this end's memory.
+    /// Returns true if this byte of this end's memory changes: this end keeps writing it, or Reads
+    /// bring such bytes.
     pub(crate) fn is_live(&self, flow: &FlowPlan, at: usize) -> bool {
         let layout = &self.memory.layout;
         let landing = layout.part(Part::Landing).start;

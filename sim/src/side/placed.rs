@@ -1,4 +1,4 @@
-//! What completions that mean it have to say of the peer's memory.
+//! Checks of completions that promise placement in the peer's memory.
 
 use urnic_engine::verbs::{Wc, WcStatus};
 
@@ -7,7 +7,7 @@ use crate::plan::{FlowPlan, Kind};
 use crate::side::{Side, index_of};
 
 impl Side {
-    /// What has completed is in the peer's memory.
+    /// Checks that completed data is in the peer's memory.
     pub(super) fn check_placed(
         &self,
         flow: &FlowPlan,
@@ -19,7 +19,7 @@ impl Side {
         let (op, at) = (&flow.sides[self.index].work[index], self.spots[index].to);
         let (part, len) = match op.kind {
             Kind::Write | Kind::WriteImmediate => (Part::Sink, op.len),
-            // Where messages are kept until there are receives, a Read passes them.
+            // A Read overtakes messages that wait for receives.
             Kind::Send | Kind::SendInvalidate if !flow.waits => {
                 (Part::Inbox, op.len.min(memory::receive_len(flow, self.index, index)))
             }

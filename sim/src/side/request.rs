@@ -1,11 +1,11 @@
-//! The parts of a work request that an operation of the plan becomes.
+//! Conversion of a plan's operation into the parts of a work request.
 
 use urnic_engine::verbs::{Mr, RemoteBuffer, SendOp, Sge, WcOpcode};
 
 use crate::memory;
 use crate::plan::{Kind, Op};
 
-/// What its completion says.
+/// Returns the opcode of its completion.
 pub(super) const fn opcode(op: &Op) -> WcOpcode {
     match op.kind {
         Kind::Immediate if tells_of_a_write(op) => WcOpcode::RdmaWrite,
@@ -18,7 +18,7 @@ pub(super) const fn opcode(op: &Op) -> WcOpcode {
     }
 }
 
-/// Compares the two lowest bits with 0: sometimes they are.
+/// Compares the two lowest bits with 0: sometimes they are equal.
 pub(super) const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
     SendOp::CmpSwap {
         remote,
@@ -29,22 +29,22 @@ pub(super) const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
     }
 }
 
-/// What a message of Immediate Data carries.
+/// Returns the value that a message of Immediate Data carries.
 const fn value(op: &Op) -> u64 {
     (op.len as u64).wrapping_mul(0x0101_0101_0101)
 }
 
-/// The 32 bits of a Send or a Write with immediate data.
+/// Returns the 32 bits of a Send or a Write with immediate data.
 fn bits(op: &Op) -> u32 {
     u32::try_from(op.len).unwrap_or(u32::MAX).wrapping_mul(0x0101_0101)
 }
 
-/// Whether a Send carries immediate data: some of them.
+/// Returns true for some of the Sends: they carry immediate data.
 const fn has_immediate(op: &Op) -> bool {
     op.len % 2 == 1
 }
 
-/// Whether Immediate Data is that of a Write, which carries no payload: some of it.
+/// Returns true for some of the Immediate Data: it belongs to a Write without payload.
 const fn tells_of_a_write(op: &Op) -> bool {
     op.pieces.is_multiple_of(2)
 }
@@ -71,7 +71,7 @@ pub(super) fn write_immediate(op: &Op, remote: RemoteBuffer) -> SendOp {
     SendOp::RdmaWriteImmediate { remote, immediate: bits(op), solicited: op.solicited }
 }
 
-/// What the completion of the receive calls a message, how long it says that it is, and its value.
+/// Returns the opcode, length and value of the receive's completion.
 pub(super) fn arrives_as(op: &Op) -> (WcOpcode, u32, u64) {
     let len = u32::try_from(op.len).unwrap_or(u32::MAX);
     match op.kind {
