@@ -165,7 +165,7 @@ pub(crate) struct Memory {
     pub(crate) region: Arc<Region>,
     pub(crate) layout: Layout,
     parts: Vec<Mr>,
-    /// In their order: first the regions that the peer invalidates, then the end's own choice.
+    /// In the sequence of their use: first for the peer's invalidations, then for this end's own.
     pub(crate) disposable: Vec<Mr>,
 }
 
