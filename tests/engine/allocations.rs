@@ -1,7 +1,7 @@
-//! Moving data allocates nothing: neither the engine nor the verbs nor the memory link ask the heap
-//! for anything per segment, per message or per acknowledgment, once buffers have their size.
+//! Moving data allocates nothing: neither the engine nor the verbs nor the memory link allocate
+//! from the heap per segment, per message or per acknowledgment, once buffers have their size.
 //!
-//! The allocator of this test counts what the test's own thread asks for. A run that allocates
+//! The allocator of this test counts the allocations of the test's own thread. A run that allocates
 //! fails with the backtrace of its first allocation.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -19,7 +19,7 @@ use urnic_testkit::pair::{self, A, B, End, Pair, Setup, all_access, content, fil
 const MESSAGE_LEN: usize = 48 * 1024 + 13;
 /// Messages in flight at a time.
 const WINDOW: u64 = 12;
-/// Data segments that must have passed before, and while, allocations are counted.
+/// Data segments that must pass before, and during, the count.
 const SEGMENTS: u64 = 20_000;
 
 /// Two ends, their memory, and a stream of Writes, Reads and Sends from one to the other.
@@ -62,7 +62,7 @@ impl Traffic {
         self.posted += 1;
     }
 
-    /// Goes on until so many data segments more were sent, in both directions together.
+    /// Runs until this many more data segments were sent, in both directions together.
     fn run(&mut self, segments: u64) {
         let target = self.segments() + segments;
         while self.segments() < target {
@@ -82,7 +82,7 @@ impl Traffic {
         }
     }
 
-    /// Data segments sent so far for the first time.
+    /// Returns the number of data segments sent so far for the first time.
     fn segments(&self) -> u64 {
         let (a, b) = (&self.pair.link.a.port, &self.pair.link.b.port);
         let a = a.counters(self.pair.a.connection.unwrap()).unwrap();
@@ -92,7 +92,7 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// Moves [`SEGMENTS`] segments and returns how many allocations that took.
+    /// Moves [`SEGMENTS`] segments and returns the number of allocations.
     fn count(&mut self, census: Census) -> u64 {
         let (completed, received) = (self.completed, self.received);
         self.run(SEGMENTS);
@@ -104,7 +104,7 @@ impl Traffic {
     }
 }
 
-/// After a warm-up in which everything takes its size, the first count is zero.
+/// Asserts that the first count after a warm-up, in which everything takes its size, is zero.
 fn allocates_nothing(setup: Setup) {
     let mut traffic = Traffic::new(setup);
     traffic.run(SEGMENTS);
@@ -112,8 +112,9 @@ fn allocates_nothing(setup: Setup) {
     assert_eq!(allocations, 0, "heap allocations in {SEGMENTS} segments with {setup:?}");
 }
 
-/// Pools grow when chance brings more disorder than ever before, within their bounds. So a count of
-/// zero is reached after a few rounds; anything allocated per segment or per loss never gets there.
+/// Asserts that the count reaches zero after a few rounds. Pools grow, within their limits, when
+/// chance brings more disorder than ever before. An allocation per segment or per loss never
+/// reaches zero.
 fn comes_to_allocate_nothing(setup: Setup) {
     const ROUNDS: usize = 8;
     let mut traffic = Traffic::new(setup);
@@ -213,15 +214,15 @@ fn unaligned_arrival_comes_to_allocate_nothing() {
     }
 }
 
-/// What a byte stream may take before RDMA starts.
+/// Maximum bytes of a byte stream before RDMA starts.
 const BYTE_STREAM_BYTES_MAX: i64 = 2048;
-/// Bytes of the heap that an end of an idle established connection may take, beside its queue pair:
-/// the stream, TCP, and what the port knows of the connection.
+/// Maximum bytes of the heap for an end of an idle established connection, besides its queue pair:
+/// the stream, TCP, and the port's record of the connection.
 const IDLE_BYTES_MAX: i64 = 4096;
-/// Bytes of the heap that a queue pair may take whose queues, of 64 requests, were never used.
+/// Maximum bytes of the heap for a queue pair whose queues, of 64 requests, were never used.
 const QP_BYTES_MAX: i64 = 1280;
 
-/// Buffers of a byte stream are those of the thread that turns it.
+/// A byte stream uses the buffers of the thread that polls it.
 #[test]
 fn a_byte_stream_is_small() {
     const COUNT: i64 = 64;
@@ -233,7 +234,7 @@ fn a_byte_stream_is_small() {
     assert!((1..=BYTE_STREAM_BYTES_MAX).contains(&each), "{each} octets");
 }
 
-/// A connection costs what it uses: queues grow when there is something to post or to send.
+/// A connection costs what it uses: queues grow when something is posted or sent.
 #[test]
 fn an_idle_connection_is_small() {
     const COUNT: i64 = 256;
@@ -243,7 +244,7 @@ fn an_idle_connection_is_small() {
     let mut pair = Pair::new([1, 2].map(End::new), configs, [device_a, device_b]);
     pair.establish(&ConnectParams::default(), B.into(), &Offer::default());
     let before = live_bytes();
-    // The one there is and these fill the tables of the ports, which double then.
+    // The existing connection and these fill the tables of the ports, which double then.
     let qps: Vec<_> = (0..2 * COUNT - 1).map(|_| [&pair.a, &pair.b].map(End::another_qp)).collect();
     let each = (live_bytes() - before) / (2 * (2 * COUNT - 1));
     assert!((1..=QP_BYTES_MAX).contains(&each), "{each} octets");

@@ -1,4 +1,4 @@
-//! Requests that are posted together: all of them or none, and without an allocation for each.
+//! Requests posted together: all of them or none, and without an allocation for each.
 
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
@@ -7,7 +7,7 @@ use urnic_testkit::counting::Census;
 use urnic_testkit::pair::{Pair, Setup, all_access};
 
 const OK: WcStatus = WcStatus::Success;
-/// Places in the send queue of a pair's ends.
+/// Depth of the send queue of a pair's ends.
 const DEPTH: u64 = 256;
 
 fn rest(pair: &mut Pair) {
@@ -35,7 +35,7 @@ fn nothing_goes_before_the_batch_is_posted_and_then_all_of_it_in_order() {
     }
     rest(&mut pair);
     assert_eq!((batch.len(), drained(&pair.a.cq)), (4, vec![]));
-    // What is posted meanwhile is before it.
+    // Requests posted meanwhile come before the batch.
     pair.a.qp.post_send(write(9)).unwrap();
     batch.post();
     assert!(batch.is_empty());
@@ -78,7 +78,7 @@ fn a_request_that_cannot_be_posted_leaves_the_batch_as_it_was() {
     assert_eq!(drained(&pair.a.cq), [(1, OK)]);
 }
 
-/// A connection that ends between the two: the batch completes as requests do that are posted then.
+/// The connection ends between building and posting: the batch completes like requests posted then.
 #[test]
 fn a_batch_posted_after_the_end_is_flushed() {
     let (mut pair, source, sink) = scene();

@@ -1,10 +1,10 @@
-//! Payload is copied in user space once on receive; on transmit not at all, but for Read Responses,
-//! which are copied once, and counted.
+//! Payload is copied in user space once on receive. It is not copied on transmit, except Read
+//! Responses, which are copied once, and counted.
 //!
-//! The test looks through all of its own writable memory for bytes of the payload. They may be in
-//! the region they were sent from, in the region they were placed in, and in buffers of the device;
-//! whatever the engine copies on the way, and leaves anywhere, is found. What unaligned arrival has
-//! to hold shows that it would be.
+//! The test searches all of its own writable memory for bytes of the payload. They may be in the
+//! source region, in the destination region, and in buffers of the device. Any other copy that the
+//! engine leaves somewhere is found. Unaligned arrival, where the engine must hold data, proves
+//! that the search works.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -29,41 +29,41 @@ use urnic_testkit::pair::{A, B, End, Pair, all_access, config};
 
 /// Bytes of each message: many frames, the last one not full.
 const MESSAGE_LEN: usize = 200 * 1024;
-/// Bytes of one word of the payload: a mark that is nowhere else, and which word it is.
+/// Bytes of one word of the payload: a unique mark, and the index of the word.
 const WORD_LEN: usize = 8;
 
-/// One word of the payload of a scene. The mark is put together here, so that no constant looks
-/// like it; memory that an earlier scene has freed has marks of that one.
+/// Returns one word of a scene's payload. The mark is computed here, so that no constant looks like
+/// it; memory that an earlier scene has freed contains that scene's marks.
 fn word(scene: u8, index: usize) -> [u8; WORD_LEN] {
     let index = u32::try_from(index).unwrap().to_be_bytes();
     let mark = std::hint::black_box(0x1e_u8);
     [mark ^ 0xff, mark ^ 0x55, mark ^ 0xa7, mark ^ 0x0c, scene, index[1], index[2], index[3]]
 }
 
-/// Where a run of memory is.
+/// Returns the addresses of a run of memory.
 fn addresses(fragment: &Fragment<'_>) -> Range<usize> {
     let start = fragment.as_ptr().addr();
     start..start + fragment.len()
 }
 
-/// What a device was handed, and what it handed over.
+/// Frames that a device was given, and frames that it delivered.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Where memory is that payload may be sent from.
+    /// Memory from which payload may be sent.
     source: Range<usize>,
-    /// Bytes of frames' payload from there.
+    /// Bytes of frames' payload from that memory.
     from_source: u64,
-    /// Bytes of frames' payload from anywhere else: what frames FPDUs, or was copied.
+    /// Bytes of frames' payload from other memory: FPDU framing, or copies.
     from_elsewhere: u64,
-    /// Frames.
+    /// Number of frames.
     frames: usize,
-    /// Runs of memory that their payload was in.
+    /// Number of runs of memory with their payload.
     runs: usize,
-    /// Where received frames were.
+    /// Buffers of received frames.
     buffers: Vec<Range<usize>>,
 }
 
-/// A device whose traffic is looked at.
+/// A device whose traffic is observed.
 #[derive(Debug)]
 struct Watched<D> {
     device: D,
@@ -114,13 +114,13 @@ impl<D: Device> Device for Watched<D> {
 
 type Port = Watched<Impair<MemoryDevice>>;
 
-/// Two ends on watched devices, with payload at one and room for it at the other.
+/// Two ends on observed devices: the first has the payload, the second the memory for it.
 struct Scene {
-    /// Which one, in the marks of its payload.
+    /// Number of the scene in the marks of its payload.
     number: u8,
     pair: Pair<Port>,
     seen: [Rc<RefCell<Seen>>; 2],
-    /// Payload of the first end, room of the second; kept by region to know where they are.
+    /// Payload of the first end, destination of the second; the regions give their addresses.
     regions: [Arc<Region>; 2],
     memory: [Mr; 2],
 }
@@ -168,7 +168,7 @@ impl Scene {
         assert_eq!(self.pair.wait(cq).status, WcStatus::Success, "in scene {}", self.number);
     }
 
-    /// Moves the payload from the first end to the second; every byte arrives.
+    /// Moves the payload from the first end to the second, and checks every byte.
     fn transfer(&mut self, operation: &str) {
         let cqs = [self.pair.a.cq.clone(), self.pair.b.cq.clone()];
         let all = 0..MESSAGE_LEN;
@@ -186,7 +186,7 @@ impl Scene {
                 self.wait(&cqs[1]);
             }
             _ => {
-                // RFC 5044 §7.1.2 (4): the responder sends nothing before the initiator has.
+                // RFC 5044 §7.1.2 (4): the responder sends nothing before the initiator does.
                 let first =
                     SendWr::write(WrId(3), self.memory[1].remote(0), [self.memory[0].sge(0..0)]);
                 self.pair.a.qp.post_send(first).unwrap();
@@ -209,8 +209,8 @@ impl Scene {
             .map(|(port, end)| port.counters(end.connection.unwrap()).unwrap())
     }
 
-    /// Bytes of payload in this process that are neither where they were sent from, nor where they
-    /// belong, nor in a buffer of the device.
+    /// Returns the bytes of payload in this process that are outside the source, the destination
+    /// and the buffers of the device.
     fn copies(&self) -> u64 {
         let mut known: Vec<_> =
             self.seen.iter().flat_map(|seen| seen.borrow().buffers.clone()).collect();
@@ -219,7 +219,8 @@ impl Scene {
     }
 }
 
-/// Bytes in words of the payload, in writable memory of this process but for what is `known`.
+/// Returns the bytes in words of the payload, in writable memory of this process outside of
+/// `known`.
 fn words_in_memory(scene: u8, known: impl Fn(usize) -> bool) -> u64 {
     const CHUNK: usize = 1 << 20;
     let mut chunk = vec![0; CHUNK + WORD_LEN - 1];
@@ -237,7 +238,7 @@ fn words_in_memory(scene: u8, known: impl Fn(usize) -> bool) -> u64 {
         let [start, end] = [start, end].map(|at| usize::from_str_radix(at, 16).unwrap());
         for at in (start..end).step_by(CHUNK) {
             let len = chunk.len().min(end - at);
-            // What was unmapped meanwhile, or never was ours to read, holds no payload.
+            // Memory that was unmapped meanwhile, or is not readable, holds no payload.
             let Ok(len) = memory.read_at(&mut chunk[..len], at as u64) else { continue };
             for (i, octets) in chunk[..len].windows(WORD_LEN).enumerate().take(CHUNK) {
                 if octets[0] == first[0] && octets[..5] == first[..5] {
@@ -250,12 +251,13 @@ fn words_in_memory(scene: u8, known: impl Fn(usize) -> bool) -> u64 {
     found
 }
 
-/// Bytes of an FPDU that are not payload: MPA's length, the DDP header, pad and CRC.
+/// Maximum bytes of an FPDU besides payload: MPA's length, the DDP header, pad and CRC.
 const FRAMING_MAX: u64 = 2 + 18 + 3 + 4;
-/// Bytes of payload that calls may leave on the stack: the words of this test itself.
+/// Maximum bytes of payload that calls may leave on the stack: words of this test itself.
 const STRAY_MAX: u64 = 256;
 
-/// A clean link: nothing is copied on transmit, and once on receive. With markers that has to be asked for.
+/// Asserts that a clean link copies nothing on transmit, and once on receive. With markers this
+/// must be requested.
 fn copies_once(link: LinkConfig, startup: StartupConfig) {
     let path = if startup.markers { SendPath::Gather } else { SendPath::Auto };
     for operation in ["write", "send", "read"] {
@@ -264,7 +266,7 @@ fn copies_once(link: LinkConfig, startup: StartupConfig) {
         let what = format!("{operation} with {startup:?}");
         let [sender, receiver] = scene.counters();
         let sent = scene.seen[0].borrow();
-        // A Read Response is what was in memory when it was framed.
+        // A Read Response is a snapshot of memory at the time of framing.
         let snapshot = if operation == "read" { MESSAGE_LEN as u64 } else { 0 };
         assert_eq!(sender.rdma_tx.bytes_snapshot, snapshot, "{what}");
         assert_eq!(sender.rdma_tx.bytes_kept, 0, "{what}: no FPDU was cut");
@@ -287,7 +289,7 @@ fn copies_once(link: LinkConfig, startup: StartupConfig) {
         assert_eq!(receiver.mpa.bytes_held, 0, "{what}");
         drop(sent);
         let copies = scene.copies();
-        // Blocks of the snapshots are used again and may hold none of it any more.
+        // Snapshot blocks are reused, and may hold none of the payload afterwards.
         assert!(copies <= snapshot + STRAY_MAX, "{what}: {copies} octets of payload were copied");
         assert!(snapshot == 0 || copies > STRAY_MAX, "{what}: the snapshot is found");
     }
@@ -297,7 +299,7 @@ fn link() -> LinkConfig {
     LinkConfig { latency_ns: 10_000, ..LinkConfig::default() }
 }
 
-/// One test: another thread's payload would be taken for a copy.
+/// One test, because another thread's payload would be taken for a copy.
 #[test]
 fn payload_is_copied_only_to_where_it_belongs() {
     for markers in [false, true] {
@@ -317,8 +319,8 @@ fn payload_is_copied_only_to_where_it_belongs() {
     }
 }
 
-/// Told to stage, and where markers would have the digest of each of their runs begun anew, the engine
-/// copies what it would have referred to, and counts it.
+/// Asserts that the engine copies payload and counts it if it is set to stage, or if markers would
+/// restart the digest of each of their runs.
 fn staged_payload_is_copied_once(link: LinkConfig, startup: StartupConfig, path: SendPath) {
     for operation in ["write", "send", "read"] {
         let mut scene = Scene::connect(link, ImpairConfig::default(), startup, path);
@@ -327,7 +329,7 @@ fn staged_payload_is_copied_once(link: LinkConfig, startup: StartupConfig, path:
         let sent = scene.seen[0].borrow();
         let what = format!("{operation} with {startup:?}, {path:?}");
         assert_eq!(sent.from_source, 0, "{what}: not from where it is");
-        // A Read Response has been copied, and is sent from there.
+        // A Read Response was copied already, and is sent from the copy.
         let staged = if operation == "read" { 0 } else { MESSAGE_LEN as u64 };
         assert_eq!(sender.rdma_tx.bytes_staged, staged, "{what}: each octet once");
         assert!(sent.from_elsewhere >= MESSAGE_LEN as u64, "{what}");
@@ -337,7 +339,8 @@ fn staged_payload_is_copied_once(link: LinkConfig, startup: StartupConfig, path:
     }
 }
 
-/// Unaligned arrival makes the engine hold pieces of FPDUs: copies, counted, and found.
+/// Asserts that copies are found: unaligned arrival makes the engine hold pieces of FPDUs, which
+/// are counted copies.
 fn a_copy_would_be_noticed(startup: StartupConfig) {
     let impair = ImpairConfig { resegment: 0.3, ..ImpairConfig::default() };
     let mut scene = Scene::connect(link(), impair, startup, SendPath::Gather);

@@ -1,4 +1,4 @@
-//! As many connections of one port as it may have, and messages over all of them.
+//! The maximum number of connections of one port, and messages over all of them.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use urnic_testkit::pair::{A, B, TCP_PORT, all_access, config, poller_of};
 /// Bytes of a message.
 const LEN: usize = 64;
 
-/// One end: a place of `LEN` bytes for each connection.
+/// One end, with `LEN` bytes of memory for each connection.
 struct End {
     rnic: Rnic,
     pd: Pd,
@@ -34,14 +34,14 @@ impl End {
     }
 }
 
-/// Two ports that may have `count` connections each, and have them.
+/// Two ports with their maximum of `count` connections.
 struct Crowd {
     link: Lockstep<MemoryDevice, MemoryDevice>,
     ends: [End; 2],
     connections: [Vec<ConnectionId>; 2],
 }
 
-/// What the place of a connection has at an end.
+/// Returns the bytes of a connection at an end.
 fn pattern(end: u8, index: usize) -> [u8; LEN] {
     let mut octets = [end; LEN];
     octets[..8].copy_from_slice(&index.to_be_bytes());
@@ -60,8 +60,8 @@ impl Crowd {
         Self { link, ends, connections }
     }
 
-    /// Writes over these connections from one end, each to its own place at the other. The responder
-    /// sends nothing before it has received an FPDU (RFC 5044 §7.1.2 (4)).
+    /// Writes over these connections from one end, each to its own memory at the other. The
+    /// responder sends nothing before it has received an FPDU (RFC 5044 §7.1.2 (4)).
     fn write(&mut self, from: usize, indices: impl Iterator<Item = usize> + Clone) {
         let [near, far] = [&self.ends[from], &self.ends[1 - from]];
         let end = u8::try_from(from).unwrap();
@@ -86,7 +86,7 @@ impl Crowd {
         }
     }
 
-    /// Closes all, `a` first.
+    /// Closes all connections; `a` closes first.
     fn close(&mut self) {
         let (count, mut closed) = (self.connections[0].len(), [0; 2]);
         for id in &self.connections[0] {
@@ -98,7 +98,7 @@ impl Crowd {
                 while let Some(event) = poller.port.poll_event() {
                     match event {
                         PortEvent::Stream { connection, event: StreamEvent::PeerClosed } => {
-                            // It has ended already at the end that was first.
+                            // It may have ended already at the end that closed first.
                             let _known = poller.port.disconnect(connection);
                         }
                         PortEvent::Closed { .. } => closed[end] += 1,

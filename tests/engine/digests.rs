@@ -1,5 +1,5 @@
-//! A device that computes CRCs while it copies gets frames of which the engine has left them out: as they
-//! go on the wire they are those that it would have been given otherwise.
+//! A device that computes CRCs while it copies gets frames without them. The frames on the wire
+//! must be those that a device without this feature is given.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::cell::RefCell;
@@ -19,14 +19,14 @@ use urnic_testkit::pair::{A, B, End, Pair, all_access, config};
 /// Bytes of the memory of either end.
 const LEN: usize = 300 * 1024;
 
-/// What went out, and how many digests the engine has left to the device.
+/// Frames that were sent, and the number of digests that the engine left to the device.
 #[derive(Debug, Default)]
 struct Sent {
     frames: Vec<Vec<u8>>,
     digests: usize,
 }
 
-/// A device that keeps what it is given, and computes digests or not.
+/// A device that keeps the frames it is given, and computes digests or not.
 #[derive(Debug)]
 struct Kept {
     device: Impair<MemoryDevice>,
@@ -67,7 +67,7 @@ impl Device for Kept {
     }
 }
 
-/// How a transfer goes.
+/// Options of a transfer.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     super_frames: bool,
@@ -78,7 +78,8 @@ struct Case {
     lose: f64,
 }
 
-/// Requests of all kinds and many lengths over a link with losses; what both ends sent.
+/// Transfers requests of all kinds and many lengths over a link with losses. Returns the frames of
+/// both ends.
 fn transfer(case: Case, computes: bool) -> [Sent; 2] {
     let Case { super_frames, tx_checksum, markers, crc, path, lose } = case;
     let link = LinkConfig {
@@ -108,7 +109,7 @@ fn transfer(case: Case, computes: bool) -> [Sent; 2] {
     let octets: Vec<u8> = (0..LEN).map(|i| (i * 7 + i / 251).to_le_bytes()[0]).collect();
     a.copy_in(0, &octets);
     let (qp, cq) = (pair.a.qp.clone(), pair.a.cq.clone());
-    // Short messages share a frame, and lists of runs are cut at other places than FPDUs.
+    // Short messages share a frame, and lists of runs are cut at other positions than FPDUs.
     let lists: [&[usize]; 8] = [
         &[1],
         &[200],
@@ -161,7 +162,7 @@ fn frames_are_the_same_whoever_computes_their_digests() {
             Case { markers: true, path: SendPath::Gather, super_frames: true, lose: 0.03, ..plain },
             true,
         ),
-        // Nothing of these is left to the device.
+        // The engine leaves no digest of these to the device.
         (Case { path: SendPath::Stage, super_frames: true, ..plain }, false),
         (Case { crc: false, ..plain }, false),
         // The checksum covers the digest.

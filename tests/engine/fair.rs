@@ -1,5 +1,5 @@
-//! Many connections of one port that all have work all the time: none gets less than half of its share of
-//! the link over a second, neither of what is sent nor of what arrives.
+//! Many connections of one port that all have work all the time: each gets at least half of its
+//! share of the link over a second, both of the sent and of the received bytes.
 
 use std::num::NonZeroUsize;
 
@@ -13,11 +13,11 @@ use urnic_testkit::crowd;
 use urnic_testkit::pair::{A, B, all_access, gigabit, poller};
 
 const CONNECTIONS: usize = 1000;
-/// Bytes of each Write, and how many each connection has posted at a time.
+/// Bytes of each Write, and number of Writes posted per connection.
 const WRITE_LEN: usize = 32 << 10;
 const POSTED: usize = 4;
 
-/// Until TCP knows the round trip through queues that all of them fill.
+/// Time until TCP knows the round trip through queues that all connections fill.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// One end.
@@ -45,7 +45,7 @@ impl End {
         qp.post_send(SendWr::write(WrId(index), remote, [local])).unwrap();
     }
 
-    /// Posts another Write for each that is done.
+    /// Posts another Write for each completed one.
     fn go_on(&self, sink: &Mr) {
         while let Some(wc) = self.cq.poll() {
             assert_eq!(wc.status, WcStatus::Success);
@@ -53,7 +53,7 @@ impl End {
         }
     }
 
-    /// Bytes that each connection has sent, and has received, so far.
+    /// Returns the bytes that each connection has sent, and has received, so far.
     fn octets(&self, port: &Port) -> Vec<[u64; 2]> {
         let of = |id: &ConnectionId| {
             let counters = port.counters(*id).unwrap();
@@ -66,7 +66,7 @@ impl End {
 /// Two ports with all connections between them.
 struct Crowd {
     link: Lockstep<MemoryDevice, MemoryDevice>,
-    /// How often the ports are turned, and their time then; otherwise whenever there is work.
+    /// Poll interval of the ports, with their time in `now`; `None` polls whenever there is work.
     interval: Option<Duration>,
     now: Instant,
     a: End,
@@ -86,8 +86,8 @@ impl Crowd {
         crowd
     }
 
-    /// From now on the ports are turned at intervals, as by threads that share a processor: at each
-    /// turn the device has room for many frames.
+    /// Makes the ports poll at intervals, as by threads that share a processor: at each poll the
+    /// device has room for many frames.
     fn turned_each(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self.now = self.link.now();
@@ -120,7 +120,7 @@ impl Crowd {
         }
     }
 
-    /// All connections write, from `a` or from both ends; checks a second of it.
+    /// Lets all connections write, from `a` or from both ends, and checks one second.
     fn check(mut self, both_ways: bool) {
         for index in (0..CONNECTIONS as u64).cycle().take(POSTED * CONNECTIONS) {
             self.a.post(index, &self.b.memory);
@@ -132,7 +132,7 @@ impl Crowd {
         let before = self.octets();
         self.run(Duration::from_secs(1), both_ways);
         let after = self.octets();
-        // What `a` sends and what `b` receives; and the other way round.
+        // Sent by `a` and received by `b`, then the other direction.
         let directions = [(0, 0), (1, 1), (1, 0), (0, 1)];
         for (end, what) in directions.into_iter().take(if both_ways { 4 } else { 2 }) {
             let pairs = before[end].iter().zip(&after[end]);
@@ -148,7 +148,7 @@ impl Crowd {
     }
 }
 
-/// A link of so many bytes a second.
+/// Returns a link of this rate.
 fn link(megabits: u64) -> LinkConfig {
     LinkConfig { rate_bits_per_second: Some(megabits * 1_000_000), ..gigabit(50_000, 1024) }
 }
@@ -178,7 +178,7 @@ fn none_of_1000_with_super_frames_gets_less_than_half_of_its_share() {
 #[test]
 fn none_of_1000_gets_less_than_half_of_its_share_though_the_port_is_turned_seldom() {
     let interval = Duration::from_millis(4);
-    // Retransmission timers run out for nothing while all begin. Whom that harms depends on the rate.
+    // Retransmission timers fire spuriously while all begin. The victims depend on the rate.
     for rate in [190, 198, 200, 205] {
         Crowd::connect(link(rate)).turned_each(interval).check(false);
         Crowd::connect(link(rate)).turned_each(interval).check(true);

@@ -1,8 +1,9 @@
-//! Goodput of one long flow of Writes through bad links: 1 Gbit/s, 20 ms there and back, a queue of
-//! 1000 frames, both directions impaired. The clock is virtual: only the engine and the seeds decide.
+//! Goodput of one long flow of Writes through bad links: 1 Gbit/s, 20 ms round trip, a queue of
+//! 1000 frames, both directions impaired. The clock is virtual: only the engine and the seeds
+//! decide.
 //!
-//! `cargo test --release --test goodput -- --nocapture` prints the table; with debug assertions the
-//! runs are shorter.
+//! `cargo test --release -p urnic-engine --test engine goodput:: -- --nocapture` prints the table;
+//! with debug assertions the runs are shorter.
 #![allow(clippy::unwrap_used, reason = "a step that fails fails its test")]
 #![allow(clippy::print_stderr, reason = "prints the table")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -17,16 +18,16 @@ use urnic_netdev::impair::{BurstLoss, ImpairConfig};
 use urnic_netdev::memory::LinkConfig;
 use urnic_testkit::pair::{Pair, Setup, all_access};
 
-/// Bytes of one Write, and Writes outstanding: more than the path and its queue hold.
+/// Bytes of one Write, and number of outstanding Writes: more than the path and its queue hold.
 const MESSAGE_LEN: usize = 64 << 10;
 const DEPTH: usize = 128;
-/// Seconds before the measurement: slow start, and what it overflowed.
+/// Seconds before the measurement, for slow start and its overflow.
 const WARM_UP: u64 = 1;
-/// Mbit/s of TCP payload that the bottleneck passes: 1448 bytes in each frame of 1514.
+/// Mbit/s of TCP payload that the bottleneck carries: 1448 bytes in each frame of 1514.
 const LINE_RATE: f64 = 1000.0 * 1448.0 / 1514.0;
 
-/// How long a flow that fills the path runs, and one that lost segments keep slow: in seconds, and
-/// how often.
+/// Length of a run in seconds, and number of runs: for a flow that fills the path, and for one that
+/// losses keep slow.
 const FAST: (u64, u64) = if cfg!(debug_assertions) { (3, 1) } else { (10, 3) };
 const SLOW: (u64, u64) = (10, 5);
 
@@ -37,7 +38,7 @@ enum Mode {
     Layered,
 }
 
-/// What every cell's link does.
+/// Returns the link of every cell.
 fn path() -> ImpairConfig {
     ImpairConfig {
         delay_ns: 10_000_000,
@@ -48,7 +49,7 @@ fn path() -> ImpairConfig {
     }
 }
 
-/// Goodput in Mbit/s, and what the ends counted.
+/// Returns the goodput in Mbit/s, and the counters of the ends.
 fn run(
     impair: ImpairConfig,
     mode: Mode,
@@ -92,7 +93,8 @@ fn run(
     (bits as f64 / 1e6 / seconds as f64, [a, b])
 }
 
-/// Means over the seeds, of each mode. Whatever the path does, the receiver loses nothing itself.
+/// Returns the means over the seeds, for each mode. Whatever the path does, the receiver itself
+/// loses nothing.
 fn cell(name: &str, impair: ImpairConfig, (seconds, seeds): (u64, u64)) -> [f64; 3] {
     [Mode::Optimized, Mode::Markers, Mode::Layered].map(|mode| {
         let mut sum = 0.0;
@@ -119,7 +121,8 @@ fn cell(name: &str, impair: ImpairConfig, (seconds, seeds): (u64, u64)) -> [f64;
     })
 }
 
-/// A cell whose modes all have to reach `mbps_min`, and the optimized one 0.9 of the layered.
+/// Asserts that all modes of a cell reach `mbps_min`, and the optimized mode 0.9 of the layered
+/// one.
 fn assert_cell(name: &str, impair: ImpairConfig, length: (u64, u64), mbps_min: f64) {
     let [optimized, markers, layered] = cell(name, impair, length);
     for mbps in [optimized, markers, layered] {

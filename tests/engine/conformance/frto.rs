@@ -1,4 +1,4 @@
-//! RFC 5682: whether a retransmission timeout was for nothing, without timestamps (§2.1), and with
+//! RFC 5682: detection of spurious retransmission timeouts without timestamps (§2.1), and with
 //! selective acknowledgments (§3.1).
 
 use crate::conformance::script::{ESTABLISHED, ESTABLISHED_WITHOUT_SACK, config, listen};
@@ -25,8 +25,8 @@ fn after_a_timeout(table: &str) {
 
 #[test]
 fn a_timeout_is_undone_when_a_segment_sent_once_is_acknowledged() {
-    // Step 2b: two new segments; step 3b: the second acknowledgment is for an original. The window
-    // is again what it was, and has grown for what was acknowledged (RFC 4015 §3.2).
+    // Step 2b: two new segments. Step 3b: the second acknowledgment is for an original. The window
+    // gets its old value, plus growth for the acknowledged data (RFC 4015 §3.2).
     after_a_timeout(
         "
         0.030 < .  1:1 ack 1001
@@ -77,9 +77,9 @@ fn a_timeout_stands_when_the_first_acknowledgment_is_a_duplicate() {
 
 #[test]
 fn a_timeout_stands_when_all_that_was_sent_is_acknowledged() {
-    // Step 2a: that may be for the copy, after the others had arrived. Slow start goes on: a
-    // segment, and one for the acknowledgment, whatever it covers (RFC 3465 §2.3); then what is
-    // acknowledged.
+    // Step 2a: the acknowledgment may be for the copy, after the others had arrived. Slow start
+    // goes on: one segment, and one for the acknowledgment, whatever it covers (RFC 3465 §2.3);
+    // then as much as is acknowledged.
     after_a_timeout(
         "
         0.030 < .  1:1 ack 10001
@@ -102,7 +102,7 @@ fn a_timeout_stands_when_all_that_was_sent_is_acknowledged() {
 
 #[test]
 fn without_new_data_a_timeout_is_repaired_as_ever() {
-    // Step 2b: "If the TCP sender does not have any new data to transmit" it goes on with the old.
+    // Step 2b: "If the TCP sender does not have any new data to transmit" it goes on with old data.
     listen(
         config(),
         &[
@@ -123,7 +123,8 @@ fn without_new_data_a_timeout_is_repaired_as_ever() {
     );
 }
 
-/// The same with selective acknowledgments: before the timer, a tail loss probe asks with new data.
+/// The same situation with selective acknowledgments: before the timer, a tail loss probe sends new
+/// data.
 const TIMED_OUT_WITH_SACK: &str = "
         0.010 ! write 20000
         0.010 > .  1:1001 ack 1
@@ -142,8 +143,8 @@ const TIMED_OUT_WITH_SACK: &str = "
 
 #[test]
 fn with_sack_a_timeout_is_undone_when_a_segment_sent_once_is_acknowledged() {
-    // §3.1 step 2: duplicates decide nothing; step 2b: two new segments; step 3b: what is SACKed is
-    // an original. The one before it is late, and is waited for.
+    // §3.1 step 2: duplicates decide nothing. Step 2b: two new segments. Step 3b: SACKed data is an
+    // original. The segment before it is late, and the sender waits for it.
     listen(
         config(),
         &[
@@ -172,7 +173,8 @@ fn with_sack_a_timeout_is_undone_when_a_segment_sent_once_is_acknowledged() {
 
 #[test]
 fn with_sack_a_timeout_stands_when_new_segments_overtake_the_old() {
-    // §3.1 step 3a: "the SACK information covers more than RecoveryPoint": the old ones go again.
+    // §3.1 step 3a: "the SACK information covers more than RecoveryPoint": the old segments are
+    // retransmitted.
     listen(
         config(),
         &[

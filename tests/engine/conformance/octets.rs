@@ -1,11 +1,11 @@
-//! What peers of the tables say: startup frames and FPDUs, of 20 bytes each.
+//! Messages of the peers in the tables: startup frames and FPDUs, of 20 bytes each.
 
 use urnic_engine::wire::crc32c;
 
-/// The flag of a startup frame that asks for CRCs.
+/// Flag of a startup frame that requests CRCs.
 pub(crate) const CRC: u8 = 0x40;
 
-/// A startup frame of revision 1, without private data.
+/// Returns a startup frame of revision 1, without private data.
 pub(crate) fn startup(key: &[u8; 16], flags: u8) -> Vec<u8> {
     [&key[..], &[flags, 1, 0, 0]].concat()
 }
@@ -14,7 +14,7 @@ pub(crate) fn request() -> Vec<u8> {
     startup(b"MPA ID Req Frame", CRC)
 }
 
-/// An RDMA Write of nothing.
+/// Returns an RDMA Write without payload.
 pub(crate) fn empty_write() -> Vec<u8> {
     let mut fpdu = vec![0, 14, 0xC1, 0x40, 0, 0, 0, 1];
     fpdu.extend([0; 8]);

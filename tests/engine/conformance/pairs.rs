@@ -1,9 +1,9 @@
-//! Segments that come in one burst, as if each came alone.
+//! Segments that arrive in one burst have the same effect as if each came alone.
 //!
-//! A port looks at a connection again only when it has taken a whole burst. Nothing that it keeps between
-//! two segments of one may change what becomes of the second: each pair of segments is delivered both
-//! ways, at each place of each table where the peer sends something, and all that is said and counted is
-//! compared.
+//! A port polls a connection again only after a whole burst. State that it keeps between two
+//! segments of a burst must not change the effect of the second. So each pair of segments is
+//! delivered both ways, at each place of each table where the peer sends something, and all output
+//! and counters are compared.
 
 use urnic_engine::port::{ConnectionCounters, PortDrops};
 use urnic_engine::tcp::{DropReason, Flags, Header};
@@ -17,14 +17,14 @@ struct Outcome {
     events: Vec<String>,
     connections: usize,
     waiting: usize,
-    /// In the order of their numbers; of equal ones only one, because a burst may be answered once.
+    /// Sorted by number; equal ones count once, because a burst may be answered once.
     syns: Vec<Control>,
     resets: Vec<Control>,
-    /// Number behind the last byte sent, or behind the FIN.
+    /// Sequence number behind the last byte sent, or behind the FIN.
     sent_to: Option<u32>,
     /// Acknowledgment number of the last segment.
     acked_to: Option<u32>,
-    /// A segment that ends a connection may be counted by it, or by the port.
+    /// `None` if the connection is over: it or the port may count the segment that ended it.
     counted: Option<Counted>,
     drops: PortDrops,
     cookies: (u64, u64),
@@ -34,7 +34,7 @@ struct Outcome {
 /// A SYN or RST: its flags, number and acknowledgment.
 type Control = (Flags, u32, u32);
 
-/// Counters of a connection that do not depend on how often it answers.
+/// Counters of a connection that do not depend on the number of its answers.
 type Counted = (u64, u64, u64, u64, [u64; DropReason::COUNT]);
 
 fn counted(counters: &ConnectionCounters) -> Counted {
@@ -43,14 +43,14 @@ fn counted(counters: &ConnectionCounters) -> Counted {
     (received.0, received.1, received.2, counters.bytes_received, tcp.dropped)
 }
 
-/// Compares both ways for the pairs of a table: each of its segments with those that follow it and with
-/// those that end or begin connections.
+/// Compares both ways for the pairs of a table: each of its segments with the following ones, and
+/// with segments that end or begin connections.
 pub(super) fn compare(fresh: &dyn Fn() -> Script, table: &str) {
     let rows: Vec<&str> = rows(table).map(|(_, row)| row).collect();
     let arrivals = rows.iter().enumerate().filter_map(|(at, row)| Some((at, arrival(row)?)));
     let arrivals: Vec<(usize, &str)> = arrivals.collect();
     for (place, &(at, here)) in arrivals.iter().enumerate() {
-        // The RST of an abort goes out before what comes next.
+        // The RST of an abort leaves before the next segment.
         if at > 0 && rows[at - 1].contains("!+") {
             continue;
         }
@@ -69,7 +69,7 @@ pub(super) fn compare(fresh: &dyn Fn() -> Script, table: &str) {
             pairs.push((here.to_owned(), other.clone()));
             pairs.push((other, here.to_owned()));
         }
-        // Where a table begins and where it ends.
+        // Begin and end of a table.
         if place == 0 || place + 1 == arrivals.len() {
             let all = ends.iter().flat_map(|a| ends.iter().map(move |b| (a.clone(), b.clone())));
             pairs.extend(all);
@@ -79,7 +79,8 @@ pub(super) fn compare(fresh: &dyn Fn() -> Script, table: &str) {
             let mut apart = before();
             deliver(&mut apart, &first);
             apart.settle();
-            // What the first sets going, the second may make needless, or acknowledge.
+            // The second segment may make the output of the first one unnecessary, or acknowledge
+            // it.
             if apart.sent.iter().any(|sent| sent.len > 0 || sent.header.flags.contains(Flags::FIN))
             {
                 continue;
@@ -89,7 +90,7 @@ pub(super) fn compare(fresh: &dyn Fn() -> Script, table: &str) {
             deliver(&mut burst, &first);
             deliver(&mut burst, &second);
             let (mut burst, apart) = (outcome(burst), outcome(apart));
-            // One RST is enough, and a connection whose SYN-ACK was acknowledged needs to send none.
+            // One RST is enough, and a connection whose SYN-ACK was acknowledged need not send one.
             let is_part =
                 |some: &[Control], all: &[Control]| some.iter().all(|one| all.contains(one));
             if is_part(&burst.resets, &apart.resets) && !burst.resets.is_empty() {
@@ -120,7 +121,7 @@ fn time(row: &str) -> Instant {
     Instant::from_nanos(START_NS + (seconds * 1e9) as u64)
 }
 
-/// Segments that end what is there or begin something new, and one with data.
+/// Returns segments that end the connection or begin a new one, and one with data.
 fn ends(script: &Script) -> Vec<String> {
     let (sent_to, next) = script.last_told;
     let later = next + 100_000;
@@ -140,12 +141,12 @@ fn deliver(script: &mut Script, segment: &str) {
 
 fn outcome(mut script: Script) -> Outcome {
     script.settle();
-    // Until an acknowledgment that is delayed has gone out.
+    // Until a delayed acknowledgment has been sent.
     script.sleep_until(script.now + Duration::from_millis(50));
     let sent = || script.sent.iter().map(|sent| (&sent.header, sent.len));
     let is_control = |flags: Flags| flags.intersects(Flags::SYN | Flags::RST);
-    // The answer to the first SYN again is of no use if the next segment acknowledges it, nor is one for a
-    // connection that has ended.
+    // A repeated answer to the first SYN is useless if the next segment acknowledges it. So is an
+    // answer for a connection that has ended.
     let is_open = script.closed.is_empty() && script.port.time_wait_count() == 0;
     let is_needless = |header: &Header| {
         let is_reset = header.flags.contains(Flags::RST);
@@ -155,7 +156,7 @@ fn outcome(mut script: Script) -> Outcome {
     let controls = controls.map(|(header, _)| (header.flags, header.seq.0, header.ack.0));
     let is_reset = |control: &Control| control.0.contains(Flags::RST);
     let (mut resets, mut syns): (Vec<_>, Vec<_>) = controls.partition(is_reset);
-    // Cookies and the host stack's answers go first.
+    // Cookies and the host stack's answers leave first.
     for controls in [&mut resets, &mut syns] {
         controls.sort_by_key(|(_, seq, ack)| (*seq, *ack));
         controls.dedup();
@@ -166,7 +167,8 @@ fn outcome(mut script: Script) -> Outcome {
         .filter(|(header, len)| end(*len, header.flags) > 0)
         .map(|(header, len)| header.seq.0.wrapping_add(end(len, header.flags)))
         .next_back();
-    // What the end of a connection leaves unsaid is told by its RST or by the next SYN.
+    // The RST of an ended connection or the next SYN carries numbers that the connection did not
+    // send.
     let acked_to = lasting().next_back().map(|(header, _)| header.ack.0).filter(|_| is_open);
     let sent_to = sent_to.filter(|_| is_open);
     let open = script.connection.and_then(|id| script.port.counters(id).ok());

@@ -1,8 +1,8 @@
-//! RFC 5681, 6582, 6675, 8985: what is lost is retransmitted, without waiting for a timeout.
+//! RFC 5681, 6582, 6675, 8985: lost segments are retransmitted without waiting for a timeout.
 
 use crate::conformance::script::{ESTABLISHED, ESTABLISHED_WITHOUT_SACK, config, listen};
 
-/// Ten segments in flight, and none acknowledged.
+/// Ten segments in flight, none acknowledged.
 const TEN_SENT: &str = "
         0.010 ! write 10000
         0.010 > .  1:1001 ack 1

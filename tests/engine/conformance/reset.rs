@@ -78,8 +78,8 @@ fn a_reset_ends_the_connection() {
     );
 }
 
-/// RFC 9293 §3.10.7.4: the RST ends the connection at once, and the SYN behind it opens the next. A system
-/// that uses a TCP port again sends both in one burst.
+/// RFC 9293 §3.10.7.4: the RST ends the connection at once, and the SYN behind it opens the next
+/// one. A system that reuses a TCP port sends both in one burst.
 #[test]
 fn a_syn_behind_a_reset_in_one_burst_opens_the_next_connection() {
     listen(

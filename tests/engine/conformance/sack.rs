@@ -1,11 +1,11 @@
-//! RFC 2018 §3 and §4, RFC 2883 §4: what a receiver reports beyond its acknowledgment number.
+//! RFC 2018 §3 and §4, RFC 2883 §4: the receiver's reports beyond its acknowledgment number.
 
 use urnic_engine::tcp::Config;
 
 use crate::conformance::octets::{empty_write, request};
 use crate::conformance::script::{config, respond_with};
 
-/// Agreed on, without timestamps.
+/// Handshake that negotiates SACK, without timestamps.
 const SACK: &str = "
 0.000 < S  0:0 win 60000 <mss=1000,sackOK>
 0.000 > S. 0:0 ack 1 <mss=1000,sackOK>
@@ -18,8 +18,8 @@ const SACK: &str = "
 0.011 < .  21:21 ack 21
 ";
 
-/// An MPA Request without private data, and a long row of FPDUs: fifty
-/// fill a segment of these tables.
+/// Returns an MPA Request without private data, and a long row of FPDUs: fifty fill a segment of
+/// these tables.
 fn peer_octets() -> Vec<u8> {
     [request(), empty_write().repeat(1000)].concat()
 }
@@ -66,7 +66,7 @@ fn a_segment_that_continues_a_block_moves_it_to_the_front() {
     );
 }
 
-/// Five blocks, of which the first is left out of the last report.
+/// Five blocks; the last report omits the first one.
 const FIVE: &str = "
 0.020 < .  1021:2021 ack 21
 0.020 > .  21:21 ack 21
@@ -82,7 +82,7 @@ const FIVE: &str = "
 
 #[test]
 fn at_most_four_blocks_are_reported() {
-    // RFC 2018 §3: the option space takes four.
+    // RFC 2018 §3: the option space holds four.
     reports(FIVE);
 }
 
@@ -142,8 +142,9 @@ fn nothing_is_reported_to_a_peer_that_did_not_permit_it() {
 
 #[test]
 fn data_segments_carry_no_blocks() {
-    // So that all have room for the same number of bytes (RFC 5044 appendix A.1). RFC 2018 §4 wants
-    // blocks in ACKs that report a gap, and has them: each such ACK goes out by itself.
+    // All data segments must have room for the same number of bytes (RFC 5044 appendix A.1). RFC
+    // 2018 §4 requires blocks in ACKs that report a gap: each such ACK is sent separately and has
+    // them.
     reports(
         "
         # RFC 5044 §7.1.2 (4): a responder's first FPDU comes after the initiator's.
@@ -228,7 +229,7 @@ fn a_duplicate_leaves_room_for_three_blocks() {
     );
 }
 
-/// RFC 2883 §4.2: only a part of the segment has come before.
+/// RFC 2883 §4.2: only a part of the segment has arrived before.
 #[test]
 fn the_repeated_part_of_a_segment_is_reported() {
     reports(

@@ -1,4 +1,4 @@
-//! Timed tables of segments against a port: what comes in, and exactly what has to go out.
+//! Timed tables of segments against a port: input, and the exact output that must follow.
 //!
 //! ```text
 //! 0.000  <  S   0:0    win 60000 <mss=1000,sackOK>    the peer sends
@@ -9,12 +9,13 @@
 //! 0.010  ?  read 100                                  the application finds something
 //! ```
 //!
-//! Times are seconds from the start, sequence numbers count from each side's initial one. A segment
-//! is `FLAGS START:END`, with `S`, `F`, `R`, `P`, `E` (ECE), `W` (CWR) and `.` for ACK; then what
-//! else is of interest: of segments that go out only what a row names is compared, but `P`, which is
-//! advice, never. Between two rows nothing else may go out, and what does must do so at its time,
-//! within [`TOLERANCE_NS`]; a time of `*` waits for it. Timestamps are `ts=VALUE:ECHO`: of ours only
-//! the echo is compared, and what the peer echoes counts from our first one. Comments begin with `#`.
+//! Times are seconds from the start; sequence numbers count from each side's initial one. A segment
+//! is `FLAGS START:END`, with `S`, `F`, `R`, `P`, `E` (ECE), `W` (CWR) and `.` for ACK; other
+//! fields follow. Of a sent segment only the fields that a row names are compared, and `P`, which
+//! is advice, never. Between two rows the port must send nothing else, and it must send each
+//! segment at its time, within [`TOLERANCE_NS`]; a time of `*` waits for the segment. Timestamps
+//! are `ts=VALUE:ECHO`. Of the port's timestamps only the echo is compared, and the peer's echo
+//! counts from the port's first timestamp. Comments begin with `#`.
 //!
 //! One file because the rows are a language: its syntax, what each row does and what it compares.
 
@@ -41,15 +42,15 @@ const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OUR_PORT: u16 = 7174;
 const PEER_PORT: u16 = 40_000;
-/// The peer's initial sequence number: it wraps within the first few bytes.
+/// The peer's initial sequence number; it wraps within the first few bytes.
 const PEER_ISS: SeqNum = SeqNum(0xffff_fffa);
-/// When scripts start: initial sequence numbers follow the clock.
+/// Start time of scripts: initial sequence numbers follow the clock.
 pub(super) const START_NS: u64 = 5_000_000_000_000;
-/// How far from its time a segment may go out: the retransmission timer's granularity.
+/// Tolerance for the time of a segment: the granularity of the retransmission timer.
 const TOLERANCE_NS: u64 = 1_000_000;
 const IPV4_HEADER_LEN: usize = 20;
 
-/// A segment that went out.
+/// A segment that the port sent.
 #[derive(Debug)]
 pub(super) struct Sent {
     at_ns: u64,
@@ -58,7 +59,7 @@ pub(super) struct Sent {
     payload: Vec<u8>,
 }
 
-/// A port, its peer of paper, and one connection.
+/// A port, its scripted peer, and one connection.
 pub(crate) struct Script {
     pub(super) port: Port,
     pub(super) now: Instant,
@@ -66,22 +67,23 @@ pub(crate) struct Script {
     peer_port: u16,
     our_port: u16,
     pub(super) our_iss: Option<SeqNum>,
-    /// The first value of our timestamp clock, which has an offset of its own.
+    /// First value of the port's timestamp clock, which has its own offset.
     our_timestamp: Option<u32>,
     pub(super) sent: VecDeque<Sent>,
     pub(super) events: Vec<String>,
-    /// Counters of each connection that is over.
+    /// Counters of each ended connection.
     pub(super) closed: Vec<ConnectionCounters>,
-    /// SND.NXT and RCV.NXT by the last segment with an ACK, counted from the initial ones.
+    /// SND.NXT and RCV.NXT by the last segment with an ACK, counted from the initial numbers.
     pub(super) last_told: (u32, u32),
-    /// What the peer's stream begins with; then come bytes of no meaning.
+    /// Begin of the peer's stream; arbitrary bytes follow.
     peer_octets: Vec<u8>,
-    /// Our stream, as far as it was sent.
+    /// The port's stream, as far as it was sent.
     octets: Vec<u8>,
     qp: Qp,
 }
 
-/// The choices that most tables use: MSS 1000, every second segment acknowledged, no timestamps.
+/// Returns the configuration of most tables: MSS 1000, every second segment acknowledged, no
+/// timestamps.
 pub(crate) fn config() -> Config {
     Config {
         timestamps: false,
@@ -99,7 +101,7 @@ pub(crate) fn listen(config: Config, table: &str) {
         let params = ListenParams {
             delayed: true,
             lower_layer: LowerLayer::Optimized,
-            // One is half open, others are answered with cookies.
+            // One connection is half open, others get cookies.
             backlog: 1,
             ..ListenParams::default()
         };
@@ -123,12 +125,13 @@ pub(crate) fn connect(config: Config, table: &str) {
     pairs::compare(&fresh, table);
 }
 
-/// Runs a table against an MPA responder; the peer's stream begins with `peer_octets`. Returns ours.
+/// Runs a table against an MPA responder; the peer's stream begins with `peer_octets`. Returns the
+/// port's stream.
 pub(crate) fn respond(peer_octets: &[u8], table: &str) -> Vec<u8> {
     respond_with(config(), peer_octets, table)
 }
 
-/// The same with other choices.
+/// Does the same with another configuration.
 pub(crate) fn respond_with(config: Config, peer_octets: &[u8], table: &str) -> Vec<u8> {
     let fresh = || {
         let mut script = Script::new(config);
@@ -143,7 +146,8 @@ pub(crate) fn respond_with(config: Config, peer_octets: &[u8], table: &str) -> V
     script.octets
 }
 
-/// Runs a table against an MPA initiator; the peer's stream begins with `peer_octets`. Returns ours.
+/// Runs a table against an MPA initiator; the peer's stream begins with `peer_octets`. Returns the
+/// port's stream.
 pub(crate) fn initiate(peer_octets: &[u8], startup: StartupConfig, table: &str) -> Vec<u8> {
     let fresh = || {
         let mut script = Script::new(Config { window_scaling: false, ..config() });
@@ -161,21 +165,21 @@ pub(crate) fn initiate(peer_octets: &[u8], startup: StartupConfig, table: &str) 
     script.octets
 }
 
-/// The handshake that tables about something else begin with.
+/// Handshake at the beginning of tables about other subjects.
 pub(crate) const ESTABLISHED: &str = "
 0.000 < S  0:0 win 60000 <mss=1000,sackOK>
 0.000 > S. 0:0 ack 1
 0.001 < .  1:1 ack 1 win 60000
 ";
 
-/// The same with a peer that does not know selective acknowledgments.
+/// The same handshake with a peer that does not know selective acknowledgments.
 pub(crate) const ESTABLISHED_WITHOUT_SACK: &str = "
 0.000 < S  0:0 win 60000 <mss=1000>
 0.000 > S. 0:0 ack 1
 0.001 < .  1:1 ack 1 win 60000
 ";
 
-/// The rows of a table with their numbers, without comments.
+/// Returns the rows of a table with their numbers, without comments.
 pub(super) fn rows(table: &str) -> impl Iterator<Item = (usize, &str)> {
     let rows = table.lines().enumerate();
     let rows = rows.map(|(number, row)| (number, row.split('#').next().unwrap_or_default().trim()));
@@ -242,7 +246,7 @@ impl Script {
             ">" => self.expect(at, &rest),
             _ => {
                 let at = at.ok_or("only what goes out can be waited for")?;
-                // At the same moment nothing of the port runs in between: the segments are one burst.
+                // The port does not run between segments of the same time: they are one burst.
                 if at > self.now {
                     self.sleep_until(at);
                 }
@@ -265,7 +269,7 @@ impl Script {
 
     // ---- the port ----
 
-    /// Takes all that the port does at this moment.
+    /// Runs the port until it is idle at this time.
     pub(super) fn settle(&mut self) {
         let (now, sent) = (self.now, &mut self.sent);
         loop {
@@ -298,7 +302,7 @@ impl Script {
         }
     }
 
-    /// Runs the timers that are due by `until`, one after the other, at their times.
+    /// Runs the timers that are due by `until`, in order, at their times.
     pub(super) fn sleep_until(&mut self, until: Instant) {
         while let Some(at) = self.port.poll_timeout().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -310,7 +314,7 @@ impl Script {
 
     fn expect(&mut self, at: Option<Instant>, words: &[&str]) -> Result<(), String> {
         self.settle();
-        // No timer waits longer than TIME-WAIT, or than the longest retransmission timeout.
+        // No timer is longer than TIME-WAIT or the longest retransmission timeout.
         for _ in 0..1000 {
             if !self.sent.is_empty() {
                 break;
@@ -341,7 +345,7 @@ impl Script {
             self.last_told = (next.max(1), sent.header.ack.0.wrapping_sub(PEER_ISS.0));
         }
         self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))?;
-        // The first byte has the number 1.
+        // The first byte has number 1.
         let start = sent.header.seq.0.wrapping_sub(self.our_iss.unwrap_or(SeqNum(0)).0).max(1);
         if start as usize == self.octets.len() + 1 {
             self.octets.extend(sent.payload);
@@ -359,8 +363,8 @@ impl Script {
         let (start, end) = range(words.next().ok_or("no sequence numbers")?)?;
         let iss = self.our_iss.unwrap_or(SeqNum(0));
         let found = header.seq.0.wrapping_sub(iss.0);
-        // RFC 9293 §3.10.7.1: a reset of what has no connection takes its number from the segment, or
-        // is 0 itself.
+        // RFC 9293 §3.10.7.1: a reset for a segment without a connection takes its number from that
+        // segment, or is 0.
         let is_reset = header.flags.contains(Flags::RST);
         if !is_reset && (found, found.wrapping_add(sent.len)) != (start, end) {
             return Err(format!("octets {found}:{}", found.wrapping_add(sent.len)));
@@ -468,7 +472,7 @@ impl Script {
             ["reject"] => {
                 self.port.reject(id, &Offer::default()).map_err(|error| error.to_string())
             }
-            // A Send of nothing.
+            // A Send without data.
             ["post"] => {
                 self.qp.post_send(SendWr::send(WrId(1), [])).map_err(|error| error.to_string())
             }
@@ -509,7 +513,7 @@ impl Script {
     }
 }
 
-/// What a row calls an event.
+/// Returns the name of an event in rows.
 fn name(event: &StreamEvent) -> Option<&'static str> {
     Some(match event {
         StreamEvent::Request(_) => "request",
@@ -571,7 +575,7 @@ fn parse_options(word: &str) -> Result<Options, String> {
     Ok(options)
 }
 
-/// The IPv4 packet with a segment.
+/// Returns the IPv4 packet with a segment.
 fn frame(header: &Header, payload: &[u8]) -> Vec<u8> {
     let payload_len = header.len() + payload.len();
     let repr = Ipv4Repr {

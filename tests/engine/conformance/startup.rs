@@ -1,18 +1,18 @@
-//! RFC 5044 §7.1: from TCP's handshake to full operation, and every way not to get there.
+//! RFC 5044 §7.1: from TCP's handshake to full operation, and every failure on the way.
 
 use urnic_engine::mpa::startup::{Fallback, Revision, StartupConfig};
 
 use crate::conformance::octets::{CRC, empty_write, request, startup};
 use crate::conformance::script::{initiate, respond};
 
-/// The flag of a Reply that rejects.
+/// Flag of a Reply that rejects.
 const REJECT: u8 = 0x20;
 
 fn reply(flags: u8) -> Vec<u8> {
     startup(b"MPA ID Rep Frame", flags)
 }
 
-/// Revision 1, as every peer knows it.
+/// Returns the settings of revision 1, which every peer knows.
 fn plain() -> StartupConfig {
     StartupConfig {
         revision: Revision::One,
@@ -191,7 +191,7 @@ fn a_first_fpdu_with_a_bad_crc_does_not_let_the_responder_send() {
 
 #[test]
 fn a_silenced_responder_closes_after_a_bound() {
-    // §7.1.2 (4); RFC 5041 §6.2.1: a close sends first what was posted.
+    // §7.1.2 (4); RFC 5041 §6.2.1: a close first sends posted requests.
     responds(
         &request(),
         &[

@@ -1,9 +1,10 @@
-//! RFC 9293 §3.10.7.4, TIME-WAIT: of the connection only a record is left, and the wire does not show it.
+//! RFC 9293 §3.10.7.4, TIME-WAIT: only a record of the connection is left, and the wire does not
+//! show that.
 
 use crate::conformance::script::{ESTABLISHED, ESTABLISHED_WITHOUT_SACK, config, listen};
 use urnic_engine::tcp::Config;
 
-/// This end has closed first, and then the peer, which had sent 100 bytes.
+/// This end closed first, and then the peer, which had sent 100 bytes.
 const CLOSED: &str = "
 0.010 < .  1:101 ack 1
 *     > .  1:1 ack 101
@@ -96,7 +97,7 @@ fn a_syn_that_may_be_old_is_challenged() {
 
 #[test]
 fn a_syn_that_is_later_opens_the_next_connection_of_these_addresses() {
-    // RFC 9293 §3.6.1 MAY-2. Our initial number follows the clock of four microseconds.
+    // RFC 9293 §3.6.1 MAY-2. The port's initial number follows a clock of four microseconds.
     closed(
         "
         10.00 < S  103:103 win 60000 <mss=1000,sackOK>
@@ -113,7 +114,7 @@ fn a_syn_that_is_later_opens_the_next_connection_of_these_addresses() {
 
 #[test]
 fn a_syn_that_comes_with_the_last_segment_opens_one_too() {
-    // The port has not been asked for anything between the two segments.
+    // The port was not polled between the two segments.
     listen(
         config(),
         &[

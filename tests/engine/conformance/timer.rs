@@ -21,7 +21,7 @@ fn an_acknowledgment_stops_the_timer() {
 
 #[test]
 fn a_lost_tail_is_probed_for_before_the_timeout() {
-    // RFC 8985 §7.2: a probe sends the last segment again.
+    // RFC 8985 §7.2: a probe retransmits the last segment.
     established(
         "
         0.010 ! write 100
@@ -34,7 +34,7 @@ fn a_lost_tail_is_probed_for_before_the_timeout() {
 
 #[test]
 fn a_closed_window_is_probed() {
-    // RFC 9293 §3.8.6.1 (MUST-36): probes go on as long as they are answered.
+    // RFC 9293 §3.8.6.1 (MUST-36): probes go on as long as the peer answers them.
     established(
         "
         0.010 < .  1:1 ack 1 win 0
@@ -63,7 +63,7 @@ fn an_idle_connection_sends_nothing_unless_told_to() {
 
 #[test]
 fn keepalive_probes_an_idle_peer_while_it_is_on() {
-    // RFC 9293 §3.8.4 (MUST-24, MUST-26): for each connection, and only when nothing was heard.
+    // RFC 9293 §3.8.4 (MUST-24, MUST-26): per connection, and only if nothing was received.
     established(
         "
         0.010     ! keepalive 7200
@@ -82,7 +82,7 @@ fn keepalive_probes_an_idle_peer_while_it_is_on() {
 #[test]
 fn a_window_that_stays_shut_keeps_the_connection_though_probes_are_lost() {
     // RFC 9293 §3.8.6.1 (MUST-37). Once a minute, two probes are lost: time alone is no reason to
-    // give up.
+    // give the connection up.
     established(
         "
         0.010 < .  1:1 ack 1 win 0

@@ -20,7 +20,7 @@ fn established(table: &str) {
 
 #[test]
 fn every_segment_has_a_timestamp_and_echoes_the_peers() {
-    // §3.2: once agreed on, in every segment that is no RST.
+    // §3.2: once negotiated, in every segment but RST.
     established(
         "
         0.010 ! write 100
@@ -49,7 +49,7 @@ fn a_delayed_acknowledgment_echoes_the_first_segment_it_is_for() {
 
 #[test]
 fn a_hole_keeps_the_echo_and_what_fills_it_is_echoed() {
-    // §4.3 (B), (C). Before full operation only bytes in order are kept: there is no SACK.
+    // §4.3 (B), (C). Before full operation only bytes in order are kept, and there is no SACK.
     established(
         "
         0.010 < .  1:1001 ack 1 <ts=110:1>
@@ -66,7 +66,7 @@ fn a_hole_keeps_the_echo_and_what_fills_it_is_echoed() {
 
 #[test]
 fn data_of_an_earlier_wrap_is_acknowledged_and_dropped() {
-    // §5.3 R1: before the sequence check; it is what keeps old duplicates out of remote memory.
+    // §5.3 R1: before the sequence check. This keeps old duplicates out of remote memory.
     established(
         "
         0.010 < .  1:1001 ack 1 <ts=110:1>

@@ -11,7 +11,7 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 
 use crate::pair::{A, B, TCP_PORT};
 
-/// TCP ports that `b` listens at: from `a` there are 16,384 connections to each at a time.
+/// TCP ports at which `b` listens: `a` can have 16,384 connections to each at a time.
 const LISTENERS: u16 = 8;
 /// Connections that are opened and closed at a time.
 const AT_A_TIME: usize = 64;
@@ -25,7 +25,7 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// `a` keeps so many in TIME-WAIT.
+    /// Makes the ports; `a` keeps at most `time_wait_max` connections in TIME-WAIT.
     #[must_use]
     pub fn new(time_wait_max: usize) -> Self {
         let (device_a, device_b) = memory::pair(LinkConfig::default());
@@ -43,7 +43,7 @@ impl Closing {
         Self { link, opened: 0 }
     }
 
-    /// Opens and closes so many connections, `a` first.
+    /// Opens and closes `count` connections; `a` closes first.
     pub fn open_and_close(&mut self, count: usize) {
         for first in (0..count).step_by(AT_A_TIME) {
             self.batch(AT_A_TIME.min(count - first));
@@ -56,7 +56,7 @@ impl Closing {
             let tcp_port = TCP_PORT + u16::try_from(self.opened % usize::from(LISTENERS)).unwrap();
             let remote = SocketAddr::from((B, tcp_port));
             let id = port.open(now, remote, LowerLayer::Optimized).unwrap();
-            // Only what stands is closed in order.
+            // Only an established connection is closed in order.
             port.send_streaming(id, b"x").unwrap();
             self.opened += 1;
             id
@@ -85,7 +85,7 @@ impl Closing {
         }
     }
 
-    /// How many `a` keeps.
+    /// Returns the number of connections that `a` keeps in TIME-WAIT.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.link.a.port.time_wait_count()

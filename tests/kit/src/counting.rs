@@ -1,4 +1,4 @@
-//! A global allocator that counts what each thread asks for.
+//! A global allocator that counts the allocations of each thread.
 #![allow(clippy::print_stderr, reason = "a test that fails says where it allocated")]
 #![allow(
     unsafe_code,
@@ -12,14 +12,14 @@ use std::cell::Cell;
 thread_local! {
     /// Allocations and reallocations of this thread.
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that this thread has asked for and not freed.
+    /// Bytes that this thread has allocated and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
-    /// Whether this thread's next allocation prints where it comes from.
+    /// This thread's next allocation prints a backtrace.
     static LOUD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The system's allocator with counts. A test binary that counts has it as its `#[global_allocator]`;
-/// benches do without.
+/// The system's allocator with counts. A test binary that counts makes it its
+/// `#[global_allocator]`; benches do not.
 pub struct Counting;
 
 fn add(octets: usize) {
@@ -30,7 +30,7 @@ fn subtract(octets: usize) {
     LIVE.set(LIVE.get().wrapping_sub_unsigned(octets as u64));
 }
 
-/// Bytes of the heap that the current thread has asked for and not freed.
+/// Returns the bytes of the heap that the current thread has allocated and not freed.
 pub fn live_bytes() -> i64 {
     LIVE.get()
 }
@@ -51,14 +51,14 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         add(layout.size());
-        // SAFETY: the caller promises what `System.alloc` asks for: a layout of non-zero size.
+        // SAFETY: the caller fulfils the contract of `System.alloc`: a layout of non-zero size.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
         add(layout.size());
-        // SAFETY: the caller promises what `System.alloc_zeroed` asks for: a layout of non-zero
+        // SAFETY: the caller fulfils the contract of `System.alloc_zeroed`: a layout of non-zero
         // size.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -87,23 +87,23 @@ pub struct Census {
 }
 
 impl Census {
-    /// Begins to count; the first allocation prints where it comes from.
+    /// Starts to count; the first allocation prints a backtrace.
     pub fn begin() -> Self {
         LOUD.set(true);
         Self::begin_quietly()
     }
 
-    /// Begins to count.
+    /// Starts to count.
     pub fn begin_quietly() -> Self {
         Self { before: COUNT.get() }
     }
 
-    /// Allocations so far.
+    /// Returns the number of allocations so far.
     pub fn so_far(&self) -> u64 {
         COUNT.get() - self.before
     }
 
-    /// Ends the count.
+    /// Ends the count and returns it.
     pub fn end(self) -> u64 {
         let allocations = self.so_far();
         LOUD.set(false);

@@ -11,16 +11,16 @@ use urnic_netdev::memory::MemoryDevice;
 
 use crate::pair::{B, TCP_PORT};
 
-/// Connections that are being opened at a time: less than a listener's backlog.
+/// Connections being opened at a time: fewer than a listener's backlog.
 const OPENING_MAX: usize = 64;
-/// Connections to one TCP port at a time, of the 16,384 that there are ports for.
+/// Connections to one TCP port, of the 16,384 possible ones.
 const TO_ONE_PORT: usize = 16_000;
 
-/// Opens a connection for each queue pair, from `a` to `b`; returns those of both ends. Other connections
-/// between these two may not be opened meanwhile.
+/// Opens a connection for each queue pair, from `a` to `b`. Returns the connections of both ends.
+/// No other connection between the two may be opened meanwhile.
 ///
 /// # Panics
-/// When one cannot be opened.
+/// If one cannot be opened.
 pub fn connect(
     link: &mut Lockstep<MemoryDevice, MemoryDevice>,
     [of_a, of_b]: [&[Qp]; 2],

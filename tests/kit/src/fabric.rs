@@ -1,4 +1,4 @@
-//! A fabric of InfiniBand with real parts: ibsim simulates it, OpenSM is its subnet manager and
+//! A fabric of InfiniBand from real programs: ibsim simulates it, OpenSM is its subnet manager and
 //! administrator. Both end with the test.
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::programs::program;
 
-/// What it takes.
+/// Programs and libraries that a fabric needs.
 pub const NEEDS: [&str; 3] = ["ibsim", "opensm", UMAD];
-/// What brings OpenSM to ibsim instead of the kernel.
+/// Library that connects OpenSM to ibsim instead of the kernel.
 const UMAD: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
 /// Two switches, three hosts at one, one at the other.
@@ -40,7 +40,7 @@ Hca	2 "Hca4"
 [1]	"Switch2"[1]
 "#;
 
-/// All hosts in the default partition; in another one two full members and a limited one.
+/// All hosts are in the default partition; another one has two full members and a limited one.
 pub const PARTITIONS: &str = "\
 Default=0x7fff,ipoib,mtu=4,rate=3,scope=2,Q_Key=0x80010b1b : ALL=full;
 blue=0x8001,ipoib,mtu=4,rate=3,Q_Key=0x80020b1b :
@@ -57,10 +57,11 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Starts one with these partitions; what its programs write is in `folder`, which goes with it.
+    /// Starts a fabric with these partitions. Its programs write to `folder`, which is removed with
+    /// the fabric.
     ///
     /// # Panics
-    /// When the subnet is not set up in time.
+    /// If the subnet is not set up in time.
     pub fn start(folder: &Path, partitions: &str) -> Self {
         let folder = folder.to_owned();
         let _left_over = fs::remove_dir_all(&folder);
@@ -80,7 +81,7 @@ impl Fabric {
         fabric
     }
 
-    /// A file in its folder.
+    /// Returns the path of a file in its folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -89,7 +90,7 @@ impl Fabric {
     /// Types a command into ibsim.
     ///
     /// # Panics
-    /// When ibsim has ended.
+    /// If ibsim has ended.
     pub fn command(&mut self, command: &str) {
         let input = self.simulator.stdin.as_mut().unwrap();
         writeln!(input, "{command}").unwrap();
@@ -99,7 +100,7 @@ impl Fabric {
     /// Ends the subnet manager, and starts another.
     ///
     /// # Panics
-    /// When that does not set the subnet up in time.
+    /// If the new one does not set the subnet up in time.
     pub fn restart_manager(&mut self) {
         self.manager.kill().unwrap();
         self.manager.wait().unwrap();
@@ -121,7 +122,7 @@ impl Fabric {
 
 fn manager(folder: &Path) -> Child {
     let mut opensm = program("opensm");
-    // "-d 2": what it logs is written at once.
+    // "-d 2" makes OpenSM write its log at once.
     opensm.args(["-f", "osm.log", "-d", "2", "-s", "2", "-P", "parts.conf"]).current_dir(folder);
     opensm.env("IBSIM_SOCKNAME", "sim").env("SIM_HOST", "Hca1").env("LD_PRELOAD", UMAD);
     opensm.env("OSM_TMP_DIR", folder).env("OSM_CACHE_DIR", folder);
@@ -139,10 +140,10 @@ impl Drop for Fabric {
     }
 }
 
-/// Waits, with a bound.
+/// Waits for a condition, with a limit.
 ///
 /// # Panics
-/// When the time is over.
+/// If the limit is exceeded.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {

@@ -1,4 +1,5 @@
-//! A device that hands frames over in fragments, as one does whose memory other processes can write.
+//! A device that delivers frames in fragments, like a device whose memory other processes can
+//! write.
 #![allow(clippy::unwrap_used, reason = "a setup that fails fails its test")]
 
 use std::os::fd::BorrowedFd;
@@ -7,12 +8,13 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use urnic_netdev::{Capabilities, Device, Fragment, RxFrame, TransmitError, TxFrame};
 
-/// Received frames are cut: a head that has the headers at least, and runs of any lengths behind it.
+/// Cuts received frames into a head, which contains at least the headers, and runs of random
+/// lengths behind it.
 #[derive(Debug)]
 pub struct InFragments<D> {
     inner: D,
     dice: ChaCha8Rng,
-    /// Bytes of a run at most.
+    /// Maximum length of a run in bytes.
     run_len_max: usize,
 }
 
@@ -22,7 +24,7 @@ impl<D: Device> InFragments<D> {
     }
 }
 
-/// A number of 1 to `max`.
+/// Returns a number from 1 to `max`.
 fn up_to(dice: &mut ChaCha8Rng, max: usize) -> usize {
     1 + usize::try_from(dice.next_u32()).unwrap() % max
 }

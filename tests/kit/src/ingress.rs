@@ -1,19 +1,19 @@
-//! smoltcp's interface as the receiver of one frame: what the benches of its sockets share. How they
-//! send is what they differ in.
+//! smoltcp's interface as the receiver of one frame, shared by the benches of its sockets. The
+//! benches differ in how they send.
 
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
 
 /// Hands one received frame to an interface.
 pub struct Ingress<'a> {
-    /// The frame, until it is taken.
+    /// The frame; `None` once it is taken.
     pub frame: Option<&'a [u8]>,
-    /// What the interface answers at once: ARP replies, resets, urgent acknowledgments.
+    /// Immediate answers of the interface: ARP replies, resets, urgent acknowledgments.
     pub answers: &'a mut Vec<Vec<u8>>,
     pub capabilities: &'a DeviceCapabilities,
 }
 
-/// A frame where it was received.
+/// A received frame in its buffer.
 pub struct Received<'a>(&'a [u8]);
 
 impl phy::RxToken for Received<'_> {
@@ -22,7 +22,7 @@ impl phy::RxToken for Received<'_> {
     }
 }
 
-/// Room for one answer.
+/// Buffer for one answer.
 pub struct Answer<'a>(&'a mut Vec<Vec<u8>>);
 
 impl phy::TxToken for Answer<'_> {

@@ -11,16 +11,16 @@ use crate::{is_required, record, show, skip};
 
 pub use crate::netns_tests;
 
-/// Tells the child which test it is to run.
+/// Environment variable that names the test for the child.
 const CHILD: &str = "URNIC_NETNS_CHILD";
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT_SECONDS: u32 = 180;
-/// What a child says that ends as skipped.
+/// Text that a skipped child prints.
 const SKIPPED: &str = "the rest of this test is skipped";
 
-/// Defines tests that run by themselves in a fresh network namespace. `with` names what they need
-/// beside `ip`: programs, and device nodes and libraries by their path. `alone` before it keeps them from running
-/// at the same time as others that are [`alone`].
+/// Defines tests that run in a fresh network namespace each. `with` names their requirements
+/// besides `ip`: programs, and device nodes and libraries by their path. `alone` before it prevents
+/// them from running at the same time as other tests that are [`alone`].
 #[macro_export]
 macro_rules! netns_tests {
     (alone with $needs:expr; $($(#[$doc:meta])* fn $name:ident() $body:block)*) => {$(
@@ -47,19 +47,19 @@ macro_rules! netns_tests {
     };
 }
 
-/// A turn of the tests that take all processors there are, or measure what they get of them: one of
-/// them runs at a time, beside those that mostly wait.
+/// Waits for the turn of a test that uses all processors, or measures its share of them. Only one
+/// such test runs at a time, beside tests that mostly wait.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    // A test that failed has nothing left behind that the next one uses.
+    // A failed test leaves nothing behind that the next one uses.
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `test` in a child process in a network namespace of its own. `name` is its full name;
-/// `needs` are programs, and device nodes and libraries by their path.
+/// Runs `test` in a child process with its own network namespace. `name` is its full name; `needs`
+/// are programs, and device nodes and libraries by their path.
 ///
 /// # Panics
-/// When the test fails, and when it cannot run though it has to.
+/// If the test fails, or if it cannot run and skips are failures.
 pub fn run(name: &str, needs: &[&str], test: fn()) {
     if std::env::var_os(CHILD).is_some_and(|child| child == name) {
         let up = program("ip").args(["link", "set", "lo", "up"]).status().unwrap();
@@ -112,35 +112,36 @@ fn open(path: &str) -> io::Result<File> {
     File::options().read(true).write(is_node).open(path)
 }
 
-/// Ends the test that this process runs, as skipped.
+/// Ends the test of this process as skipped.
 ///
 /// # Panics
-/// Always: that is how it ends the test. Its parent knows what it means.
+/// Always: the panic ends the test. The parent process recognizes it.
 pub(crate) fn skip_the_rest(reason: &str) {
     let name = std::env::var_os(CHILD).map(|name| name.to_string_lossy().into_owned());
     let name =
         name.unwrap_or_else(|| panic!("{reason}, and this test does not say that it needs it"));
     skip(&name, reason);
     show(&format!("{SKIPPED}\n"));
-    // Without a message of a panic: nothing is wrong.
+    // Without a panic message, because nothing is wrong.
     std::panic::resume_unwind(Box::new(SKIPPED));
 }
 
-/// Keeps the kernel from sending anything by itself on interfaces made from now on, and from
-/// filtering what crosses bridges, in the network namespace of the calling thread.
+/// Prevents the kernel from sending anything by itself on interfaces made from now on, and from
+/// filtering frames on bridges, in the network namespace of the calling thread.
 pub fn quiet() {
     for which in ["all", "default"] {
-        // There is no such file where the kernel has no IPv6 at all: just as quiet.
+        // The file is absent if the kernel has no IPv6, which is just as quiet.
         let _absent = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
-    // Frames on a bridge pass the host's packet filter where that is loaded: a seventh of what a
-    // small frame costs, and no part of what is tested.
+    // If the host's packet filter is loaded, frames on a bridge pass it: that takes a seventh of
+    // the time of a small frame, and is not under test.
     for filter in ["arptables", "ip6tables", "iptables"] {
         let _absent = fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{filter}"), "0");
     }
 }
 
-/// What makes `unshare` give a network namespace here, with or without privilege.
+/// Returns the arguments that make `unshare` create a network namespace here, with or without
+/// privilege.
 fn unshare_arguments() -> Option<&'static [&'static str]> {
     const WAYS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
     WAYS.into_iter().find(|arguments| {
@@ -152,10 +153,10 @@ fn unshare_arguments() -> Option<&'static [&'static str]> {
     })
 }
 
-/// Whether root here is an ordinary user outside.
+/// Returns true if root here is an ordinary user outside.
 ///
 /// # Panics
-/// When `/proc` is not mounted.
+/// If `/proc` is not mounted.
 #[must_use]
 pub fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();

@@ -1,4 +1,4 @@
-//! A flow of the kernel's TCP with CUBIC, as fast as it goes, and what arrives of it.
+//! A flow of the kernel's TCP with CUBIC at full speed, and a count of the received bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -17,10 +17,10 @@ pub struct KernelFlow {
 }
 
 impl KernelFlow {
-    /// Sends to `listener`, which may be in another namespace.
+    /// Starts to send to `listener`, which may be in another namespace.
     ///
     /// # Errors
-    /// When the kernel has no CUBIC, or there is no way to the listener.
+    /// If the kernel has no CUBIC, or the listener cannot be reached.
     pub fn start(listener: &TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -32,7 +32,7 @@ impl KernelFlow {
         let received = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&received);
         let threads = vec![
-            // Both go on until the connection ends.
+            // Both threads run until the connection ends.
             thread::spawn(move || while source.write_all(&[0x5a; 64 << 10]).is_ok() {}),
             thread::spawn(move || {
                 let mut buffer = vec![0; 256 << 10];
@@ -44,7 +44,7 @@ impl KernelFlow {
         Ok(Self { sending, received, threads })
     }
 
-    /// Bytes that have arrived so far.
+    /// Returns the number of bytes received so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ impl KernelFlow {
 
 impl Drop for KernelFlow {
     fn drop(&mut self) {
-        // A reset: what is in flight is of no interest.
+        // A reset: data in flight is not needed.
         let _reset = SockRef::from(&self.sending).set_linger(Some(std::time::Duration::ZERO));
         let _ended = self.sending.shutdown(Shutdown::Both);
         for thread in self.threads.drain(..) {

@@ -1,23 +1,24 @@
-//! What the tests share. Programs, rights and devices that a machine may lack are asked for here, so
-//! that a test which cannot run is skipped, by name and reason, in one way:
+//! Code shared by the tests. It also checks for programs, rights and devices that a machine may
+//! lack, so that a test that cannot run is skipped, by name and reason, in a uniform way:
 //!
-//! - [`skip`] says so, writes it down, and is a failure where `URNIC_REQUIRE` is set, as in the gate;
+//! - [`skip`] prints and records a skip; it is a failure if `URNIC_REQUIRE` is set, as in the gate;
 //! - [`programs`] finds and starts programs;
-//! - [`isolate`] gives a test a process and a network namespace of its own;
+//! - [`isolate`] gives a test its own process and network namespace;
 //! - [`network`] makes interfaces there;
-//! - [`fabric`] is one of InfiniBand there, of ibsim under OpenSM;
+//! - [`fabric`] runs a fabric of InfiniBand there, of ibsim under OpenSM;
 //! - [`pair`] joins two engines by a memory link under a virtual clock;
 //! - [`closing`] opens and closes connections of two engines, for their TIME-WAIT;
 //! - [`crowd`] opens many connections of two engines;
-//! - [`fragments`] hands received frames over in fragments;
-//! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
+//! - [`fragments`] delivers received frames in fragments;
+//! - [`one_way`] sends messages over such a link, impaired, and collects the receiver's counters;
 //! - [`octets`] makes the frames of a raw peer;
-//! - [`ports`] finds TCP ports for programs that are told where to listen;
-//! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
+//! - [`ports`] finds TCP ports for programs that listen at a given port;
+//! - [`kernel_flow`] and [`ingress`] provide the kernel's TCP and smoltcp's, for comparison with
+//!   the engine;
 //! - [`waker`] counts its calls;
 //! - [`counting`] counts allocations, in a binary that makes its allocator the global one;
-//! - [`summary`] counts, at the end of `cargo test`, what was skipped;
-//! - [`packages`] names what to install for it.
+//! - [`summary`] counts the skips at the end of `cargo test`;
+//! - [`packages`] names the packages to install for skipped tests.
 #![allow(missing_docs, missing_debug_implementations, reason = "shared by tests only")]
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
@@ -43,33 +44,33 @@ pub mod waker;
 
 use std::io::Write;
 
-/// Set by the gate: what cannot be tested fails.
+/// Set by the gate: a test that cannot run fails.
 const REQUIRE: &str = "URNIC_REQUIRE";
 
-/// Does without a test, or a part of one, called `name`, because of `reason`: says so, and has the
-/// [`summary`] count it.
+/// Skips a test, or a part of one, called `name`, because of `reason`: prints that, and records it
+/// for the [`summary`].
 ///
 /// # Panics
-/// When skips are failures.
+/// If skips are failures.
 pub fn skip(name: &str, reason: &str) {
     assert!(!is_required(), "{name} cannot run: {reason}");
     record::add(name, reason);
     show(&format!("skipped {name}: {reason}\n"));
 }
 
-/// Whether a test that cannot run is to fail.
+/// Returns true if a test that cannot run must fail.
 #[must_use]
 pub fn is_required() -> bool {
     std::env::var_os(REQUIRE).is_some()
 }
 
-/// Whether the machine has IPv6 on its loopback interface.
+/// Returns true if the machine has IPv6 on its loopback interface.
 #[must_use]
 pub fn has_ipv6_loopback() -> bool {
     std::net::UdpSocket::bind("[::1]:0").is_ok()
 }
 
-/// Prints past the capture of the test harness, so that it is seen.
+/// Prints past the test harness, which captures output.
 fn show(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Interfaces to test on, by `ip` of iproute2.
+//! Interfaces for tests, made by `ip` of iproute2.
 #![allow(dead_code, reason = "each device's tests use their part")]
 
 use std::fs::File;
@@ -16,16 +16,16 @@ use urnic_netdev::xdp::XdpSocket;
 /// Runs `ip` with these arguments, in the namespace of the calling thread.
 ///
 /// # Panics
-/// When it fails.
+/// If it fails.
 pub fn ip(arguments: &str) -> String {
     command("ip", arguments)
 }
 
-/// Runs a program with these arguments and returns what it prints. The test ends as skipped where
-/// the program is missing.
+/// Runs a program with these arguments and returns its output. Ends the test as skipped if the
+/// program is missing.
 ///
 /// # Panics
-/// When it fails.
+/// If it fails.
 pub fn command(name: &str, arguments: &str) -> String {
     let output = program(name).args(arguments.split_whitespace()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -33,9 +33,9 @@ pub fn command(name: &str, arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A second network namespace. It goes with the process that made it, however that ends.
+/// A second network namespace. It ends with the process that made it, in whatever way that ends.
 pub struct Namespace {
-    /// Lives in it, until its input ends.
+    /// Process in the namespace; it lives until its input ends.
     holder: Child,
     net: File,
 }
@@ -68,7 +68,7 @@ impl Namespace {
         namespace
     }
 
-    /// What to name the namespace in `ip link set … netns`.
+    /// Returns the name of the namespace for `ip link set … netns`.
     pub fn id(&self) -> u32 {
         self.holder.id()
     }
@@ -95,7 +95,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Puts the interfaces on a new bridge called `name`.
+/// Attaches the interfaces to a new bridge called `name`.
 pub fn bridge(name: &str, interfaces: &[&str]) {
     ip(&format!("link add name {name} type bridge forward_delay 0 stp_state 0 mcast_snooping 0"));
     ip(&format!("link set {name} up"));
@@ -104,24 +104,25 @@ pub fn bridge(name: &str, interfaces: &[&str]) {
     }
 }
 
-/// A new TAP called `name`, gone when the device is dropped.
+/// Makes a TAP called `name`, which is removed with the device.
 pub fn tap(name: &str, mtu: usize, vnet_header: bool) -> Tap {
     let name = name.parse().unwrap();
     Tap::open(&TapConfig { mtu: Some(mtu), vnet_header, ..TapConfig::new(name) }).unwrap()
 }
 
-/// Two TAPs, `tap-a` and `tap-b`, on a bridge called `bridge0`; each with a header as asked.
+/// Makes two TAPs, `tap-a` and `tap-b`, on a bridge called `bridge0`; each with a header if
+/// requested.
 pub fn bridged_taps(mtu: usize, vnet_header: [bool; 2]) -> (Tap, Tap) {
     let (a, b) = (tap("tap-a", mtu, vnet_header[0]), tap("tap-b", mtu, vnet_header[1]));
     bridge("bridge0", &["tap-a", "tap-b"]);
     (a, b)
 }
 
-/// Waits until another process has made these interfaces. A command sets its own up when it has done all else to
-/// them.
+/// Waits until another process has made these interfaces. A command sets its interface up as the
+/// last step.
 ///
 /// # Panics
-/// When they are not there in time.
+/// If they are not made in time.
 #[expect(clippy::disallowed_methods, reason = "waits for another process, with a bound")]
 pub fn await_up(names: &[&str]) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -131,14 +132,14 @@ pub fn await_up(names: &[&str]) {
     }
 }
 
-/// Returns why AF_XDP sockets cannot be used here, if so. A user namespace does not give the right
-/// to load programs.
+/// Returns the reason why AF_XDP sockets cannot be used here, if there is one. A user namespace
+/// does not give the right to load programs.
 #[must_use]
 pub fn xdp_refusal() -> Option<String> {
     XdpSocket::check_rights().err().map(|error| error.to_string())
 }
 
-/// A veth pair: `veth-a` here and `veth-b` in `peer`, both up.
+/// Makes a veth pair: `veth-a` here and `veth-b` in `peer`, both up.
 pub fn veth(mtu: usize, peer: &Namespace) {
     let id = peer.id();
     ip(&format!("link add veth-a mtu {mtu} type veth peer name veth-b mtu {mtu} netns {id}"));

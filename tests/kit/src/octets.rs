@@ -1,4 +1,4 @@
-//! Messages byte by byte, as the tables of the RFCs have them.
+//! Messages byte by byte, as in the tables of the RFCs.
 #![allow(clippy::cast_possible_truncation, reason = "what is made here is shorter than a frame")]
 
 /// DDP and RDMAP control bytes of a whole message (RFC 5040 §4.1), L set.
@@ -23,7 +23,7 @@ pub const ENHANCED: u8 = 0x10;
 pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 pub const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
 
-/// A startup frame.
+/// Returns a startup frame.
 pub fn startup(key: [u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     let mut frame = key.to_vec();
     frame.extend([flags, revision]);
@@ -32,7 +32,7 @@ pub fn startup(key: [u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> V
     frame
 }
 
-/// A tagged segment.
+/// Returns a tagged segment.
 pub fn tagged(control: [u8; 2], stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     let mut ulpdu = control.to_vec();
     ulpdu.extend(stag.to_be_bytes());
@@ -41,7 +41,7 @@ pub fn tagged(control: [u8; 2], stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     ulpdu
 }
 
-/// An untagged segment of queue `qn`.
+/// Returns an untagged segment of queue `qn`.
 pub fn untagged(control: [u8; 2], qn: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
     let mut ulpdu = control.to_vec();
     ulpdu.extend([0; 4]);
@@ -52,19 +52,19 @@ pub fn untagged(control: [u8; 2], qn: u32, msn: u32, mo: u32, payload: &[u8]) ->
     ulpdu
 }
 
-/// A Send of one segment.
+/// Returns a Send of one segment.
 pub fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     untagged(SEND, 0, msn, 0, payload)
 }
 
-/// A Send with Invalidate of one segment.
+/// Returns a Send with Invalidate of one segment.
 pub fn send_invalidate(control: [u8; 2], msn: u32, stag: u32, payload: &[u8]) -> Vec<u8> {
     let mut ulpdu = untagged(control, 0, msn, 0, payload);
     ulpdu[2..6].copy_from_slice(&stag.to_be_bytes());
     ulpdu
 }
 
-/// An RDMA Write that carries nothing: the most harmless of first FPDUs.
+/// Returns an RDMA Write without payload: the most harmless first FPDU.
 pub fn empty_write() -> Vec<u8> {
     tagged(WRITE, 1, 0, &[])
 }
@@ -72,7 +72,7 @@ pub fn empty_write() -> Vec<u8> {
 /// An address in the memory of an end.
 pub type Place = (u32, u64);
 
-/// The header of a Read Request.
+/// Returns the header of a Read Request.
 pub fn read_header(sink: Place, size: u32, source: Place) -> Vec<u8> {
     let mut header = sink.0.to_be_bytes().to_vec();
     header.extend(sink.1.to_be_bytes());
@@ -82,12 +82,12 @@ pub fn read_header(sink: Place, size: u32, source: Place) -> Vec<u8> {
     header
 }
 
-/// A Read Request.
+/// Returns a Read Request.
 pub fn read_request(msn: u32, sink: Place, size: u32, source: Place) -> Vec<u8> {
     untagged(READ_REQUEST, 1, msn, 0, &read_header(sink, size, source))
 }
 
-/// An Atomic Request; `operands` are data, mask, compare, compare mask.
+/// Returns an Atomic Request; `operands` are data, mask, compare, compare mask.
 pub fn atomic_request(msn: u32, op: u8, target: Place, operands: [u64; 4]) -> Vec<u8> {
     let mut body = vec![0, 0, 0, op];
     body.extend(0x5A5A_0000_u32.wrapping_add(msn).to_be_bytes());
@@ -99,15 +99,15 @@ pub fn atomic_request(msn: u32, op: u8, target: Place, operands: [u64; 4]) -> Ve
     untagged(ATOMIC_REQUEST, 1, msn, 0, &body)
 }
 
-/// An FPDU at byte `at` of the marked or unmarked half connection.
+/// Returns an FPDU at byte `at` of a half connection with or without markers.
 ///
-/// Markers are laid the naive way: whenever the next byte's position is due, one goes in.
+/// Markers are inserted the naive way: one before each byte whose position is due.
 pub fn fpdu(ulpdu: &[u8], at: u64, markers: bool) -> Vec<u8> {
     let len = (ulpdu.len() as u16).to_be_bytes();
     fpdu_with_length(len, ulpdu, at, markers)
 }
 
-/// The same, whatever the length field says.
+/// Does the same with an arbitrary length field.
 pub fn fpdu_with_length(len: [u8; 2], ulpdu: &[u8], at: u64, markers: bool) -> Vec<u8> {
     let mut content = len.to_vec();
     content.extend(ulpdu);
@@ -123,14 +123,14 @@ pub fn fpdu_with_length(len: [u8; 2], ulpdu: &[u8], at: u64, markers: bool) -> V
     seal(stream)
 }
 
-/// Appends the CRC to what it covers.
+/// Appends the CRC over the bytes.
 pub fn seal(mut covered: Vec<u8>) -> Vec<u8> {
     let crc = crc32c::crc32c(&covered);
     covered.extend(crc.to_le_bytes());
     covered
 }
 
-/// Writes another CRC over an FPDU that was changed.
+/// Replaces the CRC of a changed FPDU.
 pub fn reseal(fpdu: &[u8]) -> Vec<u8> {
     seal(fpdu[..fpdu.len() - 4].to_vec())
 }
@@ -143,7 +143,7 @@ fn push_marker_if_due(stream: &mut Vec<u8>, at: u64, header_at: Option<usize>, m
     }
 }
 
-/// Splits unmarked FPDUs, whose CRCs have to be right, into ULPDUs; what is left is an error.
+/// Splits FPDUs without markers, whose CRCs must be right, into ULPDUs; a rest is an error.
 pub fn ulpdus(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while let [high, low, ..] = *stream {

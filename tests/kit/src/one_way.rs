@@ -1,5 +1,6 @@
-//! One run: messages over an impaired link in memory, under a virtual clock. The same seed gives the
-//! same figures on every machine. `tests/engine/markers.rs` asserts what the bench `markers` prints.
+//! One run of messages over an impaired link in memory, under a virtual clock. A seed gives the
+//! same figures on every machine. `tests/engine/markers.rs` asserts the figures that the bench
+//! `markers` prints.
 
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
@@ -12,37 +13,37 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 
 use crate::pair::{A, B, End, Pair};
 
-/// How MPA finds FPDUs.
+/// Method by which MPA finds FPDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Segments are cut at FPDUs and carry markers: what lies beyond a gap is placed.
+    /// Segments are cut at FPDUs and carry markers: FPDUs beyond a gap are placed.
     Markers,
-    /// Segments are cut at FPDUs: what lies beyond a gap waits for it to close.
+    /// Segments are cut at FPDUs: FPDUs beyond a gap wait until it is closed.
     NoMarkers,
-    /// TCP is a byte stream: FPDUs fall where they fall, and what lies beyond a gap waits.
+    /// TCP is a byte stream: FPDUs begin anywhere in segments, and bytes beyond a gap wait.
     Layered,
 }
 
-/// The link, impaired from the sender to the receiver, plain for the acknowledgments.
+/// The link: impaired from the sender to the receiver, unimpaired for the acknowledgments.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     pub rate_bits_per_second: u64,
-    /// From one end to the other and back, without queue.
+    /// Round trip without queue.
     pub round_trip_ns: u64,
-    /// Frames that wait in front of the bottleneck.
+    /// Maximum number of frames in the queue of the bottleneck.
     pub queue_frames: usize,
     /// Messages posted at a time: more than the path and its queue hold.
     pub depth: usize,
 }
 
-/// What a run counted.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Of the receiver.
+    /// Counters of the receiver.
     pub counters: ConnectionCounters,
-    /// From the post of each Send to its delivery at the receiver.
+    /// Time from the post of each Send to its delivery at the receiver.
     pub latencies_ns: Vec<u64>,
-    /// From the first post to the last delivery.
+    /// Time from the first post to the last delivery.
     pub transfer_ns: u64,
 }
 
@@ -60,7 +61,7 @@ pub const WIDE: Path = Path {
 /// Sends `messages` one way over the path.
 ///
 /// # Panics
-/// When a message does not arrive as it was sent, or nothing moves any more.
+/// If a message does not arrive as it was sent, or the transfer stops.
 pub fn run(path: &Path, impair: ImpairConfig, way: Way, messages: usize, seed: u64) -> Outcome {
     let mut pair = connect(path, impair, way, seed);
     let depth = path.depth;
@@ -110,14 +111,14 @@ fn receive_into(qp: &Qp, sink: &Mr, slot: usize) {
 
 type Bad = Impair<MemoryDevice>;
 
-/// A sender and a receiver in full operation.
+/// Connects a sender and a receiver in full operation.
 fn connect(path: &Path, impair: ImpairConfig, way: Way, seed: u64) -> Pair<Bad> {
     let plain = ImpairConfig {
         delay_ns: path.round_trip_ns / 2,
         rate_bits_per_second: Some(path.rate_bits_per_second),
         queue_frames_max: path.queue_frames,
         held_max: 1 << 14,
-        // What is merged on the way may be longer than what the ends send.
+        // Merged segments may be longer than those that the ends send.
         mtu: Some(MTU),
         ..ImpairConfig::default()
     };
@@ -143,5 +144,5 @@ fn connect(path: &Path, impair: ImpairConfig, way: Way, seed: u64) -> Pair<Bad> 
     pair
 }
 
-/// Of the ends, in bytes.
+/// MTU of the ends, in bytes.
 const MTU: usize = 1500;

@@ -1,12 +1,12 @@
-//! Debian's packages of what tests use, and the advice for what they lacked.
+//! Debian's packages for the tests, and advice for what was missing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::programs;
 
-/// A program, header or library as the reason of a skip names it, and its package. `.ci/run` installs
-/// these; a test compares.
+/// Programs, headers and libraries, as the reasons of skips name them, with their packages.
+/// `.ci/run` installs the packages; a test compares both.
 pub const PACKAGES: &[(&str, &str)] = &[
     ("capinfos", "wireshark-common"),
     ("cat", "coreutils"),
@@ -57,10 +57,11 @@ pub const PACKAGES: &[(&str, &str)] = &[
     ("valgrind", "valgrind"),
 ];
 
-/// Folders of programs that an ordinary user's PATH leaves out.
+/// Folders of programs that are not in an ordinary user's PATH.
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Returns the command that runs what was skipped for these reasons, or `None` where no command helps.
+/// Returns the command that runs the tests skipped for these reasons, or `None` if no command
+/// helps.
 pub(crate) fn advice<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let is_outside = |program: &str| {
         let in_folder = |folder: &&str| Path::new(folder).join(program).is_file();
@@ -69,7 +70,7 @@ pub(crate) fn advice<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<S
     advice_with(reasons, is_outside)
 }
 
-/// The same; `is_outside` returns true for a program that is installed outside of PATH.
+/// Does the same; `is_outside` returns true for a program that is installed outside of PATH.
 fn advice_with<'a>(
     reasons: impl IntoIterator<Item = &'a str>,
     is_outside: impl Fn(&str) -> bool,
@@ -105,7 +106,7 @@ fn advice_with<'a>(
     Some(format!("To run more{root}: {command}{path}cargo test --workspace"))
 }
 
-/// Words of a reason that root would not be given.
+/// Texts of reasons that root would not get.
 const RIGHTS: [&str; 5] =
     ["no right to", "no permission to", "Permission denied", "not permitted", "needs root"];
 
@@ -136,7 +137,7 @@ mod tests {
             of(&["the program `ip` is missing", "it needs root"]).unwrap(),
             "To run more, as root: apt-get install iproute2 && cargo test --workspace"
         );
-        // What is there and may not be read is not installed again.
+        // A file that exists but may not be read is not installed again.
         let denied = "/usr/lib/umad2sim/libumad2sim.so: Permission denied (os error 13)";
         assert_eq!(of(&[denied]).unwrap(), "To run more, as root: cargo test --workspace");
         let outside = advice_with(["the program `opensm` is missing"], |name| name == "opensm");
@@ -146,7 +147,7 @@ mod tests {
         );
     }
 
-    /// Packages that every Debian has or that one of the others depends on.
+    /// Packages that every Debian has, or that another listed package depends on.
     const WITHOUT_ASKING: [&str; 5] = ["coreutils", "gcc", "librdmacm1", "mount", "util-linux"];
 
     #[test]
@@ -162,7 +163,7 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
     }
 
-    /// Programs that tests of `verbs` skip without: `has("NAME", &["PROGRAM"])`.
+    /// Programs without which tests of `verbs` are skipped: `has("NAME", &["PROGRAM"])`.
     #[test]
     fn programs_that_tests_need_have_a_package() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../verbs/tests/programs");

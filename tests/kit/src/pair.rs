@@ -24,10 +24,10 @@ use urnic_netdev::{Device, Medium};
 pub const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Address of the responder.
 pub const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// Where the responder listens.
+/// Port of the responder's listener.
 pub const TCP_PORT: u16 = 7174;
 
-/// What one application holds.
+/// Objects of one application.
 pub struct End {
     pub rnic: Rnic,
     pub pd: Pd,
@@ -42,7 +42,7 @@ impl End {
         Self::with_depths(seed, 4096, 256)
     }
 
-    /// An end whose completion queue, and whose two work queues, are this deep.
+    /// Makes an end with a completion queue and two work queues of these depths.
     pub fn with_depths(seed: u64, cq_depth: usize, depth: usize) -> Self {
         Self::with_config(seed, cq_depth, |cq| QpConfig {
             send_depth: depth,
@@ -51,7 +51,8 @@ impl End {
         })
     }
 
-    /// An end whose completion queue is this deep, and whose queue pair is made as said.
+    /// Makes an end with a completion queue of this depth, and a queue pair with this
+    /// configuration.
     pub fn with_config(seed: u64, cq_depth: usize, config: impl Fn(&Cq) -> QpConfig) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: seed.into() });
         let (pd, cq) =
@@ -60,7 +61,7 @@ impl End {
         Self { rnic, pd, cq, qp, connection: None, events: Vec::new() }
     }
 
-    /// A queue pair like the first.
+    /// Makes a queue pair like the first.
     pub fn another_qp(&self) -> Qp {
         let (send_cq, recv_cq) = (self.cq.clone(), self.cq.clone());
         let config =
@@ -69,7 +70,7 @@ impl End {
     }
 }
 
-/// A link of a gigabit with this way from end to end, and room for this many frames.
+/// Returns a link of 1 Gbit/s with this one-way latency, and room for this many frames.
 pub const fn gigabit(latency_ns: u64, queue_frames: usize) -> LinkConfig {
     LinkConfig {
         mtu: 1500,
@@ -82,7 +83,7 @@ pub const fn gigabit(latency_ns: u64, queue_frames: usize) -> LinkConfig {
     }
 }
 
-/// How a pair is set up.
+/// Configuration of a pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
     pub link: LinkConfig,
@@ -105,7 +106,7 @@ pub struct Pair<D = Impair<MemoryDevice>> {
     pub b: End,
 }
 
-/// The configuration of an end's port: both versions of IP.
+/// Returns the configuration of an end's port, with both versions of IP.
 pub fn config(address: Ipv4Addr) -> PortConfig {
     PortConfig { ipv6: Some((v6(address), 64)), ..PortConfig::for_ipv4(address) }
 }
@@ -114,7 +115,7 @@ pub fn poller<D: Device>(rnic: &Rnic, address: Ipv4Addr, device: D) -> Poller<D>
     poller_of(rnic, config(address), device)
 }
 
-/// The same, with a port as `config` says.
+/// Does the same for a port with this configuration.
 pub fn poller_of<D: Device>(rnic: &Rnic, config: PortConfig, device: D) -> Poller<D> {
     let port = Port::new(rnic, config, device.capabilities());
     Poller::new(port, device)
@@ -146,7 +147,7 @@ impl Pair {
 }
 
 impl<D: Device> Pair<D> {
-    /// Ends with these ports on these devices, not connected yet.
+    /// Makes ends with these ports on these devices, not connected yet.
     pub fn new(ends: [End; 2], configs: [PortConfig; 2], devices: [D; 2]) -> Self {
         let ([a, b], [config_a, config_b], [device_a, device_b]) = (ends, configs, devices);
         let link = Lockstep::new(
@@ -156,8 +157,8 @@ impl<D: Device> Pair<D> {
         Self { link, a, b }
     }
 
-    /// Has `b` listen, connects `a` to `address`, which is of `b`, and accepts with `answer`; panics
-    /// if that takes more than a minute of virtual time.
+    /// Makes `b` listen, connects `a` to `address`, which belongs to `b`, and accepts with
+    /// `answer`; panics if that takes more than a minute of virtual time.
     pub fn establish(&mut self, params: &ConnectParams<'_>, address: IpAddr, answer: &Offer<'_>) {
         let ConnectParams { startup, offer, lower_layer } = *params;
         let listen = ListenParams { startup, lower_layer, ..ListenParams::default() };
@@ -181,7 +182,7 @@ impl<D: Device> Pair<D> {
         assert!(connected, "connected within a minute: {:?} {:?}", self.a.events, self.b.events);
     }
 
-    /// Runs until `done`, at most for `limit` of virtual time. Collects events.
+    /// Runs until `done` returns true, for at most `limit` of virtual time. Collects events.
     pub fn run_for(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         run_for(
             self,
@@ -194,7 +195,7 @@ impl<D: Device> Pair<D> {
         )
     }
 
-    /// Connects two more queue pairs the same way, and lets the link come to rest.
+    /// Connects two more queue pairs in the same way, and runs until the link is idle.
     pub fn connect_another(&mut self, a: &Qp, b: &Qp) {
         let offer = Offer { private_data: b"hello", ird: 8, ord: 8 };
         let params = ConnectParams { offer, ..ConnectParams::default() };
@@ -221,7 +222,7 @@ impl<D: Device> Pair<D> {
         self.run_for(Duration::from_secs(10), |_| false);
     }
 
-    /// Takes what the ports tell.
+    /// Collects the events of the ports.
     pub fn collect_events(&mut self) {
         for (port, end) in
             [(&mut self.link.a.port, &mut self.a), (&mut self.link.b.port, &mut self.b)]
@@ -237,7 +238,7 @@ impl<D: Device> Pair<D> {
         }
     }
 
-    /// The next completion of a queue, within a minute of virtual time.
+    /// Waits for the next completion of a queue, for at most a minute of virtual time.
     pub fn wait(&mut self, cq: &Cq) -> Wc {
         let mut wc = None;
         self.run_for(Duration::from_secs(60), |_| {
@@ -248,7 +249,7 @@ impl<D: Device> Pair<D> {
     }
 }
 
-/// Runs the link of a scene until `done`, at most for `limit` of virtual time.
+/// Runs the link of a scene until `done` returns true, for at most `limit` of virtual time.
 pub fn run_for<S, A: Device, B: Device>(
     scene: &mut S,
     limit: Duration,
@@ -266,18 +267,18 @@ pub fn run_for<S, A: Device, B: Device>(
     }
 }
 
-/// The IPv6 address of an end.
+/// Returns the IPv6 address of an end.
 pub fn v6(address: Ipv4Addr) -> Ipv6Addr {
     let [.., last] = address.octets();
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last))
 }
 
-/// All rights.
+/// Returns all access rights.
 pub fn all_access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
-/// The bytes of a pattern.
+/// Returns the bytes of a pattern.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
 }
@@ -289,7 +290,7 @@ pub fn fill(mr: &Mr, seed: u8) -> Vec<u8> {
     octets
 }
 
-/// The bytes of a region.
+/// Returns the bytes of a region.
 pub fn content(mr: &Mr) -> Vec<u8> {
     let mut octets = vec![0; mr.len()];
     mr.copy_out(0, &mut octets);

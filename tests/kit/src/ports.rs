@@ -1,21 +1,21 @@
-//! TCP ports for programs that are told where to listen.
+//! TCP ports for programs that listen at a given port.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the range that systems choose ports from: what one test was given, no socket of another one gets by
+/// First port, below the range of ephemeral ports: no socket of another test gets such a port by
 /// asking for any.
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 22_000;
 
-/// A port that nothing uses, neither by TCP nor by UDP, and that this process is not told again soon.
+/// Returns a port that is free for TCP and UDP, and that this process does not get again soon.
 ///
 /// # Panics
-/// When all are in use.
+/// If all are in use.
 pub fn free_port() -> u16 {
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    // Processes that run at the same time begin apart.
+    // Processes that run at the same time start at different ports.
     let begin = process::id().wrapping_mul(97);
     for _ in 0..COUNT {
         let number = begin.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed));

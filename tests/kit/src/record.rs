@@ -1,18 +1,18 @@
-//! What one run of `cargo test` has skipped: a line for each, in a file of that run.
+//! Records of the skips in one run of `cargo test`: a line for each, in a file of that run.
 //!
-//! Every test binary is a child of the cargo that runs it. Its process, with the time at which it was
-//! started, names the run: records of an earlier run are never taken for this one's. They lie in
-//! `skipped` beside the folder of the binaries, and go when they have been told of.
+//! Every test binary is a child of the cargo process that runs it. The id of that process and its
+//! start time name the run, so records of an earlier run are never taken for this one's. The files
+//! are in `skipped` beside the folder of the binaries, and are removed once they are reported.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where to write instead: for tests whose parent is not cargo.
+/// Environment variable with the path to write to instead, for tests whose parent is not cargo.
 pub(crate) const FILE: &str = "URNIC_SKIPS";
 
-/// Writes down that `name` was skipped. Where nothing can be written, it was at least shown.
+/// Records that `name` was skipped. If the file cannot be written, the skip was at least printed.
 pub(crate) fn add(name: &str, reason: &str) {
     let Some(file) = file() else { return };
     let line = format!("{}\t{}\t{}\n", binary(), flat(name), flat(reason));
@@ -23,11 +23,11 @@ fn append(file: &Path, line: &str) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
-    // One write: lines of tests that run at the same time do not mix.
+    // One write, so that lines of concurrent tests do not mix.
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }
 
-/// One skipped test, and why.
+/// One skipped test, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Skip {
     binary: String,
@@ -35,8 +35,8 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
-/// Takes what this run has written down; a test that was skipped twice counts once. What other runs
-/// left behind that are over goes too.
+/// Takes the records of this run; a test that was skipped twice counts once. Removes the records of
+/// runs that are over, too.
 pub(crate) fn take() -> BTreeSet<Skip> {
     let Some(file) = file() else { return BTreeSet::new() };
     let text = fs::read_to_string(&file).unwrap_or_default();
@@ -66,7 +66,7 @@ fn remove_stale(folder: &Path) {
     }
 }
 
-/// The file of this run. Tests in namespaces are told it by the test that made their process.
+/// Returns the file of this run. Tests in namespaces get it from the test that made their process.
 pub(crate) fn file() -> Option<PathBuf> {
     if let Some(file) = std::env::var_os(FILE) {
         return Some(file.into());
@@ -77,7 +77,7 @@ pub(crate) fn file() -> Option<PathBuf> {
     Some(binaries.parent()?.parent()?.join("skipped").join(run))
 }
 
-/// The name of the run of a cargo process; `None` when there is no such process.
+/// Returns the name of the run of a cargo process; `None` if there is no such process.
 fn run_of(process: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // proc_pid_stat(5): the name, in parentheses, may contain anything; (22) is the start time.
@@ -85,7 +85,7 @@ fn run_of(process: u32) -> Option<String> {
     Some(format!("{process}-{started}"))
 }
 
-/// The name of the test binary, without what cargo appends.
+/// Returns the name of the test binary, without the hash that cargo appends.
 fn binary() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -106,7 +106,7 @@ mod tests {
         assert!(own.starts_with(&format!("{}-", std::process::id())));
         assert_eq!(run_of(std::process::id()), Some(own));
         assert_ne!(run_of(1), run_of(std::process::id()));
-        // Beyond what Linux gives out.
+        // Larger than any process id of Linux.
         assert_eq!(run_of(u32::MAX), None);
     }
 
