@@ -1,5 +1,5 @@
 //! A device that computes CRCs while it copies gets frames without them. The frames on the wire
-//! must be those that a device without this feature is given.
+//! must equal the frames of a device without this feature.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::cell::RefCell;

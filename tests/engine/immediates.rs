@@ -1,4 +1,4 @@
-//! Sends and Writes with immediate data: what arrives, and what completes.
+//! Sends and Writes with immediate data: delivery and completions.
 
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::StartupConfig;
@@ -64,7 +64,7 @@ fn arrive_in_one_completion(setup: Setup, len: usize) {
     if !late {
         receive();
     }
-    // Another Write before it, and answers to Reads of the peer among all of them.
+    // Another Write before it, and answers to the peer's Reads among all of them.
     let short = SendWr::write(WrId(0), sink.remote(0), [source.sge(0..3)]).unsignaled();
     let read = SendWr::read(WrId(20), source.remote(0), sink.sge(40_000..50_000)).unsignaled();
     for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! Frames in fragments of the device's memory: payload goes from there to where it belongs, and what
-//! cannot be used there is copied first.
+//! Frames in fragments of the device's memory: payload is placed directly from there, and unusable
+//! fragments are copied first.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails its test")]
 
@@ -19,7 +19,7 @@ const LEN: usize = 150_001;
 
 type Device = InFragments<Impair<MemoryDevice>>;
 
-/// Two ends on a link that finishes checksums and cuts super-frames.
+/// Connects two ends on a link that finishes checksums and cuts super-frames.
 fn connect(
     mtu: usize,
     run_len_max: usize,
@@ -53,14 +53,14 @@ fn connect_ends(
     let mut pair = Pair::new(ends, [config(A), config(B)], devices);
     let offer = Offer { private_data: b"", ird: 8, ord: 8 };
     let params = ConnectParams { startup, offer, lower_layer: LowerLayer::default() };
-    // Over either version of IP, in turn.
+    // Over both versions of IP, alternately.
     let address = if seed.is_multiple_of(2) { IpAddr::V6(v6(B)) } else { B.into() };
     pair.establish(&params, address, &offer);
     pair
 }
 
-/// A Write, a Read and a Send move every byte. Returns how many bytes of frames each end copied to
-/// one place first.
+/// Asserts that a Write, a Read and a Send move every byte. Returns the bytes of frames that each
+/// end first copied to contiguous memory.
 fn move_every_octet(mut pair: Pair<Device>) -> [u64; 2] {
     let source = pair.a.pd.reg_mr(LEN, all_access()).unwrap();
     let expected = fill(&source, 7);
@@ -94,7 +94,7 @@ fn payload_is_placed_from_where_it_is() {
                 let startup = StartupConfig { markers, ..StartupConfig::default() };
                 let impair = ImpairConfig::default();
                 for seed in [1, 2] {
-                    // IPv6 has no links of less.
+                    // IPv6 links have no smaller MTU.
                     let mtu = mtu.max(if seed == 2 { 1280 } else { 0 });
                     let pair = connect(mtu, run_len_max, impair, startup, seed);
                     let what =

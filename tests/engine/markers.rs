@@ -1,18 +1,18 @@
-//! What markers are worth: the same impaired run with markers, without, and layered.
+//! The effect of markers: the same impaired run with markers, without, and layered.
 //!
-//! RFC 5044 §6 and appendix A.3: FPDUs pass up as they come, in any order; beyond a gap only a
-//! marker tells where one starts.
+//! RFC 5044 §6 and appendix A.3: FPDUs are passed up in arrival order; beyond a gap only a marker
+//! shows where one starts.
 
 use urnic_engine::limits::MARKER_SPACING;
 use urnic_netdev::impair::ImpairConfig;
 use urnic_testkit::one_way::{Outcome, WIDE, Way, run};
 
-/// The three ways through the same run.
+/// Runs the same transfer in the three ways.
 fn each_way(impair: ImpairConfig) -> [Outcome; 3] {
     [Way::Markers, Way::NoMarkers, Way::Layered].map(|way| run(&WIDE, impair, way, 200, 3))
 }
 
-/// Mean time from arrival to placement over all bytes placed, in nanoseconds.
+/// Returns the mean time from arrival to placement over all bytes placed, in nanoseconds.
 fn wait_ns(outcome: &Outcome) -> u128 {
     outcome.counters.mpa.held_byte_ns / u128::from(outcome.counters.rdma.bytes_placed)
 }
@@ -26,13 +26,14 @@ fn markers_place_what_arrives_beyond_a_gap_at_once() {
         let [markers, without, layered] = each_way(impair);
         let mpa = &markers.counters.mpa;
         assert!(mpa.fpdus_out_of_order > 20 && mpa.fpdus_by_marker > 0, "{impair:?}: {mpa:?}");
-        // Only a segment shorter than their spacing, the end of a message, may have no marker.
+        // Only the last segment of a message, if shorter than the marker spacing, may have no
+        // marker.
         assert!(mpa.bytes_held_peak < MARKER_SPACING, "{impair:?}: {mpa:?}");
         for other in [&without, &layered] {
             let mpa = &other.counters.mpa;
             assert_eq!(other.counters.rdma.bytes_placed_out_of_order, 0, "{impair:?}");
             assert!(mpa.bytes_held_peak > 2 * 1448, "{impair:?}: {mpa:?}");
-            // A reordered frame comes 1 ms late at most; a lost one a round trip later at least.
+            // A reordered frame is at most 1 ms late; a lost one at least a round trip.
             let least = if impair.loss > 0.0 { 20_000_000 } else { 10_000 };
             assert!(mpa.held_ns_max > least && wait_ns(other) > 100, "{impair:?}: {mpa:?}");
             assert!(100 * wait_ns(&markers) < wait_ns(other), "{impair:?}");

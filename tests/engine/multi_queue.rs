@@ -1,5 +1,5 @@
-//! Two ports that are the queues of one interface, on a link whose far end is one port, under a virtual clock. Which
-//! of the two a frame arrives at changes with every frame, as no kernel would have it.
+//! Two ports that are the queues of one interface, on a link to one port, under a virtual clock.
+//! Frames alternate between the two ports, which no kernel would do.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,12 +18,12 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Device, RxFrame};
 use urnic_testkit::pair::{A, B, End, TCP_PORT, all_access, content, fill, poller, v6};
 
-/// One port, and two that are the queues of an interface behind one device.
+/// One port, and two ports that are the queues of an interface behind one device.
 struct TwoQueues {
     peer: Poller<MemoryDevice>,
     device: MemoryDevice,
     ports: [Port; 2],
-    /// Which port gets the next frame.
+    /// Index of the port for the next frame.
     turn: usize,
     now: Instant,
     peer_end: End,
@@ -62,7 +62,7 @@ impl TwoQueues {
         }
     }
 
-    /// Lets all work once, or the clock go on; `false` when nothing will happen any more.
+    /// Lets all work once, or advances the clock; `false` if nothing will happen.
     fn step(&mut self) -> bool {
         let Self { peer, device, ports, turn, now, .. } = self;
         let mut moved = peer.poll(*now);
@@ -133,7 +133,7 @@ impl TwoQueues {
         }
     }
 
-    /// Both ends write to one another, and every byte is looked at.
+    /// Lets both ends write to each other, and checks every byte.
     fn exchange(&mut self) {
         let len = 300_001;
         let ends = [&self.peer_end, &self.end];
@@ -172,14 +172,14 @@ fn offer() -> Offer<'static> {
     Offer { private_data: b"hello", ird: 8, ord: 8 }
 }
 
-/// One of the queues opens a connection; answers come to both.
+/// Makes one of the queues open a connection; answers arrive at both.
 fn queue_connects(index: usize, ipv6: bool) -> TwoQueues {
     let mut scene = TwoQueues::new();
     scene.peer.port.listen(TCP_PORT, ListenParams::default()).unwrap();
     let address = if ipv6 { IpAddr::V6(v6(A)) } else { IpAddr::V4(A) };
     let remote = SocketAddr::new(address, TCP_PORT);
     let params = ConnectParams { offer: offer(), ..ConnectParams::default() };
-    // The first frame, an answer to the question for the peer's link address, goes to the other.
+    // The first frame, an answer to the query for the peer's link address, goes to the other port.
     scene.turn = 1 - index;
     let qp = scene.end.qp.clone();
     let id = scene.ports[index].connect(Instant::ZERO, remote, &qp, &params).unwrap();
@@ -198,7 +198,7 @@ fn queue_connects(index: usize, ipv6: bool) -> TwoQueues {
     scene
 }
 
-/// The peer opens a connection; its frames come to both ports from the first on.
+/// Makes the peer open a connection; its frames arrive at both ports from the first on.
 fn peer_connects() -> TwoQueues {
     let mut scene = TwoQueues::new();
     for port in &mut scene.ports {
@@ -240,8 +240,8 @@ fn a_connection_of_a_peer_has_one_owner_wherever_frames_arrive() {
     scene.exchange();
 }
 
-/// The table of connections forgets those that are over: a segment of one is then answered with a
-/// reset, by one of the ports.
+/// The table of connections drops ended connections. One of the ports then answers a segment of
+/// such a connection with a reset.
 #[test]
 fn the_end_of_a_connection_is_known_to_all() {
     let mut scene = peer_connects();
@@ -252,7 +252,7 @@ fn the_end_of_a_connection_is_known_to_all() {
         scene.run_until(|scene| scene.connections == [None; 2] && scene.peer_connection.is_none());
     assert!(over, "{:?} {:?}", scene.peer_events, scene.events);
     let before = scene.ports.each_ref().map(|port| port.port_counters().handed_over);
-    // The same addresses once more, at the other port first.
+    // The same addresses again, at the other port first.
     scene.turn = 1 - index;
     let remote = SocketAddr::new(IpAddr::V4(B), 9);
     let qp = scene.peer_end.pd.create_qp(urnic_engine::verbs::QpConfig {
@@ -293,8 +293,8 @@ fn from_peer(to: [u8; 6], kind: [u8; 2], payload: &[&[u8]]) -> Vec<u8> {
 
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-/// A host that asks for the link address of the interface has told its own: the queue that its ping
-/// comes to need not ask for it, and one of the two answers the question.
+/// A host that asks for the interface's link address has shown its own. The queue that gets its
+/// ping need not ask for it, and one of the two queues answers the query.
 #[test]
 fn what_one_port_was_asked_the_other_knows() {
     let mut scene = TwoQueues::new();
@@ -307,7 +307,7 @@ fn what_one_port_was_asked_the_other_knows() {
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     // Echo request with identifier 0 and sequence number 0.
     let ping = from_peer(mac, [8, 0], &[&ip, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0]]);
-    // The ping waits to be looked at when the news comes.
+    // The ping is still unhandled when the neighbour is announced.
     for (port, frame) in [(0, &question), (1, &ping)] {
         let checksum = urnic_netdev::RxChecksum::Unverified;
         let frame = RxFrame::whole(frame, checksum, None);
@@ -352,8 +352,9 @@ fn ports_that_differ_are_not_queues_of_one_interface() {
     assert_eq!(again, Err(PortError::NotOneInterface), "one interface at a time");
 }
 
-/// RFC 6581 §10 (MPA2-10-4): a peer of revision 1 ends the connection or answers in its own way, and
-/// another is opened from another TCP port: whichever queue its frames come to, it is the same port's.
+/// RFC 6581 §10 (MPA2-10-4): a peer of revision 1 ends the connection or answers in its own way,
+/// and the port opens another one from another TCP port. Whichever queue its frames arrive at, it
+/// belongs to the same port.
 #[test]
 fn a_fallback_to_an_older_revision_works_at_either_queue() {
     for index in [0, 1] {
@@ -384,7 +385,7 @@ fn a_fallback_to_an_older_revision_works_at_either_queue() {
     }
 }
 
-/// Gives up a registration when it is called, as a program may.
+/// Drops a registration when it is called, as an application may.
 struct Revoke(Mutex<Option<Mr>>);
 
 impl Wake for Revoke {
@@ -393,7 +394,7 @@ impl Wake for Revoke {
     }
 }
 
-/// As for frames that come from the device: what is handed over is placed before wakers are called.
+/// Frames that are handed over are placed before wakers are called, like frames from the device.
 #[test]
 fn a_waker_may_revoke_memory_wherever_frames_arrive() {
     let (done, is_done) = mpsc::channel();
@@ -401,14 +402,14 @@ fn a_waker_may_revoke_memory_wherever_frames_arrive() {
         let mut station = peer_connects();
         let inbox = station.end.pd.reg_mr(8, all_access()).unwrap();
         let source = station.peer_end.pd.reg_mr(8, all_access()).unwrap();
-        // Which port gets the frame with the Send changes.
+        // The port that gets the frame with the Send alternates.
         for round in 0..16 {
             let mr = station.end.pd.reg_mr(8, all_access()).unwrap();
             let revoke = Arc::new(Revoke(Mutex::new(Some(mr))));
             station.end.cq.req_notify(&Waker::from(Arc::clone(&revoke)));
             station.turn = round;
             station.end.qp.post_recv(RecvWr::new(WrId(2), [inbox.sge(0..8)])).unwrap();
-            // The Write, in the same segment, is what the table is held for.
+            // The table is locked for the Write, in the same segment.
             let write = SendWr::write(WrId(3), inbox.remote(0), [source.sge(0..8)]);
             station.peer_end.qp.post_send(write).unwrap();
             station.peer_end.qp.post_send(SendWr::send(WrId(4), [source.sge(0..8)])).unwrap();

@@ -1,4 +1,5 @@
-//! A responder that says nothing after its Reply, as siw may, is reminded of what was sent.
+//! An initiator repeats an empty Write to a responder that is silent after its Reply, as siw may
+//! be.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use urnic_engine::mem::Access;
@@ -10,7 +11,7 @@ use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr};
 
 const OFFER: Offer<'static> = Offer { private_data: b"", ird: 1, ord: 1 };
-/// MPA length, DDP and RDMAP header, CRC of a tagged FPDU without payload.
+/// MPA length, DDP and RDMAP header, and CRC of a tagged FPDU without payload.
 const EMPTY_WRITE_LEN: usize = 2 + 14 + 4;
 
 struct Initiator {
@@ -47,7 +48,7 @@ impl Initiator {
         octets
     }
 
-    /// Gets the Reply.
+    /// Receives the Reply.
     fn establish(&mut self) {
         let request = self.octets();
         let mut responder = Responder::new(&StartupConfig::default()).unwrap();
@@ -61,7 +62,7 @@ impl Initiator {
         self.octets().len()
     }
 
-    /// What is sent until the peer's patience is over, and the time of each.
+    /// Returns the bytes sent until the peer's patience is over, with the time of each.
     fn later(&mut self) -> Vec<(Duration, Vec<u8>)> {
         let mut sent = Vec::new();
         for millis in 1..30_000 {
@@ -122,7 +123,7 @@ fn nobody_is_nudged_without_reason() {
     peer.establish();
     assert!(peer.send() > 0);
     let write = peer.later().swap_remove(0).1;
-    // Its CRC is right wherever it stands; a Write without payload asks for no buffer.
+    // Its CRC is right at any position; a Write without payload needs no buffer.
     answered.layered.handle_bytes(Instant::ZERO, &write);
     assert!(answered.later().is_empty(), "the peer is awake");
     assert_eq!(answered.layered.poll_timeout(), None, "an idle connection wakes nobody");

@@ -1,5 +1,5 @@
-//! Completions that say that the peer has it: at that very moment it does, whatever carries the stream
-//! and whatever happens to it.
+//! Completions that promise placement at the peer: the data is there at that moment, on every
+//! carrier of the stream, and whatever happens to it.
 
 use urnic_engine::port::LowerLayer;
 use urnic_engine::time::Duration;
@@ -12,7 +12,8 @@ use urnic_testkit::pair::{Pair, Setup, all_access, pattern};
 const LEN: usize = 20_000;
 const WRITES: usize = 40;
 
-/// Writes and Sends, some without completions. Returns whether each was there when it completed.
+/// Posts Writes and Sends, some without completions. Returns true if the data of each was there
+/// when it completed.
 fn all_were_there(setup: Setup) -> bool {
     let mut pair = Pair::connect(setup);
     let len = LEN * WRITES;

@@ -1,4 +1,4 @@
-//! Requests that fail in their turn, and Reads into several places: what completes, and in which order.
+//! Requests that fail in their turn, and Reads into several elements: completions and their order.
 
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::Offer;
@@ -31,8 +31,8 @@ fn told_of_a_local_error(events: &[StreamEvent]) -> bool {
     })
 }
 
-/// A request that may not use its memory is taken; what was posted before it completes, then it fails,
-/// and what was posted behind it is flushed.
+/// A request without access to its memory is accepted. Earlier requests complete, then it fails,
+/// and later requests are flushed.
 #[test]
 fn a_request_without_access_fails_in_its_turn() {
     for lower_layer in LAYERS {
@@ -65,13 +65,13 @@ fn a_request_without_access_fails_in_its_turn() {
             );
             assert!(content(&sink) == expected && content(&back) == expected, "{case}");
             assert!(failed_locally(&pair.a.events), "{case}: {:?}", pair.a.events);
-            // RFC 5040 §7.1 (1): an error of the other end, of which no segment is the cause.
+            // RFC 5040 §7.1 (1): an error of the other end that no segment caused.
             assert!(told_of_a_local_error(&pair.b.events), "{case}: {:?}", pair.b.events);
         }
     }
 }
 
-/// Every operation may be one that fails; nothing of it reaches the peer.
+/// Every operation may fail like this; nothing of it reaches the peer.
 #[test]
 fn no_kind_of_request_without_access_sends_anything() {
     let pair = Pair::connect(Setup::default());
@@ -93,8 +93,8 @@ fn no_kind_of_request_without_access_sends_anything() {
     }
 }
 
-/// A receive that may not use its memory fails when a message comes for it, after those before it; to a
-/// message without payload it is as good as any.
+/// A receive without access to its memory fails when a message comes for it, after earlier
+/// receives. For a message without payload it is as good as any.
 #[test]
 fn a_receive_without_access_fails_when_a_message_comes_for_it() {
     for lower_layer in LAYERS {
@@ -125,7 +125,8 @@ fn a_receive_without_access_fails_when_a_message_comes_for_it() {
     }
 }
 
-/// A Read of several elements is as many Reads with one completion, also when fewer may be outstanding.
+/// A Read of several elements is sent as several Reads with one completion, even if fewer may be
+/// outstanding.
 #[test]
 fn a_read_fills_its_elements_one_after_the_other() {
     for ord in [1, 2, 8] {
@@ -162,7 +163,7 @@ fn a_read_fills_its_elements_one_after_the_other() {
     }
 }
 
-/// One element that is not registered any more fails the whole Read, once.
+/// One element that is no longer registered fails the whole Read, once.
 #[test]
 fn a_read_of_several_elements_fails_as_one() {
     let mut pair = Pair::connect(Setup::default());
@@ -175,7 +176,7 @@ fn a_read_of_several_elements_fails_as_one() {
     rest(&mut pair);
     assert_eq!(drained(&pair.a.cq), [(1, WcStatus::LocProtErr)]);
 
-    // And the peer's refusal of the second of its Requests.
+    // And so does the peer's refusal of the second of its Requests.
     let mut pair = Pair::connect(Setup::default());
     let source = pair.b.pd.reg_mr(1500, all_access()).unwrap();
     let sink = pair.a.pd.reg_mr(2000, Access::LOCAL_WRITE).unwrap();

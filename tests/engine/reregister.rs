@@ -1,4 +1,5 @@
-//! Registering anew: one steering tag, other bytes, rights or domain; what was posted before fits or not.
+//! Registering anew: one steering tag with other bytes, rights or domain, and earlier posts that
+//! still fit or not.
 
 use urnic_engine::mem::{Access, Region, RegisterError};
 use urnic_engine::stream::StreamEvent;
@@ -25,7 +26,7 @@ fn part(base: u64, access: Access) -> MrPart {
     MrPart { range: 0..LEN, base: TaggedOffset(base), access, only: None }
 }
 
-/// Memory of the responder at tagged offset 1000, and a source of the initiator.
+/// Returns memory of the responder at tagged offset 1000, and a source of the initiator.
 fn scene() -> (Pair, Mr, Mr) {
     let pair = Pair::connect(Setup::default());
     let region = Region::anonymous(LEN).unwrap();
@@ -35,7 +36,7 @@ fn scene() -> (Pair, Mr, Mr) {
     (pair, old, source)
 }
 
-/// How the peer's Write to a tagged offset ends: with which Terminate, if with one.
+/// Sends a Write to a tagged offset. Returns the code of the Terminate, if there is one.
 fn write(pair: &mut Pair, mr: &Mr, to: u64, source: &Mr) -> Option<TerminateCode> {
     let remote = RemoteBuffer { stag: mr.stag(), to: TaggedOffset(to) };
     pair.a.qp.post_send(SendWr::write(WrId(1), remote, [source.sge(0..LEN)])).unwrap();
@@ -74,7 +75,7 @@ fn rights_and_domain_are_those_of_the_last_registration() {
         let (pd, access) = change(&pair);
         let region = old.region().clone();
         let new = old.reregister(&pd, region.clone(), part(1000, access)).unwrap();
-        // And back: the peer finds nothing else than before.
+        // Back again: the peer finds everything as before.
         let again = new.reregister(&pair.b.pd, region.clone(), part(1000, all_access())).unwrap();
         assert_eq!(write(&mut pair, &again, 1000, &source), None);
         let last = again.reregister(&pd, region, part(1000, access)).unwrap();
@@ -82,7 +83,7 @@ fn rights_and_domain_are_those_of_the_last_registration() {
     }
 }
 
-/// RFC 5040 §8.1.1 (6): what a receive was posted with is not what the tag stands for any more.
+/// RFC 5040 §8.1.1 (6): the tag no longer names the memory with which a receive was posted.
 #[test]
 fn a_receive_posted_before_fails_where_it_does_not_fit_any_more() {
     let (mut pair, old, source) = scene();
@@ -116,7 +117,7 @@ fn what_cannot_be_registered_anew_stays_as_it_is() {
     let wrapping = part(u64::MAX, all_access());
     assert_eq!(again(&pair.b.pd, wrapping), Some(RegisterError::TaggedOffsetWrap));
     assert_eq!(write(&mut pair, &old, 1000, &source), None);
-    // While a window is bound to it, it does not change under the window.
+    // A window that is bound to it keeps it from changing.
     let showable = part(1000, all_access() | Access::MW_BIND);
     let region = old.region().clone();
     let shown = old.reregister(&pair.b.pd, region.clone(), showable.clone()).unwrap();

@@ -1,5 +1,5 @@
-//! Ends that speak different revisions of MPA, end to end: what is agreed holds for every FPDU
-//! (RFC 5044 Appendix C), and an initiator finds what its peer can do (RFC 6581 §10).
+//! Ends that speak different revisions of MPA, end to end: the agreed settings hold for every FPDU
+//! (RFC 5044 Appendix C), and an initiator finds out its peer's abilities (RFC 6581 §10).
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::cast_possible_truncation, reason = "test patterns are made of low octets")]
 
@@ -15,13 +15,13 @@ use urnic_engine::verbs::{Mr, QpState, RecvWr, SendWr, WcStatus};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_testkit::pair::{A, B, End, Pair, TCP_PORT, all_access, config, content, fill};
 
-/// What the responder's application does with a Request.
+/// Reaction of the responder's application to a Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Accept,
-    /// Rejects a Request for markers, without a word, as drivers do that cannot make any.
+    /// Rejects a Request for markers without a reason, as drivers do that cannot insert any.
     RejectMarkers,
-    /// Rejects, and says why.
+    /// Rejects with a reason.
     Reject,
 }
 
@@ -32,7 +32,8 @@ struct Duo {
     requests: Vec<(Revision, bool)>,
     answer: Answer,
     closed_at_a: usize,
-    /// Where each end receives; posted before anything is sent, and still posted after a fallback.
+    /// Receive buffers of each end; posted before anything is sent, and still posted after a
+    /// fallback.
     inboxes: [Mr; 2],
 }
 
@@ -40,7 +41,7 @@ const LEN: usize = 20_000;
 const OFFER: Offer<'_> = Offer { private_data: b"", ird: 8, ord: 8 };
 
 impl Duo {
-    /// Lets the two ends try to connect, and settle.
+    /// Lets the two ends try to connect until a result.
     fn new(active: StartupConfig, passive: StartupConfig, layered: bool, answer: Answer) -> Self {
         let (device_a, device_b) = memory::pair(LinkConfig::default());
         let ends = [End::new(1), End::new(2)];
@@ -123,7 +124,7 @@ impl Duo {
         failure.unwrap_or_else(|| panic!("no failure: {:?}", self.a.events))
     }
 
-    /// Every operation, in both directions.
+    /// Moves data by every operation, in both directions.
     fn moves_data(&mut self) {
         let [a, b] = [&self.a, &self.b].map(|end| end.pd.reg_mr(LEN, all_access()).unwrap());
         let [from_a, from_b] = [fill(&a, 1), fill(&b, 2)];
@@ -170,7 +171,7 @@ fn data_moves_in_every_cell_of_appendix_c_that_connects() {
             let strict_ends =
                 [active, passive].map(|end| end.revision != Revision::Rdmac && !end.permissive);
             let mut duo = Duo::new(active, passive, false, Answer::Accept);
-            // One side has only version 0, the other refuses it.
+            // One side has only version 0, and the other refuses it.
             if rdmac_ends.contains(&true) && strict_ends.contains(&true) {
                 duo.failure();
                 assert_eq!(duo.a.qp.state(), QpState::Error);
@@ -266,7 +267,7 @@ fn every_kind_of_rtr_opens_a_peer_to_peer_connection() {
                 let passive = StartupConfig { peer_to_peer: false, rtr: supported, ..config };
                 let mut duo = Duo::new(config, passive, layered, Answer::Accept);
                 if (offered & supported).is_empty() {
-                    // RFC 6581 §9.2: Terminate, code 7, and the end.
+                    // RFC 6581 §9.2: Terminate with code 7, and the end.
                     duo.failure();
                     let told = duo.b.events.iter().any(|event| {
                         matches!(event, StreamEvent::Terminated(terminate)
@@ -277,7 +278,7 @@ fn every_kind_of_rtr_opens_a_peer_to_peer_connection() {
                 }
                 assert!(duo.terms().enhanced);
                 assert!(kinds.iter().any(|kind| (offered & supported).contains(*kind)));
-                // RFC 6581 §4.4.2: it makes no completion and takes no work request.
+                // RFC 6581 §4.4.2: it raises no completion and takes no work request.
                 assert!(duo.a.cq.is_empty() && duo.b.cq.is_empty());
                 duo.moves_data();
             }

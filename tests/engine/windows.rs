@@ -24,14 +24,15 @@ fn pair(lower_layer: LowerLayer) -> Pair {
     pair
 }
 
-/// The initiator sends first (RFC 5044 §7.1.2 (4)): the responder's requests wait for that.
+/// Lets the initiator send first (RFC 5044 §7.1.2 (4)), because the responder's requests wait for
+/// that.
 fn begin(pair: &mut Pair, a: &Qp) {
     let nowhere = RemoteBuffer { stag: Stag(1), to: TaggedOffset(0) };
     a.post_send(SendWr::write(WrId(0), nowhere, []).unsignaled()).unwrap();
     rest(pair);
 }
 
-/// Another queue pair at each end.
+/// Connects another queue pair at each end.
 fn another(pair: &mut Pair) -> (Qp, Qp) {
     let (a, b) = (pair.a.another_qp(), pair.b.another_qp());
     pair.connect_another(&a, &b);
@@ -47,7 +48,7 @@ fn drained(cq: &Cq) -> Vec<(u64, WcStatus)> {
     std::iter::from_fn(|| cq.poll()).map(|wc| (wc.wr_id.0, wc.status)).collect()
 }
 
-/// Memory that windows may be bound to.
+/// Returns memory to which windows may be bound.
 fn showable(pair: &Pair) -> Mr {
     pair.b.pd.reg_mr(LEN, Access::LOCAL_WRITE | Access::MW_BIND).unwrap()
 }
@@ -56,7 +57,8 @@ fn binding(id: u64, bind: MwBind) -> SendWr {
     SendWr::new(WrId(id), SendOp::BindMw { bind }, [])
 }
 
-/// A program binds, and tells its peer of that right away: the peer's Write is taken.
+/// An application binds a window, and sends its key to the peer at once: the peer's Write is
+/// accepted.
 #[test]
 fn a_send_behind_a_binding_may_carry_its_key() {
     for (lower_layer, mw_type) in LAYERS.into_iter().zip([MwType::One, MwType::Two]) {
@@ -104,7 +106,7 @@ fn bindings_complete_in_their_order_and_only_when_asked_to() {
     assert!(memory.invalidate_unless_bound());
 }
 
-/// Makes a binding wrong; what it needs for that stays.
+/// Makes a binding wrong. Returns memory that it needs for that.
 type Wrong = fn(&Pair, &Mr, &mut MwBind) -> Option<Mr>;
 
 const WRONG: [(BindError, Wrong); 10] = [
@@ -160,7 +162,7 @@ const WRONG: [(BindError, Wrong); 10] = [
     }),
 ];
 
-/// What each wrong binding fails with; what was posted before it completes, the rest is flushed.
+/// Each wrong binding fails with its error. Earlier requests complete, later ones are flushed.
 #[test]
 fn a_binding_that_is_not_allowed_fails_in_its_turn() {
     for mw_type in [MwType::One, MwType::Two] {
@@ -180,7 +182,7 @@ fn a_binding_that_is_not_allowed_fails_in_its_turn() {
             assert_eq!(drained(&pair.b.cq), expected, "{mw_type:?}, {error}");
             let failed = StreamEvent::Failed(StreamError::MwBind(error));
             assert!(pair.b.events.contains(&failed), "{error}: {:?}", pair.b.events);
-            // RFC 5040 §7.1 (1): an error of that end, of which no segment is the cause.
+            // RFC 5040 §7.1 (1): an error of that end that no segment caused.
             let told = pair.a.events.iter().any(|event| {
                 matches!(event, StreamEvent::Terminated(terminate)
                     if terminate.code == TerminateCode::LOCAL_CATASTROPHIC)
@@ -190,7 +192,8 @@ fn a_binding_that_is_not_allowed_fails_in_its_turn() {
     }
 }
 
-/// Of type 2: bound once, then invalidated, and never to nothing. Of type 1: never invalidated.
+/// A window of type 2 is bound once, then invalidated, and never bound to nothing. One of type 1 is
+/// never invalidated.
 #[test]
 fn each_type_has_its_own_way_to_end() {
     let fails = |mw_type, requests: &dyn Fn(&Mr, &Mw) -> [SendOp; 2]| {
@@ -235,7 +238,7 @@ fn each_type_has_its_own_way_to_end() {
     );
 }
 
-/// A window of type 2 is of the queue pair at which it was bound; one of type 1 is of the domain.
+/// A window of type 2 belongs to the queue pair that bound it, one of type 1 to the domain.
 #[test]
 fn a_window_of_type_2_is_good_at_its_own_queue_pair_only() {
     for mw_type in [MwType::One, MwType::Two] {
@@ -255,7 +258,7 @@ fn a_window_of_type_2_is_good_at_its_own_queue_pair_only() {
         assert_eq!(drained(&pair.a.cq), [(2, OK)]);
         pair.b.events.clear();
         if mw_type == MwType::Two {
-            // Nor is it invalidated at another one.
+            // Nor can another queue pair invalidate it.
             let op = SendOp::LocalInvalidate { stag: bind.stag };
             pair.b.qp.post_send(SendWr::new(WrId(3), op, [])).unwrap();
             rest(&mut pair);
@@ -263,7 +266,7 @@ fn a_window_of_type_2_is_good_at_its_own_queue_pair_only() {
             a.post_send(write(4)).unwrap();
             rest(&mut pair);
             assert_eq!(drained(&pair.a.cq), [(4, OK)]);
-            // And it ends with its queue pair, whose number another one may have.
+            // It ends with its queue pair, whose number another one may get.
             pair.b.pd.unbind_at(&b);
             assert!(memory.invalidate_unless_bound());
         } else {
@@ -276,7 +279,7 @@ fn a_window_of_type_2_is_good_at_its_own_queue_pair_only() {
     }
 }
 
-/// The peer is told that the key is not of its stream.
+/// The Terminate says that the key is not of the peer's stream.
 #[test]
 fn a_peer_that_uses_a_window_of_another_stream_is_refused() {
     let mut pair = pair(LowerLayer::Optimized);
@@ -318,7 +321,7 @@ fn a_region_with_windows_is_not_given_up_by_accident() {
     assert!(!memory.invalidate(), "it was valid until then");
 }
 
-/// Binding and invalidating are work requests like others: no allocation for each.
+/// Binding and invalidating are ordinary work requests: no allocation for each.
 #[test]
 fn bindings_allocate_nothing() {
     let mut pair = pair(LowerLayer::Optimized);

@@ -1,5 +1,5 @@
-//! A device whose descriptor is writable and which takes no frame, as a packet socket whose interface
-//! has a full queue: the worker neither spins nor forgets the frame.
+//! A device whose descriptor is writable, but which takes no frame, like a packet socket whose
+//! interface has a full queue. The worker neither spins nor loses the frame.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -57,7 +57,7 @@ impl Device for Congested {
     }
 
     fn check_interval_ns(&self) -> Option<u64> {
-        // What arrives makes this descriptor not readable.
+        // Received frames do not make this descriptor readable.
         Some(2_000_000)
     }
 
@@ -94,7 +94,8 @@ fn a_full_queue_behind_a_writable_descriptor_is_asked_now_and_then() {
     let began = monotonic_now();
     queue.is_full.store(true, Ordering::Relaxed);
     qp.post_send(SendWr::send(WrId(2), [memory.sge(0..8)])).unwrap();
-    // A worker that a busy machine lets run late has longer to ask, and may ask more often then.
+    // On a busy machine the worker may run late: then it has more time to retry, and may retry more
+    // often.
     let (refused, elapsed) = loop {
         thread::park_timeout(CONGESTED_FOR);
         let refused = queue.refused.load(Ordering::Relaxed);

@@ -1,20 +1,20 @@
-//! The programs of `examples/`, run as a reader of the documentation runs them.
+//! Runs the programs of `examples/`, as a reader of the documentation would.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use crate::endpoint::closed_port;
 
-/// The program of an example. `cargo test` makes it with the tests; where cargo was asked for these
-/// tests alone, it is made here.
+/// Returns the program of an example. `cargo test` builds it with the tests; if cargo was asked for
+/// these tests alone, it is built here.
 fn example(name: &str) -> Command {
     let this = std::env::current_exe().unwrap();
     let profile = this.parent().unwrap().parent().unwrap();
     let path = profile.join("examples").join(name);
     if !path.is_file() {
         let mut cargo = Command::new(env!("CARGO"));
-        // With the features that `cargo test --workspace` has for dependencies: those of one package
-        // would have most of the workspace built again.
+        // With the features that `cargo test --workspace` enables for dependencies: the features of
+        // one package would rebuild most of the workspace.
         cargo.args(["build", "--quiet", "--offline", "--workspace", "--example", name]);
         cargo.arg("--target-dir").arg(profile.parent().unwrap());
         if profile.ends_with("release") {

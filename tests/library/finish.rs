@@ -90,7 +90,7 @@ fn what_was_posted_leaves_before_an_endpoint_finishes_and_the_peer_is_told() {
             let [_kept, accepted] = connect((&client, &near), (&server, &far), at);
             post_sends(&near);
             assert_eq!(client.endpoint.finish(PATIENCE), Ok(()));
-            // What follows is the kernel's, or nothing.
+            // From here on only the kernel works, or nothing.
             for _ in 0..MESSAGES {
                 let wc = server.endpoint.wait(&far.cq, PATIENCE).unwrap().expect("a message");
                 assert_eq!(wc.status, WcStatus::Success, "kernel {is_kernel}, {own_thread}");
@@ -107,7 +107,7 @@ fn a_peer_that_does_not_answer_is_reset_when_the_time_is_over() {
     let (client, server) = (Host::on(a, 1, true), Host::on(b, 2, false));
     let (near, far) = (client.end(), server.end());
     let [_kept, accepted] = connect((&client, &near), (&server, &far), "10.0.0.2:7");
-    // No thread turns the server now.
+    // No thread polls the server now.
     post_sends(&near);
     let begin = monotonic_now();
     assert_eq!(client.endpoint.finish(Duration::from_millis(300)), Err(Error::Timeout));
@@ -127,7 +127,7 @@ fn an_attempt_to_connect_does_not_keep_an_endpoint() {
     let at = silent.local_addr().unwrap();
     let _kept = client.endpoint.connect(at, &near.qp, &ConnectOptions::default()).unwrap();
     let begin = monotonic_now();
-    // Whatever becomes of it.
+    // Any result is accepted.
     let _refused = client.endpoint.finish(Duration::from_millis(300));
     assert!(monotonic_now() - begin < PATIENCE / 2);
     // Without connections there is nothing to wait for.

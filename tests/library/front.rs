@@ -1,4 +1,4 @@
-//! The front of the library: what it refuses, how it closes, what it logs, and how it is layered.
+//! The front of the library: refused settings, closing, the log, and the layers.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -40,7 +40,7 @@ impl Host {
     }
 }
 
-/// Two hosts with a connection between them.
+/// Returns two hosts with a connection between them.
 fn connected(own_thread: bool) -> [(Host, Connection); 2] {
     let (client, server) = (Host::new(own_thread), Host::new(own_thread));
     let listener = server.listen();
@@ -72,7 +72,7 @@ fn close_says_when_the_peer_does_not_close_in_time() {
     assert_eq!(near.close(Duration::from_millis(30)), Err(Error::Timeout));
 }
 
-/// The listener has not made a handle of it, so nothing else would end it.
+/// The listener has not made a handle of it, so only the listener's end can end it.
 #[test]
 fn a_request_that_no_program_takes_is_closed_with_its_listener() {
     for own_thread in [true, false] {
@@ -85,7 +85,7 @@ fn a_request_that_no_program_takes_is_closed_with_its_listener() {
         server.endpoint.run_for(Duration::from_millis(200)).unwrap();
         drop(listener);
         let client = thread::spawn(move || (connecting.wait(PATIENCE), client));
-        // Without a thread, the server works while it is waited for.
+        // Without a thread, the server works only while it is polled.
         while !client.is_finished() {
             server.endpoint.run_for(Duration::from_millis(10)).unwrap();
         }
@@ -116,7 +116,7 @@ fn a_remote_buffer_travels_in_private_data() {
     assert_eq!(RemoteBuffer::from_octets(&buffer.to_octets()), Some(buffer));
 }
 
-/// Lines that the library has logged.
+/// Collects the lines that the library logs.
 struct Log;
 
 fn lines() -> &'static Mutex<Vec<String>> {
@@ -178,7 +178,7 @@ fn the_life_of_a_connection_is_logged() {
     assert!(logged.contains("worker started"), "{logged}");
 }
 
-/// Handles know workers, workers know mail, and mail knows neither.
+/// Handles may use workers, workers may use mail, and mail uses neither.
 #[test]
 fn the_folders_of_the_library_are_strata() {
     let below = [("mail", &["worker", "handle"][..]), ("worker", &["handle"])];

@@ -1,5 +1,5 @@
-//! Endpoints on an IPoIB link: every operation of RDMA between two hosts of a fabric in memory, with
-//! packets of 2048 and of 4096 bytes, over IPv4 and IPv6, and while the fabric changes.
+//! Endpoints on an IPoIB link: every operation of RDMA between two hosts of a fabric in memory,
+//! with packets of 2048 and of 4096 bytes, over IPv4 and IPv6, and while the fabric changes.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,7 +76,7 @@ fn contents(mr: &Mr, len: usize) -> Vec<u8> {
 
 const LEN: usize = 300_001;
 
-/// Accepts a peer, lets it write and read `LEN` bytes and send as many; checks them.
+/// Accepts a peer, lets it write, read and send `LEN` bytes each, and checks them.
 fn serve(host: &Host, listener: &Listener) -> Vec<u8> {
     let memory = host.pd.reg_mr(LEN, Access::REMOTE_WRITE | Access::REMOTE_READ).unwrap();
     let inbox = host.pd.reg_mr(LEN, Access::LOCAL_WRITE).unwrap();
@@ -92,7 +92,7 @@ fn serve(host: &Host, listener: &Listener) -> Vec<u8> {
     contents(&inbox, LEN)
 }
 
-/// All operations between two hosts; `between` runs in their midst.
+/// Performs all operations between two hosts; `between` runs in their midst.
 fn meet(server: &Host, client: &Host, ip: IpAddr, salt: u8, between: impl FnOnce()) {
     let at = SocketAddr::new(ip, 7174);
     let listener = server.endpoint.listen(at, ListenParams::default()).unwrap();
@@ -103,7 +103,7 @@ fn meet(server: &Host, client: &Host, ip: IpAddr, salt: u8, between: impl FnOnce
     });
 }
 
-/// A Write, a Read and a Send; `between` runs after the Write.
+/// Performs a Write, a Read and a Send; `between` runs after the Write.
 fn use_peer(host: &Host, at: SocketAddr, salt: u8, between: impl FnOnce()) -> Vec<u8> {
     let qp = host.qp();
     let opening = host.endpoint.connect(at, &qp, &ConnectOptions::default()).unwrap();
@@ -133,9 +133,9 @@ fn writes_reads_and_sends_cross_a_link_of_either_mtu_and_family() {
         for ip in [IpAddr::V4(ip4(1)), IpAddr::V6(ip6(1)), IpAddr::V6(link_local(guid(1)))] {
             meet(&server, &client, ip, salt, || {});
         }
-        // 900,000 bytes each way but for Reads: few packets more than the largest payloads make.
-        // The upper bound is loose: timeouts on a busy machine bring packets again, and cut the
-        // path's packets to 1280 bytes.
+        // 900,000 bytes each way except for Reads, in few more packets than the largest payloads
+        // need. The upper bound is loose: timeouts on a busy machine cause retransmissions, and
+        // reduce the path MTU to 1280 bytes.
         let delivered = fabric.counters().delivered;
         let least = 3 * 3 * LEN as u64 / mtu_octets as u64;
         assert!((least..10 * least).contains(&delivered), "{delivered} packets, {least} at least");
@@ -143,7 +143,7 @@ fn writes_reads_and_sends_cross_a_link_of_either_mtu_and_family() {
     }
 }
 
-/// What the subnet manager does to a fabric, streams survive by TCP.
+/// Streams survive changes by the subnet manager, because TCP retransmits.
 #[test]
 fn a_stream_survives_another_manager_and_a_peer_that_moves() {
     let fabric = Fabric::new(FabricConfig::default());

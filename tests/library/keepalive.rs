@@ -1,5 +1,5 @@
-//! Keep-alive: a peer that has vanished is given up by an end that has nothing to send, on both
-//! engines, whichever end has opened the connection; and it is not where keep-alive is off.
+//! Keep-alive: an end that has nothing to send gives up a vanished peer, on both engines, whichever
+//! end has opened the connection. It does not if keep-alive is off.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,13 +16,13 @@ use urnic_netdev::memory::{self, LinkConfig};
 use urnic_testkit::silence::drop_all_segments;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A second of silence, then two probes a second apart that are not answered.
+/// A second of silence, then two probes without an answer, a second apart.
 const TIMES: KeepAliveTimes =
     KeepAliveTimes { idle: Duration::from_secs(1), interval: Duration::from_secs(1), probes: 2 };
-/// Taken for the least there is: a second, and one probe.
+/// Raised to the minimum: a second, and one probe.
 const NOTHING: KeepAliveTimes =
     KeepAliveTimes { idle: Duration::ZERO, interval: Duration::ZERO, probes: 0 };
-/// Taken for the most there is.
+/// Reduced to the maximum.
 const EVERYTHING: KeepAliveTimes =
     KeepAliveTimes { idle: Duration::MAX, interval: Duration::MAX, probes: u32::MAX };
 
@@ -47,7 +47,8 @@ impl Host {
         Self::new(|rnic| Endpoint::kernel(rnic, &EndpointConfig::default()).unwrap())
     }
 
-    /// The one with keep-alive has a thread; the other is turned while it waits, and vanishes then.
+    /// The endpoint with keep-alive has a thread; the other one works only while it waits, and so
+    /// can vanish.
     fn link() -> [Self; 2] {
         let (near, far) = memory::pair(LinkConfig::default());
         let on = |device, last, own_thread| {
@@ -72,7 +73,7 @@ impl Host {
     }
 }
 
-/// Connects two hosts, of which the second one may have no thread; a message crosses each way.
+/// Connects two hosts; a message crosses each way. The second host may have no thread.
 fn connect(
     [from, to]: [&Host; 2],
     at: &str,
@@ -102,8 +103,8 @@ fn connect(
     })
 }
 
-/// Whether the connection ends by itself, and about when: `started` is before it was opened, so
-/// that what a busy machine takes until this is called counts.
+/// Checks if and when the connection ends by itself. `started` is before it was opened, so that the
+/// time of a busy machine until this call counts.
 fn check(what: &str, started: Instant, connection: &Connection, keepalive: Option<KeepAliveTimes>) {
     let ends = [Some(TIMES), Some(NOTHING)].contains(&keepalive);
     let wait = if ends { PATIENCE } else { Duration::from_secs(5) };
@@ -112,7 +113,7 @@ fn check(what: &str, started: Instant, connection: &Connection, keepalive: Optio
     match event {
         Some(ConnectionEvent::Failed(_) | ConnectionEvent::Closed(_)) => {
             assert!(ends, "{what}: not for so long, {event:?}");
-            // What crossed last may have been acknowledged some time ago.
+            // The last exchanged data may have been acknowledged some time ago.
             let least = if keepalive == Some(TIMES) { 2500 } else { 1500 };
             assert!(waited >= Duration::from_millis(least), "{what}: {waited:?}");
         }
@@ -145,7 +146,8 @@ fn a_peer_that_vanishes_is_given_up_on_a_device() {
     });
 }
 
-/// A relay through sockets of its own, one of which is to hear nothing more, not even as TCP.
+/// Makes a relay with two sockets. The returned function makes one of them receive nothing, not
+/// even as TCP.
 fn silent_relay(to: SocketAddr) -> Option<(SocketAddr, impl FnOnce() -> [TcpStream; 2])> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -198,7 +200,7 @@ fn a_peer_that_vanishes_is_given_up_over_the_kernel() {
                     host.completes();
                     host.completes();
                 }
-                // Each end has lost the other one now.
+                // From now on each end has lost the other.
                 let _silent = vanish();
                 thread::scope(|scope| {
                     scope.spawn(|| {

@@ -1,7 +1,7 @@
-//! The table on the kernel's TCP, with real sockets and shorter times.
+//! The table of a connection's life on the kernel's TCP, with real sockets and shorter times.
 //!
-//! Cells run side by side. A peer is a socket that writes bytes; one that is silent has a filter
-//! before it that drops all segments, so that not even its TCP answers.
+//! Cells run side by side. A peer is a socket that writes bytes; a silent one has a filter that
+//! drops all segments, so that not even its TCP answers.
 //!
 //! One file because its cells are those of one table.
 #![expect(clippy::disallowed_methods, reason = "the kernel's TCP works in real time")]
@@ -34,10 +34,10 @@ const LIFE: LifeTimes = LifeTimes {
     linger: Duration::from_millis(1200),
     probe: Duration::from_secs(1),
 };
-/// Longer than the timers of the table, but for [`LifeTimes::open`] and the probes.
+/// Longer than the timers of the table, except [`LifeTimes::open`] and the probes.
 const LONG: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// RFC 6581 §9: one Read each way; an RTR, which is a Write, is wanted.
+/// RFC 6581 §9: one Read each way; the peer wants an RTR, which is a Write.
 const WANTS_RTR: [u8; 4] = [0x80, 1, 0x80, 1];
 
 #[test]
@@ -66,8 +66,8 @@ fn check(stage: Stage, peer: Peer) {
         Stage::AwaitingReply => check_reply(peer),
         Stage::AwaitingRequest | Stage::Leaving => check_unheard(stage, peer),
         Stage::Answering => check_answering(peer),
-        // A connection whose Request is refused is closed at once: `Leaving`. The last two are the
-        // kernel's, after the end was told.
+        // A connection whose Request is refused closes at once: `Leaving`. The last two stages are
+        // the kernel's, after the end was reported.
         Stage::Streaming | Stage::BothClosed | Stage::TimeWait => {}
         _ => Cell::enter(stage).check(peer),
     }
@@ -118,31 +118,32 @@ impl Host {
         self.qp.post_recv(RecvWr::new(WrId(1), [self.memory.sge(0..100)])).unwrap();
     }
 
-    /// The status of the next completion.
+    /// Waits for the next completion and returns its status.
     fn completed(&self) -> WcStatus {
         self.endpoint.wait(&self.cq, PATIENCE).unwrap().expect("completes in time").status
     }
 }
 
-/// What has happened took at least this long, and not much longer.
+/// Asserts that at least this time has passed, and not much more.
 fn took(began: Instant, duration: Duration) {
     let waited = began.elapsed();
-    // A worker reads the clock once a turn: a timer may be counted from just before `began`.
+    // A worker reads the clock once per poll: a timer may start just before `began`.
     let least = duration.saturating_sub(Duration::from_millis(50));
     assert!(least <= waited && waited < duration + PATIENCE, "{waited:?} of {duration:?}");
 }
 
 fn duration_of(timer: Timer) -> Duration {
-    // Nine probes are not answered.
+    // Nine probes without an answer.
     LIFE.of(timer).unwrap_or(9 * LIFE.probe)
 }
 
-/// Nothing more comes to this socket, nor does its TCP answer.
+/// Makes this socket receive nothing; its TCP does not answer either.
 fn drop_all(socket: &TcpStream) {
     drop_all_segments(socket).unwrap();
 }
 
-/// Whether sockets may be made silent here, which some kernels leave to root; skips `test` where not.
+/// Returns true if sockets can be made silent here, which some kernels permit to root only. Skips
+/// `test` otherwise.
 fn may_drop_all(test: &str) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -164,7 +165,7 @@ fn read_frame(peer: &mut TcpStream) -> [u8; 20] {
     frame
 }
 
-/// Reads to the end of what comes.
+/// Reads until the end of the stream.
 fn read_end(peer: &mut TcpStream) {
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut rest = Vec::new();
@@ -221,7 +222,7 @@ impl Opening {
                 let error = connecting.wait(PATIENCE).unwrap_err();
                 assert_eq!(error, Error::Startup(StartupFailure::Timeout));
                 took(began, duration_of(timer));
-                // No SYN follows: there is room for one now.
+                // No SYN follows, although there is room for one now.
                 drop(_held);
                 listener.set_nonblocking(true).unwrap();
                 thread::sleep(LONG);
@@ -235,8 +236,8 @@ impl Opening {
                 assert_eq!(error, Error::Io(ErrorKind::ConnectionRefused));
             }
             Outcome::Lasts => {
-                // Room for those before, and for the SYN when it is retransmitted. A connection that
-                // is established late has all the time for its Reply.
+                // There is room for the earlier ones, and for the SYN when it is retransmitted. A
+                // connection that is established late has the full time for its Reply.
                 thread::sleep(LIFE.reply + Duration::from_millis(500));
                 drop(_held);
                 let mut peer = loop {
@@ -295,7 +296,7 @@ fn check_reply(peer_does: Peer) {
     drop(peer);
 }
 
-/// Asks to start RDMA.
+/// Sends an MPA Request.
 fn ask(host: &Host, flags: u8, revision: u8, private_data: &[u8]) -> (TcpStream, ConnectRequest) {
     let listener = host.listen();
     let mut peer = TcpStream::connect(listener.local()).unwrap();
@@ -304,7 +305,8 @@ fn ask(host: &Host, flags: u8, revision: u8, private_data: &[u8]) -> (TcpStream,
     (peer, request)
 }
 
-/// Stages without a handle: what becomes of them is seen from the peer, whose TCP so has to answer.
+/// Checks stages without a handle. Their end is seen from the peer, whose TCP must therefore
+/// answer.
 fn check_unheard(stage: Stage, peer_does: Peer) {
     let (host, began) = (Host::new(), Instant::now());
     let listener = host.listen();
@@ -375,7 +377,7 @@ struct Cell {
     peer: TcpStream,
     connection: Connection,
     stage: Stage,
-    /// When the stage began, at the latest moment before.
+    /// Begin of the stage, or the latest time before it.
     began: Instant,
     msn: u32,
 }
@@ -388,7 +390,7 @@ impl Cell {
         } else {
             ask(&host, CRC, 1, b"")
         };
-        // What the application takes for its answer is not the peer's.
+        // The peer does not use the time that the application takes for its answer.
         thread::sleep(Duration::from_millis(100));
         let offer = Offer { ird: 4, ord: 4, ..Offer::default() };
         let began = Instant::now();
@@ -436,7 +438,7 @@ impl Cell {
         self.peer.write_all(&fpdu(ulpdu, 0, false)).unwrap();
     }
 
-    /// The peer sends a message, which is delivered.
+    /// Sends a message from the peer, and waits for its delivery.
     fn send(&mut self) {
         self.host.post_receive();
         self.write(&send(self.msn, b"hello"));
@@ -483,7 +485,7 @@ impl Cell {
                     took(self.began, duration_of(timer));
                 }
                 assert_eq!(self.next(), Seen::Closed);
-                // What is given up is closed in order at first.
+                // A connection that is given up first closes in order.
                 let lingers = row.expiry == Expiry::GiveUp && peer_does != Peer::IsSilent;
                 let linger = if lingers { LIFE.linger } else { Duration::ZERO };
                 took(self.began, duration_of(timer) + linger);
@@ -513,7 +515,7 @@ impl Cell {
         }
     }
 
-    /// The peer does what the protocol has next.
+    /// Lets the peer do the next step of the protocol.
     fn go_on(&mut self) {
         match self.stage {
             Stage::AwaitingRtr | Stage::AwaitingFirstFpdu => self.write(&empty_write()),
@@ -521,7 +523,7 @@ impl Cell {
                 self.write(&empty_write());
                 assert_eq!(self.host.completed(), WcStatus::Success);
                 read_end(&mut self.peer);
-                // Of the stage that follows.
+                // This belongs to the next stage.
                 self.peer.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(self.next(), Seen::PeerClosed);
                 assert_eq!(self.next(), Seen::Closed);
@@ -534,7 +536,7 @@ impl Cell {
                     self.write(&empty_write());
                     assert_eq!(self.seen(LIFE.close_silence / 4), None);
                 }
-                // Then nothing for long is what ends it.
+                // Then a long silence ends it.
                 self.began = Instant::now();
                 self.write(&empty_write());
                 assert_eq!(self.next(), Seen::Failed);
@@ -543,7 +545,7 @@ impl Cell {
             }
             Stage::Failed => {
                 for _ in 0..3 {
-                    // On a busy machine the end may come before: when it comes is looked at.
+                    // On a busy machine the end may come earlier; its time is checked below.
                     let _ended = self.peer.write_all(&fpdu(&empty_write(), 0, false));
                     thread::sleep(LIFE.linger / 6);
                 }
@@ -578,8 +580,8 @@ fn a_rejected_peer_that_stays_takes_no_place_from_others() {
     assert!(counts.any(|count| count > 2), "more at a time than the backlog has places");
 }
 
-/// How many peers of a listener with two places are rejected, and stay, before the first one is
-/// given up.
+/// Returns the number of peers of a listener with a backlog of two that are rejected, and stay,
+/// before the first one is given up.
 fn rejected_at_a_time() -> usize {
     let host = Host::new();
     let local = "127.0.0.1:0".parse().unwrap();
@@ -598,8 +600,8 @@ fn rejected_at_a_time() -> usize {
     peers.len()
 }
 
-/// Work posted by an end that is told to close, or whose handle is dropped, is done although the
-/// peer closes its half meanwhile.
+/// Posted work of an end that disconnects, or whose handle is dropped, completes although the peer
+/// closes its half meanwhile.
 #[test]
 fn posted_work_is_done_whether_the_handle_is_held_or_dropped() {
     const WRITES: usize = 20;
@@ -637,7 +639,7 @@ fn posted_work_is_done_whether_the_handle_is_held_or_dropped() {
     }
 }
 
-/// What the socket's buffer holds when this end has closed still goes to a peer that reads slowly.
+/// Data in the socket's buffer at the time of the close still reaches a peer that reads slowly.
 #[test]
 fn a_slow_reader_gets_all_that_was_posted_before_the_close() {
     const WRITES: usize = 10;
@@ -669,7 +671,7 @@ fn a_slow_reader_gets_all_that_was_posted_before_the_close() {
     assert!(matches!(next(), Some(ConnectionEvent::Closed(_))));
 }
 
-/// RFC 9293 MUST-37: a peer that keeps its window closed and answers probes is not given up, one
+/// RFC 9293 MUST-37: a peer that keeps its window closed and answers probes is not given up; a peer
 /// that answers nothing is (R2).
 #[test]
 fn a_closed_window_is_waited_for_and_a_dead_peer_is_not() {

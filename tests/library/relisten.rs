@@ -1,5 +1,5 @@
-//! A listener that is closed and opened again at the same address: what was sent to the first one is
-//! not the second one's.
+//! A listener that is closed and opened again at the same address: requests to the first one do not
+//! reach the second one.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -18,11 +18,11 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_testkit::octets::{CRC, REQUEST_KEY, startup};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough for a Request on a quiet machine, where none is to come.
+/// Long enough for a Request on a quiet machine, where none must come.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 fn listen(endpoint: &Endpoint, at: SocketAddr) -> Listener {
-    // The one before goes when the worker comes to it.
+    // The previous listener closes when the worker processes the request for that.
     loop {
         match endpoint.listen(at, ListenParams::default()) {
             Ok(listener) => return listener,
@@ -54,13 +54,13 @@ fn a_request_to_a_listener_that_was_replaced_is_reset_over_the_kernel() {
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert!(second.next_request(A_MOMENT).unwrap().is_none(), "it was sent to another listener");
-    // Those that come now are its own.
+    // Later connections are its own.
     let mut peer = TcpStream::connect(at).unwrap();
     peer.write_all(&startup(REQUEST_KEY, CRC, 1, b"")).unwrap();
     assert!(second.next_request(PATIENCE).unwrap().is_some());
 }
 
-/// A port turned by the test, until `done` has been told.
+/// Polls a port until `done` returns true for an event.
 fn turn_until(
     peer: &mut Poller<MemoryDevice>,
     time: Duration,
@@ -79,7 +79,7 @@ fn turn_until(
     false
 }
 
-/// A port turned by the test, until `look` finds what the port's own events do not tell.
+/// Polls a port until `look` finds a state that the port's own events do not report.
 fn turn_until_found<T>(
     peer: &mut Poller<MemoryDevice>,
     what: &str,
@@ -115,13 +115,13 @@ fn a_request_to_a_listener_that_was_replaced_is_reset_on_a_device() {
     let mut watch = server.watch();
     turn_until_found(&mut peer, "the first listener has a connection", || {
         let open = watch.look(PATIENCE).figures.open;
-        // The SYN, and what ends the handshake.
+        // The SYN, and the end of the handshake.
         open.iter().any(|one| one.figures.segments_received >= 2).then_some(())
     });
     drop(first);
     let second = listen(&server, at);
     let qp_of_first = qp(peer_rnic.create_cq(4).unwrap());
-    // It does not ask again after the reset, as others do with less in the Request.
+    // It does not try again after the reset, as others do with fewer features in the Request.
     let (revision, fallback) = (Revision::One, Fallback::empty());
     let startup = StartupConfig { revision, fallback, ..StartupConfig::default() };
     let offer = Offer::default();

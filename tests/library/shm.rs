@@ -24,7 +24,7 @@ fn both(name: &str, mtu: usize, publishers: [&Publisher; 2]) -> (Shm, Shm) {
     let opening = thread::spawn(move || Shm::open(&config, &publisher).unwrap());
     let mut now_ns = 0;
     while !(opening.is_finished() && a.link_up()) {
-        // As often as it looks at its socket.
+        // At the interval at which it checks its socket.
         now_ns += 10_000_000;
         a.receive(now_ns, 1, &mut |_| ());
         thread::yield_now();
@@ -71,8 +71,8 @@ fn published_memory_is_sent_from_where_it_is() {
         assert_eq!(bad, [0, 0], "{what}");
         drop(scene);
         for counters in [a.counters(), b.counters()] {
-            // Writes, Sends and Read Responses, which are kept in published blocks. What markers cut is
-            // copied, but for those.
+            // Writes, Sends and Read Responses, which are in published blocks. With markers, Writes
+            // and Sends are copied.
             let expected = if setup.startup.markers { 1 } else { 3 } * LEN as u64;
             let referred = counters.tx_bytes_referred;
             assert!(referred >= expected * 8 / 10, "{what}: {counters:?}");
@@ -116,13 +116,13 @@ fn no_frame_allocates() {
             }
             a.flush(0);
             came += b.receive(0, 64, &mut |got| assert_eq!(got.len(), frame.len()));
-            // What was read is noticed in a turn, and as a port does before it sleeps.
+            // Consumed frames are noticed in a poll, as a port does before it sleeps.
             a.receive(0, 64, &mut |_| ());
             let _descriptors = (a.readiness(), b.readiness());
         }
         came
     };
-    // What was published is told first.
+    // Published memory is announced first.
     a.receive(1 << 40, 1, &mut |_| ());
     let came = send(&mut a, &mut b);
     assert!(came > 1000, "{came}: {:?} {:?}", a.counters(), b.counters());

@@ -1,4 +1,4 @@
-//! Rules of the project that no compiler checks, held against the source text.
+//! Rules of the project that no compiler checks, applied to the source text.
 #![allow(clippy::unwrap_used, reason = "a source that cannot be read fails its test")]
 
 mod circles;
@@ -28,12 +28,12 @@ const FOLDERS: [&str; 16] = [
     "examples",
     "verbs",
 ];
-/// Lines of code of a file that need no reason.
+/// Maximum lines of code of a file without a reason for more.
 const LINES_MAX: usize = 500;
-/// How the head of a longer file begins its reason.
+/// Begin of the reason in the head of a longer file.
 const WHY_SO_LONG: &str = "One file because";
 
-/// Every Rust file of the project below `folder`.
+/// Returns every Rust file of the project below `folder`.
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -58,7 +58,7 @@ fn is_test(path: &Path) -> bool {
     text.contains("/tests/") || text.ends_with("tests.rs")
 }
 
-/// The text without its inline test module and without comments.
+/// Returns the text without its inline test module and without comments.
 fn code(text: &str) -> String {
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
@@ -79,7 +79,7 @@ fn protocol_layers_do_not_import_their_neighbours() {
     }
 }
 
-/// The modules of the engine, each above those that it may import.
+/// Modules of the engine. Each may import only modules before it.
 const ORDER: [&str; 16] = [
     "types", "time", "limits", "siphash", "secret", "mem", "wire", "counters", "tcp", "mpa", "ddp",
     "rdmap", "verbs", "stream", "port", "poll",
@@ -115,7 +115,7 @@ fn only_the_bare_loop_names_devices_and_only_the_port_the_host_stack() {
     }
 }
 
-/// What the engine's own code does without. A file that the caller opened may be mapped.
+/// Items that the engine's own code must not use. A file that the caller opened may be mapped.
 const FORBIDDEN: [&str; 18] = [
     "std::thread",
     "thread::spawn",
@@ -137,7 +137,7 @@ const FORBIDDEN: [&str; 18] = [
     "getrandom",
 ];
 
-/// What the engine is made with: nothing that waits, spawns, reads a clock or draws randomness.
+/// The engine depends on nothing that waits, spawns, reads a clock or draws randomness.
 #[test]
 fn the_engine_does_no_io() {
     const ALLOWED: [&str; 12] = [
@@ -170,7 +170,7 @@ fn the_engine_does_no_io() {
     }
 }
 
-/// A set-user-id program is told nothing by the user who starts it.
+/// A set-user-id program must ignore the environment of the user who starts it.
 #[test]
 fn one_function_reads_the_environment() {
     for (path, text) in ["src", "verbs/src", "preload/src"].into_iter().flat_map(sources) {
@@ -186,7 +186,7 @@ fn unsafe_code_is_only_where_it_is_allowed() {
         "engine/src/mem/region",
         "engine/src/mem/shared",
         "netdev/src/sys/",
-        // C's interface is all pointers.
+        // C's interface consists of pointers.
         "verbs/src/",
         "preload/src/",
     ];
@@ -221,7 +221,8 @@ fn every_file_says_what_it_is_and_stays_a_small_room() {
     }
 }
 
-/// What a comment is not about. Put together here, so that this file does not find itself.
+/// Words that comments must not use. They are assembled here, so that this file does not find
+/// itself.
 #[test]
 fn comments_are_about_things_of_the_protocol_and_of_the_code() {
     let somebody = ["every", "any", "some", "no"].map(|start| [start, "body"].concat());
@@ -239,7 +240,7 @@ fn comments_are_about_things_of_the_protocol_and_of_the_code() {
 
 #[test]
 fn nothing_is_left_undone_silently() {
-    // Put together here, so that this file does not find itself.
+    // Assembled here, so that this file does not find itself.
     let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["XX", "X"].concat()];
     for (path, text) in FOLDERS.into_iter().flat_map(sources) {
         for mark in &marks {
@@ -249,7 +250,7 @@ fn nothing_is_left_undone_silently() {
     }
 }
 
-/// Texts of all kinds: what compiles has none.
+/// All texts, not only sources, which would not compile with merge marks.
 #[test]
 fn no_text_has_the_marks_of_a_merge() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -258,7 +259,7 @@ fn no_text_has_the_marks_of_a_merge() {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            // The fuzz targets have a "target" of their own.
+            // The fuzz targets have a folder "target" of their own.
             let is_ours = !(path.ends_with("target") || path.ends_with(".git"));
             if is_ours && path.is_dir() {
                 folders.push(path);
@@ -290,8 +291,8 @@ fn every_limit_is_used() {
     }
 }
 
-/// Cargo runs documentation tests last of all, and the last thing that runs has to be the count of
-/// what was skipped: an example in the documentation is a program in `examples/`.
+/// Cargo runs documentation tests last, but the count of skipped tests must be the last output. So
+/// examples in the documentation are programs in `examples/`.
 #[test]
 fn examples_in_the_documentation_are_programs() {
     for (path, text) in ["engine/src", "ipoib/src", "src", "netdev/src", "replay/src", "sim/src"]
@@ -330,7 +331,7 @@ fn examples_in_the_documentation_are_programs() {
     }
 }
 
-/// A machine may lack any program: what starts one says what happens then.
+/// A machine may lack any program, so the kit starts programs and handles missing ones.
 #[test]
 fn tests_start_programs_by_the_kit() {
     for (path, text) in
@@ -342,7 +343,7 @@ fn tests_start_programs_by_the_kit() {
     }
 }
 
-/// Cargo goes by the names of packages, then by those of their tests.
+/// Cargo orders packages by name, and then their tests by name.
 #[test]
 fn the_count_of_what_was_skipped_comes_last() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! Reads that are not answered, over the kernel's TCP: a peer whose TCP is there may take its time,
-//! one that is not there is given up, though all that was sent to it was acknowledged.
+//! Reads without an answer, over the kernel's TCP. A peer whose TCP answers may take its time. A
+//! vanished peer is given up, even if everything that was sent to it was acknowledged.
 #![expect(clippy::disallowed_methods, reason = "the kernel's TCP works in real time")]
 
 use std::io::{Read, Write};
@@ -94,8 +94,8 @@ fn a_peer_whose_tcp_answers_may_take_its_time() {
     assert_eq!(scene.connection.next_event(Duration::ZERO).unwrap(), None);
 }
 
-/// A peer that has taken the message, and ends its process without reading the request behind it: it
-/// has closed in order first, and that counts, as does what it sent before.
+/// A peer takes the message, and ends its process without reading the request behind it. It closed
+/// in order before that, so its close counts, and so does the data that it sent before.
 #[test]
 fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
     let mut scene = Scene::with(false, CompletionMeans::Placed);
@@ -105,11 +105,11 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
         scene.endpoint.turn(Duration::ZERO).unwrap();
     }
     scene.peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Length, header of 18 bytes, CRC; of the request behind it, one byte is looked at.
+    // Length, header of 18 bytes, payload, CRC; and one byte of the request behind it.
     scene.peer.read_exact(&mut [0; 2 + 18 + 100 + 4 + 1]).unwrap();
     scene.peer.write_all(&fpdu(&send(2, b"thanks"), 0, false)).unwrap();
     scene.peer.shutdown(Shutdown::Write).unwrap();
-    // Bytes that are not read: a RST.
+    // Unread bytes cause a RST.
     drop(scene.peer);
     std::thread::sleep(Duration::from_millis(20));
     for wanted in [WrId(2), WrId(1)] {
@@ -120,7 +120,8 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
     assert_eq!(event, Some(ConnectionEvent::PeerClosed));
 }
 
-/// The answer to a Read of no bytes may wait for a message of the program, and goes without one.
+/// The answer to a Read of no bytes may wait for a message of the application, but is also sent
+/// without one.
 #[test]
 fn an_answer_of_no_octets_needs_no_message_behind_it() {
     for polled in [false, true] {
@@ -135,7 +136,7 @@ fn an_answer_of_no_octets_needs_no_message_behind_it() {
             scene.peer.read_exact(&mut [0; 20]).unwrap();
             began.elapsed()
         });
-        // A busy machine may hold up some of them: the fastest one says how it is done.
+        // A busy machine may delay some of them: the fastest one shows the method.
         let waited = waits.min().unwrap();
         assert!(waited < Duration::from_secs(1), "{polled}: {waited:?}");
     }

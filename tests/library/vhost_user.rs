@@ -21,7 +21,7 @@ fn both(name: &str, mtu: usize, offloads: [bool; 2]) -> (VhostUser, VirtioUser) 
     both_with(name, mtu, offloads, None)
 }
 
-/// The same; memory of the publisher is shared, if there is one.
+/// Does the same; if there is a publisher, its memory is shared.
 fn both_with(
     name: &str,
     mtu: usize,
@@ -44,7 +44,7 @@ fn both_with(
     });
     let mut now_ns = 0;
     while !(opening.is_finished() && backend.link_up()) {
-        // As often as it looks at its socket.
+        // At the interval at which it checks its socket.
         now_ns += 10_000_000;
         backend.receive(now_ns, 1, &mut |_| ());
         thread::yield_now();
@@ -52,7 +52,7 @@ fn both_with(
     (backend, opening.join().unwrap())
 }
 
-/// Lets both ends say all that they have to of published memory.
+/// Lets both ends exchange all announcements of published memory.
 fn settle(frontend: &mut VirtioUser, backend: &mut VhostUser) {
     for now_ns in (1..5).map(|i| i << 30) {
         frontend.receive(now_ns, 1, &mut |_| ());
@@ -115,8 +115,9 @@ fn memory_that_is_shared_is_sent_from_where_it_is() {
         assert_eq!(bad, [0, 0], "{what}");
         drop(scene);
         let (sent, came) = (frontend.counters(), backend.counters());
-        // Writes and Sends. Read Responses are kept in blocks that are published when they are first needed;
-        // until the backend has mapped those, they are copied. What markers cut is copied, too.
+        // Writes and Sends. Read Responses are in blocks that are published when they are first
+        // needed; until the backend has mapped those, they are copied. With markers, Writes and
+        // Sends are copied too.
         let expected = if setup.startup.markers { 0 } else { 2 } * LEN as u64;
         assert!(sent.referred_tx_bytes >= expected * 8 / 10, "{what}: {sent:?}");
         let all = sent.referred_tx_bytes + sent.copied_tx_bytes;
@@ -129,7 +130,7 @@ fn memory_that_is_shared_is_sent_from_where_it_is() {
     }
 }
 
-/// Frames from the first of these devices to the second, some of them super-frames.
+/// Sends frames from the first of these devices to the second, some of them super-frames.
 fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
     let payload: Vec<Fragment<'_>> = octets[54..].chunks(800).map(Fragment::from_slice).collect();
     flow_of(from, to, &octets[..54], &payload)

@@ -1,5 +1,5 @@
-//! Threads that wait for an endpoint: which is woken by what, and what ends a wait for something that
-//! will never come.
+//! Threads that wait for an endpoint: their wake-ups, and the end of waits for events that will
+//! never come.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,12 +18,12 @@ use urnic_engine::time::Duration;
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Capabilities, Device, RxFrame, TransmitError, TxFrame};
 
-/// Longer than anything takes that happens.
+/// Longer than any event takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for a thread to go to sleep.
 const SLEEP_BEGINS: Duration = Duration::from_millis(100);
 
-/// An endpoint with what a program needs for one queue pair.
+/// An endpoint with the objects for one queue pair.
 struct Host {
     endpoint: Endpoint,
     pd: Pd,
@@ -80,7 +80,7 @@ fn connect(client: &Host, server: &Host, address: &str) -> [Connection; 2] {
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
-/// What the calling thread has used of its processor.
+/// Returns the processor time of the calling thread.
 fn processor_time() -> Duration {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap())
@@ -122,7 +122,7 @@ fn every_channel_of_a_queue_tells_of_a_completion() {
         client.endpoint.run_for(SLEEP_BEGINS).unwrap();
         (0..2).for_each(|id| client.post_send(id));
     });
-    // One that is gone is not called, and takes nothing from the other.
+    // A dropped channel is not called, and takes no event from the other.
     let [first, second] = channels;
     first.req_notify();
     drop(first);
@@ -149,7 +149,7 @@ fn threads_that_wait_for_nothing_use_no_processor() {
     }
 }
 
-/// The thread that turns the endpoint has to be followed by another when it leaves.
+/// When the thread that polls the endpoint leaves, another must take over.
 #[test]
 fn a_thread_that_stops_waiting_hands_the_endpoint_on() {
     let (client, server) = (Host::kernel(true, 1), Host::kernel(false, 2));
@@ -172,7 +172,7 @@ fn a_thread_that_stops_waiting_hands_the_endpoint_on() {
     assert!(monotonic_now() - started < PATIENCE / 2);
 }
 
-/// What the first thread's turns bring is the second's as soon as it is there.
+/// A message that the first thread's poll delivers is available to the second thread at once.
 #[test]
 fn a_thread_gets_its_message_while_another_turns_the_endpoint() {
     let (client, server) = (Host::kernel(true, 1), Host::kernel(false, 2));
@@ -202,7 +202,7 @@ fn a_thread_gets_its_message_while_another_turns_the_endpoint() {
 
 // ---- wakers ----
 
-/// Gives up a registration when it is called, as a program may.
+/// Drops a registration when it is called, as an application may.
 struct Revoke(Mutex<Option<Mr>>, mpsc::Sender<()>);
 
 impl Wake for Revoke {
@@ -212,8 +212,7 @@ impl Wake for Revoke {
     }
 }
 
-/// The engine holds the region table while it places what has arrived.
-/// A program that looks at its queue between turns is not left asleep with work that has failed.
+/// An application that polls its queue between turns does not sleep on while its work has failed.
 #[test]
 fn a_turn_ends_with_the_connection() {
     let (client, server) = (Host::kernel(false, 1), Host::kernel(true, 2));
@@ -236,7 +235,8 @@ fn a_turn_ends_with_the_connection() {
 #[test]
 fn a_waker_may_revoke_memory() {
     let (done, is_done) = mpsc::channel();
-    // An engine that waits for itself would keep this thread from ending.
+    // The engine holds the region table while it places received data. If it waited for itself,
+    // this thread would not end.
     thread::spawn(move || {
         a_waker_revokes_memory();
         done.send(()).unwrap();
@@ -261,7 +261,7 @@ fn a_waker_revokes_memory() {
 
 // ---- an endpoint that ends ----
 
-/// A device that panics when it is told to.
+/// A device that panics on request.
 #[derive(Debug)]
 struct Broken {
     device: MemoryDevice,
@@ -287,7 +287,7 @@ impl Device for Broken {
     }
 }
 
-/// A host whose endpoint panics once the flag is up, connected to another.
+/// Returns a host whose endpoint panics once the flag is set, connected to another host.
 fn breakable(own_thread: bool) -> (Host, Host, [Connection; 2], Arc<AtomicBool>) {
     const NEAR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
     const FAR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -395,7 +395,7 @@ fn poll_until_complete(host: &Host) -> u64 {
     }
 }
 
-/// A program may poll, or sleep, or do one after the other.
+/// An application may poll, sleep, or alternate.
 #[test]
 fn a_polled_endpoint_works_whether_it_is_polled_or_not() {
     let config = EndpointConfig { polled: true, ..EndpointConfig::default() };

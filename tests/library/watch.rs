@@ -1,4 +1,4 @@
-//! Looking at what an endpoint counts, beside the program that uses it.
+//! Reading an endpoint's counters beside the application that uses it.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The files of the engine that this package looks at take loom's atomics for the standard ones.
+//! Makes the engine's files in this package use loom's atomics instead of the standard ones.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -123,8 +123,8 @@ fn without_new_data_a_timeout_is_repaired_as_ever() {
     );
 }
 
-/// The same situation with selective acknowledgments: before the timer, a tail loss probe sends new
-/// data.
+/// A similar situation with selective acknowledgments: before the timer, a tail loss probe sends
+/// new data.
 const TIMED_OUT_WITH_SACK: &str = "
         0.010 ! write 20000
         0.010 > .  1:1001 ack 1

@@ -35,8 +35,8 @@ fn reports(table: &str) {
 #[test]
 fn the_first_block_holds_the_newest_segment_and_earlier_blocks_follow() {
     // RFC 2018 §4: "The first SACK block [..] MUST specify the contiguous block of data containing
-    // the segment which triggered this ACK"; it SHOULD be "filled out by repeating the most recently
-    // reported SACK blocks".
+    // the segment which triggered this ACK"; it SHOULD be "filled out by repeating the most
+    // recently reported SACK blocks".
     reports(
         "
         0.020 < .  1021:2021 ack 21

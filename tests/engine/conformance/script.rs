@@ -172,7 +172,7 @@ pub(crate) const ESTABLISHED: &str = "
 0.001 < .  1:1 ack 1 win 60000
 ";
 
-/// The same handshake with a peer that does not know selective acknowledgments.
+/// Handshake with a peer that does not know selective acknowledgments.
 pub(crate) const ESTABLISHED_WITHOUT_SACK: &str = "
 0.000 < S  0:0 win 60000 <mss=1000>
 0.000 > S. 0:0 ack 1

@@ -1,4 +1,4 @@
-//! What a peer, or a host that guesses, can do to the connection itself (RFC 5961, RFC 9293).
+//! Attacks on the connection itself by a peer, or by a host that guesses (RFC 5961, RFC 9293).
 
 use urnic_engine::stream::{StreamError, StreamEvent};
 use urnic_engine::tcp::{Flags, SeqNum};
@@ -13,12 +13,12 @@ fn write(scene: &Scene, at: u64, octets: &[u8]) -> Vec<u8> {
     tagged(WRITE, scene.tags.all.stag().0, BASE + at, octets)
 }
 
-/// What the first buffer holds.
+/// Returns the contents of the first buffer.
 fn buffer(scene: &Scene, len: usize) -> Vec<u8> {
     scene.memory()[PART_LEN / 2..PART_LEN / 2 + len].to_vec()
 }
 
-/// The stream is as good as new.
+/// Asserts that the stream still works.
 fn still_works(scene: &mut Scene) {
     assert_eq!(scene.qp.state(), QpState::Rts);
     scene.send(&write(scene, 0, b"still here"));
@@ -108,7 +108,7 @@ fn a_duplicate_with_other_content_never_overwrites() {
     scene.peer.send_at(scene.now.as_nanos(), start, &fake);
     scene.run(MOMENT);
     assert_eq!(buffer(&scene, 4), b"real");
-    // With something new behind it.
+    // With new data behind it.
     let next = fpdu(&write(&scene, 4, b"next"), 0, false);
     scene.peer.send_at(scene.now.as_nanos(), start, &[&fake[..], &next].concat());
     scene.peer.sent += next.len() as u64;
@@ -234,7 +234,7 @@ fn octets_held_for_a_peer_that_leaves_gaps_are_bounded_and_given_back() {
     let start = scene.peer.sent;
     let ulpdu = write(&scene, 0, &[0xEE; 1000]);
     let one = fpdu(&ulpdu, 0, false);
-    // Every second byte of everything the window takes.
+    // Every second byte of the window.
     let stream = one.repeat(60_000 / one.len());
     for at in (1..stream.len()).step_by(2) {
         scene.peer.send_at(scene.now.as_nanos(), start + at as u64, &stream[at..=at]);
@@ -242,7 +242,7 @@ fn octets_held_for_a_peer_that_leaves_gaps_are_bounded_and_given_back() {
     }
     let counters = scene.victim.port.counters(scene.connection.unwrap()).unwrap();
     assert!(counters.mpa.bytes_held_peak <= 64 << 10, "{:?}", counters.mpa);
-    // TCP brings all that was not acknowledged.
+    // TCP retransmits everything that was not acknowledged.
     for _ in 0..3 {
         for (index, segment) in stream.chunks(1400).enumerate() {
             let at = start + 1400 * index as u64;
@@ -259,7 +259,7 @@ fn octets_held_for_a_peer_that_leaves_gaps_are_bounded_and_given_back() {
 
 #[test]
 fn an_error_behind_a_gap_is_reported_and_nothing_before_it_is_lost_silently() {
-    // A refused FPDU that was placed ahead ends the stream at once: RFC 5041 §7.1.
+    // A refused FPDU that was placed ahead ends the stream at once (RFC 5041 §7.1).
     let config = urnic_engine::mpa::startup::StartupConfig { markers: true, ..Default::default() };
     let mut scene = Scene::started(config);
     scene.send(&urnic_testkit::octets::empty_write());
@@ -280,14 +280,14 @@ fn an_error_behind_a_gap_is_reported_and_nothing_before_it_is_lost_silently() {
     scene.is_dead(&ulpdu, (1, 1, 0), About::Segment, WcStatus::WrFlushErr);
 }
 
-/// RFC 9293 §3.8.6.2.1: an FPDU that was begun in a small window goes on as slowly as any new data would.
+/// RFC 9293 §3.8.6.2.1: an FPDU that was begun in a small window goes on as slowly as any new data.
 #[test]
 fn a_window_that_opens_by_little_is_not_filled_with_little() {
     let mut scene = Scene::ready();
     scene.offer_window(700);
     let remote = RemoteBuffer { stag: Stag(7), to: TaggedOffset(0) };
     scene.post(SendWr::write(WrId(1), remote, [scene.inbox.sge(0..4000)]));
-    // The override timer lets 700 bytes out: an FPDU is begun.
+    // The override timer sends 700 bytes: an FPDU is begun.
     scene.run(Duration::from_millis(300));
     scene.peer.window = 20;
     let mut steps = Vec::new();

@@ -1,4 +1,4 @@
-//! Many peers that are none (RFC 4987, RFC 5042 §6.4.1).
+//! Floods by many false peers (RFC 4987, RFC 5042 §6.4.1).
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use urnic_testkit::octets::{CRC, REQUEST_KEY, empty_write, startup};
 /// One host with many connections.
 const HOG: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
-/// Opens connections that stand and say nothing.
+/// Opens connections that are established and stay silent.
 fn stay_silent(scene: &mut Scene, hosts: impl IntoIterator<Item = (Ipv4Addr, u16)>) {
     for host in hosts {
         scene.open_as(host);
@@ -31,7 +31,7 @@ fn of_the_hog(count: usize) -> impl Iterator<Item = (Ipv4Addr, u16)> {
     (0..count).map(|n| (HOG, 10_000 + n as u16))
 }
 
-/// Sends SYNs from made-up hosts that never answer, as many as a port works on.
+/// Sends SYNs from made-up hosts that never answer, at the highest rate that a port accepts.
 fn flood(scene: &mut Scene, count: usize) {
     let pause = Duration::from_nanos(1_000_000_000 / CONNECTIONLESS_PER_SECOND_MAX);
     flood_each(scene, 0..count, pause);
@@ -50,14 +50,14 @@ fn flood_each(scene: &mut Scene, hosts: Range<usize>, pause: Duration) {
     scene.peer.deaf = false;
 }
 
-/// An honest peer is served.
+/// Asserts that an honest peer is served.
 fn is_open_for_business(scene: &mut Scene) {
     scene.peer.pose_as((PEER, 50_000));
     scene.open();
     serves(scene);
 }
 
-/// The peer's connection is served.
+/// Asserts that the peer's connection is served.
 fn serves(scene: &mut Scene) {
     scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
     scene.accept();
@@ -113,8 +113,8 @@ fn many_hosts_in_turn_use_nothing_up() {
     is_open_for_business(&mut scene);
 }
 
-/// The half-open places of a listener have no share for each source: when they are taken, by one host
-/// or by many, a SYN is answered with a cookie, which takes none (RFC 4987 §3.6).
+/// The backlog of a listener has no share for each source address. When it is full, of one host's
+/// SYNs or of many hosts', a SYN is answered with a cookie, which takes no entry (RFC 4987 §3.6).
 #[test]
 fn half_open_connections_of_one_host_keep_no_other_out() {
     let mut scene = Scene::new();
@@ -271,7 +271,7 @@ fn connections_of_a_listener_that_is_gone_have_no_place_at_the_new_one() {
     scene.peer.deaf = true;
     scene.open_as((HOG, 1));
     anew(&mut scene);
-    // The one half-open place of the new one is taken just before that of the old one ends.
+    // The one half-open entry of the new listener is taken just before that of the old one ends.
     scene.run(Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS) - Duration::from_secs(1));
     scene.open_as((HOG, 2));
     assert_eq!(scene.victim.port.port_counters().cookies_sent, 0);
@@ -314,8 +314,8 @@ fn listening_anew_with_peers_in_setup_ends_in_order() {
     is_open_for_business(&mut scene);
 }
 
-/// 300,000 SYNs a second: those beyond the limit are dropped and counted, connections do not feel them, and
-/// after the flood others are opened at once.
+/// 300,000 SYNs a second: those beyond the limit are dropped and counted, connections are not
+/// affected, and after the flood new ones are opened at once.
 #[test]
 fn a_flood_beyond_the_limit_is_dropped_and_connections_go_on() {
     const ROUNDS: usize = 8;
@@ -349,7 +349,7 @@ fn a_flood_beyond_the_limit_is_dropped_and_connections_go_on() {
     assert!(scene.answers().is_empty());
 }
 
-/// What ordinary sockets get is not limited, and leaves the allowance of RDMA listeners as it is.
+/// Segments for ordinary sockets are not limited, and do not use the allowance of RDMA listeners.
 #[test]
 fn segments_for_ordinary_sockets_keep_no_peer_of_a_listener_out() {
     let mut scene = Scene::new();

@@ -1,5 +1,5 @@
-//! An outsider that sees every byte that leaves a port, and what it can tell from them: nothing of
-//! what comes next (RFC 5040 §8.1.1 (8), RFC 6528, RFC 6056, RFC 4987).
+//! An outsider that sees every byte that leaves a port cannot predict later values from them (RFC
+//! 5040 §8.1.1 (8), RFC 6528, RFC 6056, RFC 4987).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ fn asks_for_address(rnic: &Rnic) -> Port {
     Port::new(rnic, config, Capabilities { medium: Medium::Ethernet, ..CAPABILITIES })
 }
 
-/// What leaves the port in the seconds from `first` on.
+/// Returns the frames that leave the port in the seconds from `first` on.
 fn heard(port: &mut Port, first: u64, seconds: u64) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for second in first..first + seconds {
@@ -57,14 +57,14 @@ fn word(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
 }
 
-/// The transaction numbers of the DHCP messages among datagrams.
+/// Returns the transaction numbers of the DHCP messages among datagrams.
 fn transactions(frames: &[Vec<u8>]) -> Vec<u32> {
     let datagrams = frames.iter().filter(|frame| frame[12..14] == [8, 0]).map(|frame| &frame[14..]);
     let of_dhcp = datagrams.filter(|datagram| datagram[9] == 17 && datagram[22..24] == [0, 67]);
     of_dhcp.map(|datagram| word(datagram, 32)).collect()
 }
 
-/// What a SYN shows: source port, sequence number, timestamp.
+/// Returns the source port, sequence number and timestamp of a SYN.
 fn syn(frames: &[Vec<u8>]) -> (u16, u32, u32) {
     let frame = frames.iter().find(|frame| frame[9] == 6 && frame[33] & 2 != 0).unwrap();
     let header = urnic_engine::tcp::Header::parse(&frame[20..]).unwrap().0;
@@ -82,7 +82,7 @@ fn opened_by_host(port: &mut Port, to: SocketAddr) -> (u16, u32, u32) {
     syn(&heard(port, 0, 1))
 }
 
-/// The outputs of smoltcp's generator (sPCG32) from a state on.
+/// Returns the outputs of smoltcp's generator (sPCG32) from a state on.
 fn short_generator(mut state: u64) -> impl Iterator<Item = u32> {
     std::iter::repeat_with(move || {
         state = state.wrapping_mul(0xbb2e_fcec_3c39_611d).wrapping_add(0x7590_ef39);
@@ -107,7 +107,7 @@ fn what_the_host_stack_says_does_not_come_from_the_seed_itself() {
             assert!(!said.iter().any(|said| outputs.contains(said)), "{state:x}");
         }
     }
-    // Nor from the keystream that tags are drawn from.
+    // Nor do they come from the keystream from which tags are drawn.
     let pd = rnic(Seed::from_octets(octets)).alloc_pd();
     let drawn: Vec<u64> = (0..16).map(|_| tag(&pd).into()).collect();
     for two in drawn.windows(2) {
@@ -116,13 +116,13 @@ fn what_the_host_stack_says_does_not_come_from_the_seed_itself() {
             assert!(!said.iter().any(|said| outputs.contains(said)), "{state:x}");
         }
     }
-    // Nor are tags the keystream under the seed.
+    // Nor are tags the keystream of the seed.
     let pd = rnic(Seed::from_octets(octets)).alloc_pd();
     let tags: Vec<u32> = (0..16).map(|_| tag(&pd)).collect();
     let mut keystream = ChaCha20Rng::from_seed(octets);
     let outputs: Vec<u32> = (0..64).map(|_| keystream.next_u32()).collect();
     assert!(!tags.iter().any(|tag| outputs.contains(tag)));
-    // A number that smoltcp was seeded with, as found from its outputs, is no seed of the tags.
+    // A number with which smoltcp was seeded, as found from its outputs, is no seed of the tags.
     let number = u64::from_le_bytes(octets[..8].try_into().unwrap());
     let pd = rnic(number.into()).alloc_pd();
     assert!(!(0..16).any(|_| tags.contains(&tag(&pd))));
@@ -139,7 +139,7 @@ fn outputs_of_one_kind_do_not_move_those_of_another() {
     let plain = rnic(seed);
     let first_tag = tag(&plain.alloc_pd());
     let first_syn = opened(&mut port(&plain), to);
-    // Many tags drawn, many messages sent, host sockets opened.
+    // Many tags are drawn, many messages sent, host sockets opened.
     let busy = rnic(seed);
     let pd = busy.alloc_pd();
     assert_eq!(tag(&pd), first_tag);
@@ -151,7 +151,7 @@ fn outputs_of_one_kind_do_not_move_those_of_another() {
         opened_by_host(&mut talks, SocketAddr::from((SERVER, port)));
     }
     assert_eq!(opened(&mut talks, to), first_syn);
-    // And the other way round.
+    // The other direction.
     let other = rnic(seed);
     let mut talks = port(&other);
     for port in 1..20 {
@@ -170,7 +170,7 @@ fn another_seed_and_another_peer_change_all_that_is_seen() {
         octets[31] ^= number as u8;
         let rnic = rnic(Seed::from_octets(octets));
         let (source, isn, timestamp) = opened(&mut port(&rnic), to(7174));
-        // Before the clocks of both have moved, each is a hash of the same addresses.
+        // Before the clocks have moved, both values are hashes of the same addresses.
         assert_ne!(isn, timestamp, "one key for both");
         let (host_source, host_isn, _) = opened_by_host(&mut port(&rnic), to(7174));
         let values = [u32::from(source), isn, timestamp, u32::from(host_source), host_isn];
@@ -191,12 +191,12 @@ fn another_seed_and_another_peer_change_all_that_is_seen() {
     }
     let [sources, isns, timestamps, host_sources, host_isns] = seen.map(|seen| seen.len());
     assert_eq!((isns, timestamps, host_isns), (count, count, count));
-    // Few meet by chance among sixteen thousand.
+    // Few of sixteen thousand coincide by chance.
     assert!(sources > count - 5 && host_sources > count - 5, "{sources} {host_sources} of {count}");
 }
 
-/// A sequence number of an ordinary socket is not what smoltcp's generator gives: two ports that
-/// draw the same show different ones to different peers.
+/// A sequence number of an ordinary socket is not the output of smoltcp's generator: two ports that
+/// draw the same output show different numbers to different peers.
 #[test]
 fn sequence_numbers_of_ordinary_sockets_depend_on_both_ends() {
     let isn = |to: SocketAddr| {

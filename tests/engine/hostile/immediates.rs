@@ -1,4 +1,4 @@
-//! Sends and Writes with immediate data: their bytes, and what a peer cannot claim.
+//! Sends and Writes with immediate data: their bytes, and false claims by a peer.
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::types::{Stag, TaggedOffset, WrId};
@@ -10,20 +10,20 @@ use urnic_testkit::pair::content;
 
 use crate::hostile::scene::{About, BASE, MOMENT, Scene};
 
-/// The flag of a Request by which an end says that it takes part, and that of a Reply.
+/// Flags of a Request and of a Reply by which an end negotiates immediate data.
 const IMMEDIATES: u8 = 0x01;
 const ANSWERED: u8 = 0x02;
-/// The Invalidate STag field of Immediate Data that tells of a Write.
+/// Invalidate STag field of Immediate Data that belongs to a Write.
 const ABOUT_A_WRITE: u32 = 1;
 
-/// A scene whose peer has said, or not, that it takes part, with a posted buffer.
+/// Returns a scene with a posted buffer, whose peer sends these flags in its Request.
 fn ready(flags: u8) -> Scene {
     let mut scene =
         Scene::with_startup(StartupConfig { immediates: true, ..StartupConfig::default() });
     scene.open();
     scene.request(&startup(REQUEST_KEY, CRC | flags, 1, b""));
     scene.accept();
-    // The Reply says so only to a peer that has.
+    // The Reply has the flag only if the Request has it.
     let answered = if flags == IMMEDIATES { ANSWERED } else { 0 };
     assert_eq!(scene.peer.received[16], CRC | answered);
     scene.send(&empty_write());
@@ -49,7 +49,7 @@ fn the_octets_on_the_wire_are_these() {
     let wc = scene.received();
     assert_eq!((wc.opcode, wc.value, wc.byte_len), (WcOpcode::RecvSendImmediate, 0xA0B0_C0D0, 4));
     assert!(wc.solicited && wc.invalidated.is_none());
-    // And what this end sends.
+    // And the bytes that this end sends.
     let before = scene.answers().len();
     let remote = RemoteBuffer { stag: Stag(9), to: TaggedOffset(8) };
     let op = SendOp::RdmaWriteImmediate { remote, immediate: 0x0102_0305, solicited: false };
@@ -63,7 +63,7 @@ fn the_octets_on_the_wire_are_these() {
     assert_eq!(scene.answers()[before..], expected);
 }
 
-/// Answers to the peer take turns with requests, but not within one.
+/// Answers to the peer alternate with requests, but do not split one.
 #[test]
 fn nothing_comes_between_a_write_and_its_immediate_data() {
     let mut scene = ready(IMMEDIATES);
@@ -84,7 +84,7 @@ fn nothing_comes_between_a_write_and_its_immediate_data() {
     assert!(writes[0] + 2 < writes[1], "answers come between: {kinds:?}");
 }
 
-/// Programs read as many bytes as they are told were written.
+/// Applications read as many bytes as the completion says were written.
 #[test]
 fn a_peer_cannot_claim_to_have_written_more_than_it_has() {
     for len in [11, 13, u32::MAX, 0] {
@@ -93,7 +93,7 @@ fn a_peer_cannot_claim_to_have_written_more_than_it_has() {
         scene.send(&tagged(WRITE, stag, BASE, &[7; 12]));
         scene.dies_of(&about_a_write(5, len), (0, 2, 7), About::Segment);
     }
-    // Nor the bytes of a Write that is not whole.
+    // Nor may it claim the bytes of an incomplete Write.
     let mut scene = ready(IMMEDIATES);
     let stag = scene.tags.all.stag().0;
     scene.send(&tagged([WRITE[0] & !0x40, WRITE[1]], stag, BASE, &[7; 12]));

@@ -1,4 +1,4 @@
-//! Send with Invalidate: what a peer may take away, and what not (RFC 5040 §5.3, §8.1.1 (7)).
+//! Send with Invalidate: tags that a peer may invalidate, and others (RFC 5040 §5.3, §8.1.1 (7)).
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
@@ -18,7 +18,7 @@ fn is_refused(pick: fn(&Scene) -> &Mr) {
         let mut scene = Scene::ready();
         scene.post_receive(100);
         let stag = pick(&scene).stag().0;
-        // The tag is probed afterwards: it has to be as good as before.
+        // The tag is checked afterwards: it must work as before.
         let still_there = pick(&scene).stag();
         let ulpdu = send_invalidate(control, 1, stag, b"");
         scene.send(&ulpdu);
@@ -82,7 +82,7 @@ fn an_unknown_tag_cannot_be_invalidated() {
     let mut scene = Scene::ready();
     scene.post_receive(100);
     let ulpdu = send_invalidate(SEND_INVALIDATE, 1, scene.tags.all.stag().0 ^ 1, b"x");
-    // Which code is not clear from the RFC; "cannot be invalidated" is true in any case.
+    // The RFC does not specify the code clearly; "cannot be invalidated" is true in any case.
     scene.dies_of(&ulpdu, (0, 1, 9), About::Segment);
 }
 
@@ -111,7 +111,7 @@ fn a_revoked_tag_takes_no_octet_of_a_flood_of_writes() {
     scene.is_dead(&flood[0], (1, 1, 0), About::Segment, WcStatus::WrFlushErr);
 }
 
-/// Gives up a registration when it is called, as a program may.
+/// Drops a registration when it is called, as an application may.
 struct Revoke(Mutex<Option<Mr>>);
 
 impl Wake for Revoke {
@@ -120,7 +120,8 @@ impl Wake for Revoke {
     }
 }
 
-/// While what has arrived is placed, the region table is held, and revoking waits for that.
+/// The region table is locked while received data is placed, and an invalidation waits for the
+/// lock.
 #[test]
 fn a_waker_that_revokes_memory_is_called_when_the_burst_is_placed() {
     let (done, is_done) = mpsc::channel();
@@ -141,7 +142,7 @@ fn a_waker_that_revokes_memory_is_called_when_the_burst_is_placed() {
 
 #[test]
 fn a_send_out_of_its_order_invalidates_nothing() {
-    // A number too high, and a segment that does not continue its message.
+    // A message number too high, and a segment that does not continue its message.
     for (msn, mo, code) in [(2, 0, (1, 2, 3)), (1, 1, (1, 2, 4))] {
         let mut scene = Scene::ready();
         scene.post_receive(100);
@@ -155,7 +156,8 @@ fn a_send_out_of_its_order_invalidates_nothing() {
     }
 }
 
-/// The victim's receive completes with a protection error, and the stream ends by its own fault.
+/// Asserts that the victim's receive completes with a protection error, and that the stream ends by
+/// a local error.
 fn ends_locally(scene: &Scene, place: usize) {
     let answers = scene.answers();
     assert_eq!(answers.len(), 1);
@@ -189,7 +191,7 @@ fn nothing_is_received_into_memory_after_its_invalidation() {
     }
 }
 
-/// An empty message places nothing: there is nothing to refuse.
+/// An empty message places nothing, so it needs no valid memory.
 #[test]
 fn an_empty_send_needs_no_memory() {
     let mut scene = Scene::ready();
@@ -201,7 +203,7 @@ fn an_empty_send_needs_no_memory() {
 
 #[test]
 fn a_message_is_placed_in_all_of_its_buffer_or_in_none() {
-    // Which elements are revoked; a message of 150 bytes needs the first two of 100.
+    // Index of the revoked element; a message of 150 bytes needs the first two of 100.
     for (revoked, arrives) in [(0, false), (1, false), (2, true)] {
         let mut scene = Scene::ready();
         let access = Access::LOCAL_WRITE;

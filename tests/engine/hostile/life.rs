@@ -1,4 +1,4 @@
-//! The table on a port, under virtual time, with a peer made of bytes.
+//! The table of a connection's life on a port, under virtual time, with a peer made of bytes.
 //!
 //! One file because its cells are those of one table.
 
@@ -19,11 +19,11 @@ use urnic_testkit::octets::{
     CRC, ENHANCED, REPLY_KEY, REQUEST_KEY, SEND, empty_write, read_request, send, startup,
 };
 
-/// RFC 6581 §9: one Read each way; an RTR, which is a Write, is wanted.
+/// RFC 6581 §9: one Read each way; the peer wants an RTR, which is a Write.
 const WANTS_RTR: [u8; 4] = [0x80, 1, 0x80, 1];
-/// More than it takes to say something, less than any timer of the table.
+/// Long enough for an exchange, shorter than any timer of the table.
 const SOON: Duration = Duration::from_secs(5);
-/// How far from a timer's end the outcome is looked at.
+/// Tolerance around a timer's end.
 const SLACK: Duration = Duration::from_millis(500);
 const LOST: StreamEvent = StreamEvent::Failed(StreamError::ConnectionLost);
 
@@ -36,12 +36,12 @@ fn every_cell_of_the_table_is_what_happens() {
     }
 }
 
-/// A connection in a stage, and what its peer is about to do.
+/// A connection in a stage, and the peer's next action.
 struct Cell {
     scene: Scene,
     stage: Stage,
     peer: Peer,
-    /// Events that told of the way to the stage.
+    /// Number of events before the stage.
     before: usize,
 }
 
@@ -92,7 +92,7 @@ impl Cell {
         Self { scene, stage, peer, before }
     }
 
-    /// What the application was told since, but for bytes of streaming mode.
+    /// Returns the application's events since then, except bytes of streaming mode.
     fn told(&self) -> Vec<StreamEvent> {
         let told = self.scene.events[self.before..].iter();
         told.filter(|event| **event != StreamEvent::StreamingBytes).cloned().collect()
@@ -105,7 +105,7 @@ impl Cell {
                 vec![StreamEvent::StartupFailed(StartupFailure::ConnectionLost)]
             }
             Told::PeerClosed => vec![StreamEvent::PeerClosed],
-            // The peer's close comes first where it is what broke the connection.
+            // The peer's close comes first if it broke the connection.
             Told::Failed if self.peer == Peer::Closes => vec![StreamEvent::PeerClosed, LOST],
             Told::Failed => vec![LOST],
         }
@@ -164,7 +164,7 @@ impl Cell {
                 assert!(self.scene.peer.reset_received || unheard, "{cell}");
                 self.has_ended(cell);
             }
-            // What is left lingers, and is reset: a stage of its own.
+            // The rest lingers, and is reset: a stage of its own.
             Expiry::FailStartup | Expiry::GiveUp => {
                 self.scene.run(duration_of(Timer::Linger) + SLACK);
                 self.has_ended(cell);
@@ -172,7 +172,8 @@ impl Cell {
         }
     }
 
-    /// The end was told, and nothing is left of the connection but perhaps its addresses.
+    /// Asserts that the end was reported, and that nothing is left of the connection except
+    /// possibly its addresses.
     fn has_ended(&mut self, cell: &str) {
         assert!(self.scene.closed.is_some(), "{cell}: the end is told");
         if self.scene.connection.is_some() && self.scene.qp.state() != QpState::Init {
@@ -185,7 +186,7 @@ impl Cell {
         assert!(self.is_gone(), "{cell}");
     }
 
-    /// Lets the peer do what it does, for so long.
+    /// Lets the peer act for this time.
     fn act(&mut self, duration: Duration) {
         let scene = &mut self.scene;
         let now_ns = scene.now.as_nanos();
@@ -209,7 +210,7 @@ impl Cell {
         scene.run(duration);
     }
 
-    /// The peer does what the protocol has next.
+    /// Lets the peer do the next step of the protocol.
     fn go_on(&mut self, duration: Duration) {
         let scene = &mut self.scene;
         match self.stage {
@@ -237,7 +238,7 @@ impl Cell {
                 assert_eq!(scene.answers().last().unwrap()[..2], SEND);
                 assert!(scene.peer.fin_received, "closed once the work was done");
             }
-            // As long as FPDUs keep coming, in no hurry.
+            // As long as FPDUs keep coming, slowly.
             Stage::Draining | Stage::HalfClosed => {
                 for _ in 0..10 {
                     scene.send(&empty_write());
@@ -248,7 +249,7 @@ impl Cell {
                 scene.peer.deaf = false;
                 scene.run(duration);
             }
-            // Bytes that come late are taken and dropped, and change nothing.
+            // Late bytes are accepted and dropped, and change nothing.
             Stage::Leaving | Stage::Failed => {
                 for _ in 0..10 {
                     let at = scene.now;
@@ -265,11 +266,11 @@ impl Cell {
     }
 }
 
-/// Stages of full operation.
+/// Returns a scene in a stage of full operation.
 fn full(stage: Stage, peer: Peer) -> Scene {
     let mut scene = Scene::ready();
     scene.post_receive(100);
-    // A Read is not answered after the peer has closed: there, the open request is a Send, too.
+    // A Read is not answered after the peer has closed: there, the open request is a Send too.
     let sends = matches!(peer, Peer::AnswersProbes | Peer::Closes);
     if peer == Peer::AnswersProbes || (stage == Stage::Draining && sends) {
         scene.peer.window = 0;
@@ -313,7 +314,8 @@ fn disconnect(scene: &mut Scene) {
     scene.run(MOMENT);
 }
 
-/// A Request was sent, to which the peer takes no answer if it only answers probes.
+/// Returns a scene with a Request. If the peer only answers probes, its window is closed for the
+/// answer.
 fn asked(peer: Peer) -> Scene {
     let mut scene = Scene::new();
     scene.open();
@@ -332,12 +334,12 @@ fn rejected(peer: Peer) -> Scene {
     scene
 }
 
-/// What a Reply of the older revision fits.
+/// Returns settings that match a Reply of the older revision.
 fn revision_1() -> StartupConfig {
     StartupConfig { revision: Revision::One, ..StartupConfig::default() }
 }
 
-/// The victim's SYN is not answered.
+/// Returns a scene whose SYN is not answered.
 fn opening() -> Scene {
     let mut scene = Scene::new();
     scene.peer.deaf = true;
@@ -350,7 +352,7 @@ fn opening() -> Scene {
     scene
 }
 
-/// The events of a stage's end without those of a startup that went well.
+/// Returns the events of a stage's end, without those of a successful startup.
 fn told(events: &[StreamEvent]) -> Vec<StreamEvent> {
     let good = |event: &&StreamEvent| {
         !matches!(event, StreamEvent::Request(_) | StreamEvent::Established(_))
@@ -361,7 +363,7 @@ fn told(events: &[StreamEvent]) -> Vec<StreamEvent> {
 fn duration_of(timer: Timer) -> Duration {
     let times = LifeTimes::default();
     times.of(timer).unwrap_or(match timer {
-        // Nine probes are not answered.
+        // Nine probes without an answer.
         Timer::Probes => 10 * times.probe,
         _ => Duration::from_secs(60),
     })
@@ -414,7 +416,7 @@ fn a_half_close_lasts_as_long_as_fpdus_keep_coming() {
         scene.send(&empty_write());
         assert!(scene.closed.is_none());
     }
-    // Half an FPDU is none.
+    // Half an FPDU does not count.
     let fpdu = scene.fpdu(&empty_write());
     scene.run(silence / 2);
     scene.send_octets(&fpdu[..8]);
@@ -513,12 +515,12 @@ fn an_abort_in_time_wait_changes_nothing() {
 
 #[test]
 fn an_abort_right_after_the_last_fin_changes_nothing() {
-    // RFC 9293 MUST-13: TIME-WAIT has begun, though its beginning is not told yet.
+    // RFC 9293 MUST-13: TIME-WAIT has begun, though that is not reported yet.
     let mut scene = Scene::ready();
     disconnect(&mut scene);
     scene.peer.send_fin(scene.now.as_nanos());
     scene.now = scene.now + Duration::from_millis(1);
-    // Nothing but the frame: the port has not been polled since.
+    // Only the frame is handled: the port was not polled since.
     let (now, victim) = (scene.now, &mut scene.victim);
     let taken = victim.port.handle_burst(now, |sink| {
         victim.device.receive(now.as_nanos(), 1, &mut |frame| sink(&frame))
@@ -551,7 +553,7 @@ fn rejected_peers_that_stay_take_no_place_from_others() {
         scene.run(MOMENT);
         rejected.push(connection);
     }
-    // Once this end closes, they have some time to close, too.
+    // After this end closes, they have some time to close, too.
     scene.peer.deaf = true;
     assert_eq!(scene.victim.port.connection_count(), rejected.len());
     for connection in rejected {

@@ -1,8 +1,9 @@
-//! A peer that speaks TCP and MPA well, and then breaks the rules of one layer after the other.
+//! A peer that speaks TCP and MPA correctly, and then breaks the rules of one layer after the
+//! other.
 //!
-//! The peer is made of bytes: it shares nothing with the engine but the device, the value of a
-//! TCP header and a CRC function. Every rule broken has to end in the Terminate message (or the
-//! close) that the RFCs name for it, with memory untouched.
+//! The peer is made of bytes: it shares only the device, the type of a TCP header and a CRC
+//! function with the engine. Every broken rule must end in the Terminate message (or the close)
+//! that the RFCs specify for it, with memory untouched.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(clippy::cast_possible_truncation, reason = "test octets are made of low octets")]
 

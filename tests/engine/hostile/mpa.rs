@@ -1,4 +1,4 @@
-//! FPDUs that are none (RFC 5044 §4, §6, §8).
+//! Invalid FPDUs (RFC 5044 §4, §6, §8).
 
 use urnic_engine::limits::{BAD_FPDU_DROPS_AHEAD_MAX, BAD_FPDU_DROPS_MAX};
 use urnic_engine::mpa::startup::StartupConfig;
@@ -19,7 +19,7 @@ fn ready_with_markers() -> Scene {
     scene
 }
 
-/// A Write of a pattern at the beginning of the first buffer.
+/// Returns a Write of a pattern to the start of the first buffer.
 fn write(scene: &Scene, len: usize) -> Vec<u8> {
     let octets: Vec<u8> = (0..len).map(|i| (i * 7) as u8 | 1).collect();
     tagged(WRITE, scene.tags.all.stag().0, BASE, &octets)
@@ -32,7 +32,7 @@ fn try_send(scene: &mut Scene, octets: &[u8]) {
     scene.run(MOMENT);
 }
 
-/// RFC 5044 §8: the segment is dropped in the hope of a better copy, but not for ever.
+/// RFC 5044 §8: the segment is dropped in the hope of a better copy, but a limited number of times.
 fn dies_when_repeated(mut scene: Scene, octets: &[u8], code: (u8, u8, u8)) {
     let memory = scene.memory();
     for _ in 0..BAD_FPDU_DROPS_MAX {
@@ -83,7 +83,7 @@ fn no_fpdu_with_a_flipped_bit_is_placed() {
         try_send(&mut scene, &flipped(&good, bit));
         assert!(scene.memory() == before, "bit {bit}");
         scene.send_octets(&good);
-        // So that the next one has something to change.
+        // So that the next one changes something.
         scene.send(&tagged(WRITE, scene.tags.all.stag().0, BASE, &[0; 9]));
         assert!(scene.answers().is_empty(), "bit {bit}: {:?}", scene.events);
     }
@@ -95,7 +95,7 @@ fn no_fpdu_with_a_flipped_bit_in_its_length_is_placed() {
         let mut scene = Scene::ready();
         let before = scene.memory();
         let bad = flipped(&scene.fpdu(&write(&scene, 9)), bit);
-        // Enough that the longest FPDU is whole, and nothing of it makes sense.
+        // Long enough to complete the longest FPDU with garbage.
         let mut stream = bad;
         stream.resize(70_000, 0xA5);
         for segment in stream.chunks(14_000) {
@@ -128,7 +128,7 @@ fn a_marker_that_contradicts_the_length_ends_the_stream() {
         let right = u16::from_be_bytes([bad[marker + 2], bad[marker + 3]]);
         assert_eq!(usize::from(right), marker, "the marker is where it is looked for");
         bad[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
-        // The CRC is good and covers the marker: there is no better copy to wait for.
+        // The CRC is good and covers the marker, so there is no better copy to wait for.
         let memory = scene.memory();
         scene.send_octets(&reseal(&bad));
         scene.is_dead(&[], FRAMING_ERROR, About::Nothing, WcStatus::WrFlushErr);
@@ -282,13 +282,13 @@ fn random_octets_where_an_fpdu_should_start_end_the_stream() {
         })
         .take(70_000)
         .collect();
-        // A length that can be, so that it comes down to the CRC.
+        // A possible length, so that the CRC decides.
         stream[0] = round as u8 * 0x1F;
         stream[1] = 0x40;
         for segment in stream.chunks(1400) {
             scene.send_octets(segment);
             if scene.peer.acknowledged < scene.peer.sent {
-                // Dropped: what TCP does then is send it again.
+                // Dropped: TCP then retransmits it.
                 let at = scene.peer.sent - segment.len() as u64;
                 for _ in 0..BAD_FPDU_DROPS_MAX {
                     scene.peer.send_at(scene.now.as_nanos(), at, segment);

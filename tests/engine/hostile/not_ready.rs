@@ -1,5 +1,5 @@
-//! The same rules for messages that wait for a receive: they are broken when the message comes, or when
-//! it is delivered.
+//! Broken rules in messages that wait for a receive: a violation is found when the message arrives,
+//! or when it is delivered.
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::types::WrId;
@@ -10,7 +10,7 @@ use urnic_testkit::octets::{
     self, CRC, REQUEST_KEY, SEND, SEND_INVALIDATE, SEND_MORE, fpdu, send, send_invalidate, untagged,
 };
 
-/// In full operation, with a victim whose messages wait for receives.
+/// Returns a scene in full operation, with a victim whose messages wait for receives.
 fn waiting() -> Scene {
     let mut scene = Scene::new();
     let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
@@ -27,7 +27,7 @@ fn start(scene: &mut Scene) {
     scene.send(&octets::empty_write());
 }
 
-/// Three messages that wait, of 10 bytes, none and 10.
+/// Returns a scene with three waiting messages, of 10, 0 and 10 bytes.
 fn with_three() -> Scene {
     let mut scene = waiting();
     scene.send_all(&[send(1, &[1; 10]), send(2, &[]), send(3, &[3; 10])]);
@@ -79,7 +79,7 @@ fn what_follows_outgrows_the_receive_of_a_message_that_waited_in_part() {
     scene.dies_with(&rest, (1, 2, 5), About::Segment, WcStatus::LocLenErr);
 }
 
-/// RFC 5040 §5.3: the tag is invalidated when the message is delivered, so it is looked at then.
+/// RFC 5040 §5.3: the tag is invalidated when the message is delivered, so it is checked then.
 #[test]
 fn a_message_that_waited_may_not_invalidate_what_it_may_not() {
     let mut scene = waiting();
@@ -91,7 +91,7 @@ fn a_message_that_waited_may_not_invalidate_what_it_may_not() {
     scene.is_dead(&message, (0, 1, 9), About::Segment, WcStatus::WrFlushErr);
 }
 
-/// A victim whose queue pair takes its receives, from a shared queue that has 16.
+/// Returns a victim whose queue pair takes its receives from a shared queue of 16.
 fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) {
     let mut scene = Scene::with_startup(StartupConfig { markers, ..StartupConfig::default() });
     let srq = scene.pd.create_srq(16).unwrap();
@@ -104,7 +104,8 @@ fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) 
     (scene, srq)
 }
 
-/// Before a message beyond a gap there are as many as fit into the gap, and receives are taken for them.
+/// Before a message beyond a gap, the number of messages that fit into the gap is limited; only if
+/// all are possible, receives are taken for them.
 #[test]
 fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
     for (before, msn, is_possible) in [(1, 2, true), (1, 3, false), (3, 4, true), (3, 5, false)] {
@@ -116,7 +117,7 @@ fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
             first.extend(fpdu(&send(msn, b""), origin - scene.origin + first.len() as u64, true));
         }
         let at = origin + first.len() as u64;
-        // Long enough for a marker, which says where it starts.
+        // Long enough for a marker, which points to its start.
         let last = fpdu(&send(msn, &[8; 900]), at - scene.origin, true);
         scene.peer.send_at(now, at, &last);
         scene.run(MOMENT);
@@ -133,7 +134,7 @@ fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
     }
 }
 
-/// RFC 5042 §6.4.3.1: a wrong number takes no receive of the other queue pairs.
+/// RFC 5042 §6.4.3.1: a wrong number takes no receive from the other queue pairs.
 #[test]
 fn a_wrong_message_number_does_not_empty_a_shared_queue() {
     for receiver_not_ready in [ReceiverNotReady::Terminate, ReceiverNotReady::Wait] {

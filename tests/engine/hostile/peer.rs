@@ -1,5 +1,5 @@
-//! A TCP made for tests: it keeps no state that a test could not lie about, loses nothing (the link
-//! does not either) and never retransmits unless told to.
+//! A TCP made for tests. It keeps no state about which a test could not lie, loses nothing (neither
+//! does the link), and never retransmits unless requested.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use urnic_engine::tcp::{Flags, HEADER_LEN_MAX, Header, Options, SeqNum};
 use urnic_netdev::memory::MemoryDevice;
 use urnic_netdev::{Device, TxFrame};
 
-/// Bytes of payload in the segments it cuts.
+/// Bytes of payload in its segments.
 const SEGMENT_LEN: usize = 1400;
 const IPV4_LEN: usize = 20;
 
@@ -23,29 +23,29 @@ pub(crate) struct RawPeer {
     pub(crate) sent: u64,
     /// Bytes received in order so far.
     pub(crate) received: Vec<u8>,
-    /// Highest position of ours that was acknowledged.
+    /// Highest position of the peer's stream that was acknowledged.
     pub(crate) acknowledged: u64,
-    /// Segments received that carried nothing.
+    /// Segments received without payload.
     pub(crate) pure_acks: usize,
     pub(crate) fin_received: bool,
     pub(crate) reset_received: bool,
-    /// Look at nothing that comes.
+    /// Ignore all received segments.
     pub(crate) deaf: bool,
     /// Answer a SYN with a RST.
     pub(crate) refuses: bool,
     fin_sent: bool,
-    /// The window it offers.
+    /// Window that it offers.
     pub(crate) window: u16,
-    /// Whether its SYNs have the window scale option, with a shift of 0.
+    /// Its SYNs have the window scale option, with a shift of 0.
     pub(crate) scales: bool,
-    /// The shift of the victim's windows.
+    /// Shift of the victim's windows.
     other_shift: u8,
-    /// Bytes that the victim offered last.
+    /// Window that the victim offered last, in bytes.
     pub(crate) offered: u64,
-    /// The MSS it names.
+    /// MSS of its SYNs.
     pub(crate) mss: u16,
-    /// Of the next segment with payload, take so many bytes only: the path has cut it, and lost the
-    /// rest.
+    /// Take only this many bytes of the next segment with payload: the path has cut it, and lost
+    /// the rest.
     pub(crate) take_only: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl RawPeer {
         self.other.1 = port;
     }
 
-    /// Becomes another host, with a connection still to be opened.
+    /// Becomes another host, whose connection is not opened yet.
     pub(crate) fn pose_as(&mut self, own: (Ipv4Addr, u16)) {
         self.own = own;
         self.other_isn = None;
@@ -113,7 +113,7 @@ impl RawPeer {
         Parked { own, other_isn, sent, received, acknowledged }
     }
 
-    /// Goes on with such a connection.
+    /// Continues a parked connection.
     pub(crate) fn resume(&mut self, parked: Parked) {
         let Parked { own, other_isn, sent, received, acknowledged } = parked;
         self.pose_as(own);
@@ -121,7 +121,7 @@ impl RawPeer {
         self.received = received;
     }
 
-    /// Bytes of the victim's stream that were there before.
+    /// Returns the position in the victim's stream of a sequence number.
     fn position_of(&self, seq: SeqNum) -> i64 {
         let first = self.other_isn.expect("data comes after the SYN").wrapping_add(1);
         let expected = first.wrapping_add(self.received.len() as u32);
@@ -137,7 +137,7 @@ impl RawPeer {
         SeqNum(first.wrapping_add(self.received.len() as u32 + u32::from(self.fin_received)))
     }
 
-    /// The sequence number of a byte of ours.
+    /// Returns the sequence number of a byte of the peer's stream.
     pub(crate) fn seq_of(&self, offset: u64) -> SeqNum {
         SeqNum(self.isn.wrapping_add(1).wrapping_add(offset as u32))
     }
@@ -165,7 +165,7 @@ impl RawPeer {
         }
     }
 
-    /// Sends bytes at any place of the stream, as one segment.
+    /// Sends bytes at any position of the stream, as one segment.
     pub(crate) fn send_at(&mut self, now_ns: u64, offset: u64, octets: &[u8]) {
         let seq = self.seq_of(offset);
         let flags = Flags::ACK | Flags::PSH;
@@ -178,7 +178,7 @@ impl RawPeer {
         self.fin_sent = true;
     }
 
-    /// Sends a segment without text.
+    /// Sends a segment without payload.
     pub(crate) fn send_flags(&mut self, now_ns: u64, seq: SeqNum, flags: Flags) {
         self.transmit(now_ns, Header { seq, flags, ..self.header() }, &[]);
     }
@@ -227,12 +227,12 @@ impl RawPeer {
 
     // ---- in ----
 
-    /// Takes what has arrived and acknowledges it; returns the number of frames.
+    /// Takes received frames and acknowledges them. Returns their number.
     pub(crate) fn poll(&mut self, now_ns: u64) -> usize {
         let mut frames = Vec::new();
         self.device.receive(now_ns, usize::MAX, &mut |frame| frames.push(frame.head.to_vec()));
         for frame in &frames {
-            // Whatever else the victim's host stack says is not for this peer, nor is what is for
+            // Other messages of the victim's host stack are not for this peer, nor are frames for
             // the hosts that it was before.
             let mut to = [0; 4];
             to.copy_from_slice(&frame[16..20]);
@@ -261,7 +261,7 @@ impl RawPeer {
         self.offered = u64::from(header.window) << self.other_shift;
         let acknowledged = i64::from(header.ack.distance_from(self.seq_of(self.acknowledged)));
         self.acknowledged = self.acknowledged.saturating_add_signed(acknowledged.max(0));
-        // What follows its FIN stands one further on.
+        // The FIN takes one sequence number.
         let start = self.position_of(header.seq) - i64::from(self.fin_received);
         let Ok(skip) = usize::try_from(self.position() - start) else {
             panic!("the link keeps order, so nothing can be missing");
@@ -274,7 +274,7 @@ impl RawPeer {
         if !payload.is_empty() || fin {
             self.acknowledge(now_ns);
         } else if skip > 0 {
-            // RFC 9293 §3.10.7.4: a segment before the window, so a probe, is answered.
+            // RFC 9293 §3.10.7.4: a segment before the window, such as a probe, is answered.
             self.acknowledge(now_ns);
         } else {
             self.pure_acks += 1;

@@ -1,4 +1,4 @@
-//! Read Requests that must not be answered, and Responses that were not asked for (RFC 5040 §5.2).
+//! Read Requests that must not be answered, and Responses without a Request (RFC 5040 §5.2).
 //!
 //! One file because each rule of Reads is broken from the same few states.
 
@@ -15,7 +15,7 @@ use urnic_testkit::octets::{
     read_header, read_request, send_invalidate, startup, tagged, untagged,
 };
 
-/// A sink at the peer; the victim must not look at it.
+/// A sink at the peer; the victim must not interpret it.
 const SINK: Place = (0x1122_3344, 0x8877_6655_4433_2211);
 const LEN: u64 = PART_LEN as u64;
 
@@ -159,7 +159,7 @@ fn reads_that_are_answered_make_room_for_more() {
 
 // ---- Responses ----
 
-/// The victim has a Read of 500 bytes open, and this is the place it named.
+/// Returns a scene in which the victim has a Read of 500 bytes open, and the sink of the Read.
 fn reading() -> (Scene, Place) {
     let mut scene = Scene::ready();
     scene.post_read(500);
@@ -200,7 +200,7 @@ fn a_response_to_nothing_is_refused() {
     Scene::ready().dies_of(&tagged(READ_RESPONSE, 0, 0, &[]), (0, 2, 6), About::Segment);
 }
 
-/// A Response that differs from what was asked for leaves the sink alone.
+/// Asserts that a Response that differs from the request leaves the sink alone.
 fn forged(make: impl Fn(&Scene, Place) -> Vec<u8>, code: (u8, u8, u8)) {
     let (mut scene, sink) = reading();
     let before = (inbox(&scene), scene.memory());
@@ -225,7 +225,7 @@ fn a_response_to_another_place_is_refused() {
 fn a_response_of_another_length_is_refused() {
     forged(|_, (stag, to)| tagged(READ_RESPONSE, stag, to, &[1; 501]), (0, 2, 6));
     forged(|_, (stag, to)| tagged(READ_RESPONSE, stag, to, &[]), (0, 2, 7));
-    // What comes short is placed before its end shows.
+    // The bytes of a short Response are placed before its end is known.
     let (mut scene, (stag, to)) = reading();
     let short = tagged(READ_RESPONSE, stag, to, &[1; 499]);
     scene.send(&short);
@@ -269,7 +269,7 @@ fn no_more_reads_are_open_than_agreed() {
 
 // ---- Responses of the victim: what memory is read when ----
 
-/// The victim answers a Read of `len` bytes of its readable memory.
+/// Sends a Read Request for `len` bytes of the victim's readable memory.
 fn ask(scene: &mut Scene, len: u32) {
     let source = (scene.tags.readable.stag().0, 0);
     scene.send(&read_request(1, SINK, len, source));
@@ -324,7 +324,7 @@ fn a_response_that_the_window_cuts_is_of_one_moment() {
     scene.run(Duration::from_secs(10));
     let answers = scene.answers();
     assert!(answers.len() <= 2, "{answers:02x?}");
-    // An FPDU is either from before or from after.
+    // Each FPDU is from before the change or from after it.
     for answer in &answers {
         let at =
             u64::from_be_bytes(answer[6..14].try_into().unwrap()).wrapping_sub(SINK.1) as usize;
@@ -333,7 +333,7 @@ fn a_response_that_the_window_cuts_is_of_one_moment() {
     }
 }
 
-/// The rest of a Send that was cut is what it was, too: once its beginning was acknowledged.
+/// The rest of a Send that was cut keeps its old bytes too, once its beginning was acknowledged.
 #[test]
 fn the_rest_of_a_send_that_the_path_has_cut_goes_with_its_beginning() {
     for taken in [1, 20, 60, 119] {
@@ -349,13 +349,14 @@ fn the_rest_of_a_send_that_the_path_has_cut_goes_with_its_beginning() {
     }
 }
 
-/// The peer's window cuts it: all of it is what it was when its beginning left.
+/// The peer's window cuts the Send: all of it keeps the bytes from the time when its beginning was
+/// sent.
 #[test]
 fn the_rest_of_a_send_that_the_window_cuts_goes_with_its_beginning() {
     let mut scene = Scene::ready();
     scene.peer.window = 600;
     scene.send(&empty_write());
-    // What acknowledges the first bytes closes the window.
+    // The acknowledgment of the first bytes closes the window.
     scene.peer.window = 0;
     scene.inbox.copy_in(0, &[7; 1200]);
     let received = scene.peer.received.len();
@@ -411,7 +412,7 @@ fn nothing_is_read_for_the_peer_after_the_registration_has_ended() {
     }
 }
 
-/// RFC 5040 §4.8: after the first bytes, the Terminate says what is left.
+/// RFC 5040 §4.8: after the first bytes, the Terminate reports the rest.
 #[test]
 fn a_response_that_loses_its_source_says_how_far_it_came() {
     let mut scene = Scene::ready();
@@ -419,7 +420,7 @@ fn a_response_that_loses_its_source_says_how_far_it_came() {
     let source = scene.tags.readable.stag().0;
     let request = scene.fpdu(&read_request(1, SINK, 4096, (source, 0)));
     scene.peer.send(scene.now.as_nanos(), &request);
-    // What the request says of the window holds; what acknowledges the Response closes it.
+    // The window of the request stays valid; the acknowledgment of the Response closes it.
     scene.peer.window = 0;
     scene.run(Duration::from_millis(1));
     let sent: usize = scene.answers().iter().map(|answer| answer.len() - 14).sum();
@@ -457,8 +458,8 @@ fn what_was_flushed_is_sent_again_as_it_was() {
     scene.is_dead(&bad, (1, 1, 0), About::Segment, WcStatus::WrFlushErr);
 }
 
-/// A peer that terminates the stream gets what is missing of it all the same, so that the connection
-/// can be closed in order.
+/// A peer that terminates the stream still gets the missing bytes, so that the connection can be
+/// closed in order.
 #[test]
 fn what_a_terminate_of_the_peer_has_flushed_is_sent_again_as_it_was() {
     let mut scene = Scene::ready();
@@ -477,8 +478,8 @@ fn what_a_terminate_of_the_peer_has_flushed_is_sent_again_as_it_was() {
     scene.ends_in_order();
 }
 
-/// A Read that will not be answered ends the stream without a Terminate: what was sent before and is
-/// missing at the peer is not there any more.
+/// A Read that will not be answered ends the stream without a Terminate: earlier bytes that the
+/// peer misses were not kept.
 #[test]
 fn what_was_flushed_and_not_kept_is_never_sent_again() {
     let mut scene = Scene::ready();
@@ -509,7 +510,7 @@ fn what_was_flushed_and_not_kept_is_never_sent_again() {
 
 // ---- requests ----
 
-/// Where a Response goes, as a Request of the victim has it.
+/// Returns the sink that a Request of the victim names.
 fn sink_of(request: &[u8]) -> Place {
     let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
     (stag, u64::from_be_bytes(request[22..30].try_into().unwrap()))
@@ -540,7 +541,7 @@ fn a_fence_waits_for_the_answers_to_all_before_it() {
         assert_eq!(scene.answers().len(), 3, "kind {kind}");
         scene.run(MOMENT);
     }
-    // A fence waits for an Atomic as well, and without one nothing waits.
+    // A fence waits for an Atomic as well; without a fence nothing waits.
     for (fence, answers) in [(true, 1), (false, 2)] {
         let mut scene = Scene::ready();
         let op = SendOp::FetchAdd { remote: REMOTE, add: 1, mask: 0 };
@@ -581,7 +582,8 @@ fn answers_and_requests_take_turns() {
     assert!(at * 2 < answers.len(), "{at} of {}", answers.len());
 }
 
-/// The same the other way round: a peer that asks for ever does not keep requests from going out.
+/// The other direction: a peer that sends Requests for ever does not block the victim's own
+/// requests.
 #[test]
 fn requests_go_out_between_answers() {
     let mut scene = Scene::ready();
@@ -601,7 +603,7 @@ fn requests_go_out_between_answers() {
 
 #[test]
 fn a_read_is_refused_at_once_where_none_is_allowed() {
-    // The peer's IRD is 0, and it says so; and this end's own offer is 0.
+    // The peer's IRD is 0, as it states; or this end's own offer is 0.
     for (word, ord) in [([0, 0, 0, 4], DEPTH), ([0, 4, 0, 4], 0)] {
         let mut scene = Scene::new();
         scene.open();
@@ -625,7 +627,8 @@ fn a_read_is_refused_at_once_where_none_is_allowed() {
     }
 }
 
-/// RFC 5040 §7.1 (1): an error of this end while a Request is built: the Terminate takes its place.
+/// RFC 5040 §7.1 (1): a local error while a Request is built: the Terminate takes the Request's
+/// place.
 #[test]
 fn a_read_into_memory_that_is_not_registered_any_more_fails_locally() {
     let mut scene = Scene::ready();
@@ -639,7 +642,7 @@ fn a_read_into_memory_that_is_not_registered_any_more_fails_locally() {
     assert_eq!(scene.answers().len(), 2, "the Send before it, and the Terminate");
     assert_eq!(inbox(&scene), before);
     let first = scene.send_cq.poll();
-    // The Send was not acknowledged when the error showed, or it was: one or the other.
+    // The Send was acknowledged when the error showed, or not: either is right.
     let status = first.map(|wc| (wc.wr_id, wc.status)).unwrap();
     assert!([WcStatus::Success, WcStatus::WrFlushErr].contains(&status.1) && status.0 == WrId(0));
     let rest: Vec<_> = std::iter::from_fn(|| scene.send_cq.poll()).collect();
@@ -655,7 +658,7 @@ fn a_read_into_memory_that_is_not_registered_any_more_fails_locally() {
     assert!(scene.peer.fin_received);
 }
 
-/// What was framed before the error is a segment of its own, and the Terminate one behind it.
+/// Data framed before the error is a segment of its own, with the Terminate in the next one.
 #[test]
 fn a_terminate_in_place_of_a_request_keeps_segments_whole() {
     for len in [1300, 1400, 1412, 1416] {
@@ -675,7 +678,7 @@ fn a_terminate_in_place_of_a_request_keeps_segments_whole() {
     }
 }
 
-/// What is looked up for a Read is not locked any more when the next request changes the table.
+/// The lookup for a Read is not locked when the next request changes the table.
 #[test]
 fn a_read_and_an_invalidation_go_in_one_turn() {
     let mut scene = Scene::ready();
@@ -703,7 +706,7 @@ fn a_response_to_memory_that_is_not_registered_any_more_fails_locally() {
     assert_eq!(inbox(&scene), before);
     scene.peer.deaf = false;
     scene.run(Duration::from_secs(5));
-    // RFC 5041 §7.2: what DDP finds is a tag that is not valid.
+    // RFC 5041 §7.2: DDP finds an invalid tag.
     scene.blamed = Some((WrId(1), WcStatus::LocProtErr));
     scene.is_dead(&response, (1, 1, 0), About::Segment, WcStatus::WrFlushErr);
 }
@@ -721,6 +724,6 @@ fn memory_of_another_domain_or_stream_is_no_sink_and_no_source() {
     let mixed = [scene.tags.own.sge(0..8), foreign.sge(0..8)];
     assert_eq!(post(SendWr::send(WrId(0), mixed)), refused);
     assert_eq!(post(SendWr::read(WrId(0), REMOTE, scene.tags.own.sge(0..8))), Ok(()));
-    // What is sent is this end's own, whatever stream may reach it from outside.
+    // A Send uses this end's own memory, whatever stream may reach it from outside.
     assert_eq!(post(SendWr::send(WrId(0), [private.sge(0..8)])), Ok(()));
 }

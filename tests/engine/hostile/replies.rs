@@ -1,4 +1,4 @@
-//! Replies that an initiator must not go on with (RFC 5044 §7.1.2, RFC 6581 §9, §10).
+//! Replies that an initiator must not accept (RFC 5044 §7.1.2, RFC 6581 §9, §10).
 
 use urnic_engine::limits::MPA_REPLY_TIMEOUT_NS;
 use urnic_engine::mpa::startup::{RtrKinds, StartupConfig};
@@ -34,7 +34,7 @@ fn failure(scene: &Scene) -> Option<StartupFailure> {
     })
 }
 
-/// The initiator closes without a word and reports it.
+/// Asserts that the initiator closes silently and reports the failure.
 fn is_refused(config: StartupConfig, reply: &[u8]) {
     let mut scene = Scene::connecting(config);
     scene.reply(reply);
@@ -47,7 +47,7 @@ fn is_refused(config: StartupConfig, reply: &[u8]) {
     assert!(scene.closed.is_some(), "the connection is gone");
 }
 
-/// The initiator says why in a Terminate and closes.
+/// Asserts that the initiator sends a Terminate with the reason and closes.
 fn is_terminated(config: StartupConfig, reply: &[u8], code: (u8, u8, u8)) {
     let mut scene = Scene::connecting(config);
     scene.reply(reply);
@@ -104,7 +104,7 @@ fn octets_behind_a_rejection_belong_to_streaming_mode() {
     let mut scene = Scene::connecting(plain());
     let reply = startup(REPLY_KEY, CRC | REJECT, 2, b"busy");
     scene.reply(&[&reply[..], b"try later"].concat());
-    // TCP brings again what was refused while the Reply was being read.
+    // TCP retransmits bytes that were refused while the Reply was being read.
     if scene.peer.acknowledged < scene.peer.sent {
         let at = scene.peer.acknowledged;
         let rest = &b"try later"[9 - (scene.peer.sent - at) as usize..];
@@ -128,7 +128,7 @@ fn a_reply_with_any_octet_of_its_key_changed_is_refused() {
 
 #[test]
 fn a_request_in_place_of_a_reply_is_refused() {
-    // RFC 5044 §7.1.2 (8): two initiators find out by the Key.
+    // RFC 5044 §7.1.2 (8): two initiators recognize each other by the key.
     is_refused(plain(), &startup(REQUEST_KEY, CRC, 2, b""));
 }
 
@@ -161,12 +161,12 @@ fn octets_behind_the_reply_and_before_the_first_fpdu_are_refused() {
     let reply = startup(REPLY_KEY, CRC, 2, b"");
     let early = fpdu(&empty_write(), 0, false);
     is_refused(plain(), &[&reply[..], &early].concat());
-    // In a segment of their own: it makes no difference.
+    // In a separate segment, with the same result.
     let mut scene = Scene::connecting(plain());
     scene.reply(&reply);
     scene.post_receive(100);
     scene.send_octets(&early);
-    // The application was told that RDMA had started: for it the connection is lost now.
+    // The application saw RDMA start, so for it the connection is lost now.
     assert!(scene.events.contains(&StreamEvent::Failed(StreamError::ConnectionLost)));
     assert!(scene.answers().is_empty());
     assert!(scene.peer.fin_received);
@@ -184,7 +184,7 @@ fn a_responder_that_wants_more_reads_than_can_be_served_is_told() {
 
 #[test]
 fn a_responder_without_a_common_ready_message_is_told() {
-    // Peer to peer, but only a Send will do; then none at all; then not peer to peer.
+    // Peer to peer, but only a Send is possible; then no message at all; then not peer to peer.
     for word in [[0xC0, 1, 0, 1], [0x80, 1, 0, 1], [0, 1, 0xC0, 1]] {
         let reply = startup(REPLY_KEY, CRC | ENHANCED, 2, &word);
         is_terminated(peer_to_peer(RtrKinds::WRITE | RtrKinds::READ), &reply, (2, 0, 7));
@@ -193,7 +193,7 @@ fn a_responder_without_a_common_ready_message_is_told() {
 
 #[test]
 fn the_ready_message_goes_first_and_completes_nothing() {
-    // B, C or D in the Reply: the message that both ends know.
+    // B, C or D in the Reply: the message that both ends support.
     let cases = [
         (RtrKinds::all(), [0x80, 1, 0x80, 1], WRITE, 14),
         (RtrKinds::all(), [0x80, 1, 0x40, 1], READ_REQUEST, 46),
@@ -215,7 +215,7 @@ fn the_ready_message_goes_first_and_completes_nothing() {
         let stag = u32::from_be_bytes(answers[0][2..6].try_into().unwrap());
         assert_eq!(stag != 0, len == 14, "shipping hardware refuses STag 0");
         assert_eq!(answers[1][..2], SEND);
-        // The ready message has taken a message number where it is a Send.
+        // A ready message that is a Send has taken a message number.
         assert_eq!(answers[1][13], 1 + u8::from(len == 18));
         if len == 46 {
             let sink = u32::from_be_bytes(answers[0][18..22].try_into().unwrap());

@@ -28,11 +28,11 @@ pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const LISTEN_PORT: u16 = 7174;
 const PEER_PORT: u16 = 40_000;
 
-/// Reads that the victim takes and opens at a time.
+/// Outstanding Reads in each direction of the victim.
 pub(crate) const DEPTH: u16 = 4;
-/// Bytes of the one region that all steering tags open parts of.
+/// Bytes of the one region whose parts all steering tags open.
 const REGION_LEN: usize = 1 << 16;
-/// First tagged offset of [`Tags::all`]; not 0, so that there is something below.
+/// First tagged offset of [`Tags::all`]; not 0, so that there are offsets below.
 pub(crate) const BASE: u64 = 0x1_0000;
 /// Bytes behind every steering tag.
 pub(crate) const PART_LEN: usize = 4096;
@@ -40,7 +40,7 @@ pub(crate) const PART_LEN: usize = 4096;
 /// Long enough for everything but timeouts.
 pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 
-/// The victim's steering tags. Each opens [`PART_LEN`] bytes, with others left and right of them.
+/// The victim's steering tags. Each opens [`PART_LEN`] bytes, between other bytes.
 #[derive(Debug)]
 pub(crate) struct Tags {
     /// Every right, offsets from [`BASE`].
@@ -59,14 +59,14 @@ pub(crate) struct Tags {
     pub(crate) high: Mr,
 }
 
-/// What of the offending segment a Terminate has to carry (RFC 5040 §4.8 Figure 10).
+/// Part of the offending segment that a Terminate must carry (RFC 5040 §4.8 Figure 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// Nothing.
     Nothing,
     /// Length and DDP header.
     Segment,
-    /// And the header of the Read Request.
+    /// The same, and the header of the Read Request.
     ReadRequest,
 }
 
@@ -80,45 +80,45 @@ pub(crate) struct Scene {
     pub(crate) tags: Tags,
     pub(crate) pd: Pd,
     inbox_region: Arc<Region>,
-    /// Where receives and Reads of the victim go.
+    /// Destination of the victim's receives and Reads.
     pub(crate) inbox: Mr,
-    /// The whole region, to look at.
+    /// The whole region, for inspection.
     memory: Mr,
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) events: Vec<StreamEvent>,
     pub(crate) closed: Option<Box<ConnectionCounters>>,
-    /// Whether the peer puts markers into what it sends.
+    /// The peer inserts markers into its stream.
     pub(crate) markers: bool,
-    /// Where the peer's full operation begins.
+    /// Position at which the peer's full operation begins.
     pub(crate) origin: u64,
-    /// Where the victim's does.
+    /// Position at which the victim's full operation begins.
     replied: usize,
     posted_sends: usize,
     posted_receives: usize,
     rnic: Rnic,
-    /// The request of the send queue that the error is about, and how that is called.
+    /// Request of the send queue that caused the error, with its status.
     pub(crate) blamed: Option<(WrId, WcStatus)>,
 }
 
 impl Scene {
     // ---- setting ----
 
-    /// The victim listens; the peer has not done anything.
+    /// Returns a scene in which the victim listens and the peer has done nothing.
     pub(crate) fn new() -> Self {
         Self::with_startup(StartupConfig::default())
     }
 
-    /// The same with MPA settings of the victim.
+    /// Does the same with these MPA settings of the victim.
     pub(crate) fn with_startup(startup: StartupConfig) -> Self {
         Self::with_port(startup, LinkConfig::default(), |_| ())
     }
 
-    /// The same over another link.
+    /// Does the same over another link.
     pub(crate) fn with_link(startup: StartupConfig, link: LinkConfig) -> Self {
         Self::with_port(startup, link, |_| ())
     }
 
-    /// The same with other settings of the victim's port, over another link.
+    /// Does the same with other settings of the victim's port, over another link.
     pub(crate) fn with_port(
         startup: StartupConfig,
         link: LinkConfig,
@@ -173,14 +173,14 @@ impl Scene {
         }
     }
 
-    /// In full operation, with the peer's first FPDU behind it.
+    /// Returns a scene in full operation, after the peer's first FPDU.
     pub(crate) fn ready() -> Self {
         let mut scene = Self::started(StartupConfig::default());
         scene.send(&octets::empty_write());
         scene
     }
 
-    /// In full operation; nothing was sent yet.
+    /// Returns a scene in full operation before any FPDU.
     pub(crate) fn started(startup: StartupConfig) -> Self {
         let mut scene = Self::with_startup(startup);
         scene.open();
@@ -189,14 +189,14 @@ impl Scene {
         scene
     }
 
-    /// The peer opens a TCP connection.
+    /// Makes the peer open a TCP connection.
     pub(crate) fn open(&mut self) {
         self.peer.send_syn(self.now.as_nanos());
         self.run(MOMENT);
         assert!(self.peer.is_established());
     }
 
-    /// The peer becomes another host and opens a connection, which is all it does.
+    /// Makes the peer become another host and open a connection, but nothing else.
     pub(crate) fn open_as(&mut self, host: (Ipv4Addr, u16)) {
         self.peer.pose_as(host);
         self.events.clear();
@@ -205,19 +205,19 @@ impl Scene {
         self.run(Duration::from_millis(1));
     }
 
-    /// The peer sends its Request.
+    /// Makes the peer send its Request.
     pub(crate) fn request(&mut self, request: &[u8]) {
         self.peer.send(self.now.as_nanos(), request);
         self.run(MOMENT);
         self.origin = self.peer.sent;
     }
 
-    /// The victim's application accepts.
+    /// Makes the victim's application accept.
     pub(crate) fn accept(&mut self) {
         self.accept_with(DEPTH);
     }
 
-    /// The same, and asks for an ORD.
+    /// Does the same with this ORD.
     pub(crate) fn accept_with(&mut self, ord: u16) {
         let asked = self.events.iter().any(|event| matches!(event, StreamEvent::Request(_)));
         assert!(asked, "{:?}", self.events);
@@ -225,7 +225,7 @@ impl Scene {
         self.accept_on(&qp, ord);
     }
 
-    /// The same, with a queue pair of its own and no memory, for one more peer.
+    /// Accepts one more peer, with a separate queue pair and no memory.
     pub(crate) fn accept_another(&mut self) -> Qp {
         let cq = self.rnic.create_cq(16).unwrap();
         let (send_cq, recv_cq) = (cq.clone(), cq);
@@ -246,10 +246,10 @@ impl Scene {
         assert_eq!(self.peer.received.len(), self.replied, "the Reply and nothing else");
     }
 
-    /// The victim connects to the peer and sends its Request.
+    /// Returns a scene in which the victim connects to the peer and sends its Request.
     pub(crate) fn connecting(startup: StartupConfig) -> Self {
         let mut scene = Self::with_startup(startup);
-        // One attempt: what it ends with is what these tests are about.
+        // One attempt, because these tests check how it ends.
         let startup = StartupConfig { fallback: Fallback::empty(), ..startup };
         let offer = Offer { private_data: b"", ird: DEPTH, ord: DEPTH };
         let params = ConnectParams { startup, offer, ..ConnectParams::default() };
@@ -260,7 +260,7 @@ impl Scene {
         scene
     }
 
-    /// The peer answers the victim's Request.
+    /// Makes the peer answer the victim's Request.
     pub(crate) fn reply(&mut self, reply: &[u8]) {
         self.replied = self.peer.received.len();
         self.request(reply);
@@ -301,7 +301,7 @@ impl Scene {
 
     // ---- the peer's messages ----
 
-    /// The FPDU of `ulpdu` where the peer's stream stands.
+    /// Returns the FPDU of `ulpdu` at the present position of the peer's stream.
     pub(crate) fn fpdu(&self, ulpdu: &[u8]) -> Vec<u8> {
         octets::fpdu(ulpdu, self.peer.sent - self.origin, self.markers)
     }
@@ -317,7 +317,7 @@ impl Scene {
         self.send_octets(&self.fpdu(ulpdu));
     }
 
-    /// Sends ULPDUs in good FPDUs, all in one go.
+    /// Sends ULPDUs in good FPDUs, all at once.
     pub(crate) fn send_all(&mut self, ulpdus: &[Vec<u8>]) {
         let mut stream = Vec::new();
         for ulpdu in ulpdus {
@@ -327,7 +327,7 @@ impl Scene {
         self.send_octets(&stream);
     }
 
-    /// The peer offers another window and says so.
+    /// Makes the peer announce another window.
     pub(crate) fn offer_window(&mut self, window: u16) {
         self.peer.window = window;
         let at = self.peer.seq_of(self.peer.sent);
@@ -335,27 +335,27 @@ impl Scene {
         self.run(Duration::from_secs(1));
     }
 
-    /// What the victim has sent in full operation.
+    /// Returns the victim's ULPDUs in full operation.
     pub(crate) fn answers(&self) -> Vec<Vec<u8>> {
         octets::ulpdus(&self.peer.received[self.replied..])
     }
 
     // ---- the victim's work and memory ----
 
-    /// The victim posts a receive of `len` bytes at the front of its inbox.
+    /// Makes the victim post a receive of `len` bytes at the front of its inbox.
     pub(crate) fn post_receive(&mut self, len: usize) {
         let wr = RecvWr::new(WrId(self.posted_receives as u64), [self.inbox.sge(0..len)]);
         self.qp.post_recv(wr).unwrap();
         self.posted_receives += 1;
     }
 
-    /// The victim posts a Send of 100 bytes.
+    /// Makes the victim post a Send of 100 bytes.
     pub(crate) fn post_send(&mut self) {
         let wr = SendWr::send(WrId(self.posted_sends as u64), [self.inbox.sge(0..100)]);
         self.post(wr);
     }
 
-    /// The victim posts a Read of `len` bytes into its inbox.
+    /// Makes the victim post a Read of `len` bytes into its inbox.
     pub(crate) fn post_read(&mut self, len: usize) {
         let remote = urnic_engine::verbs::RemoteBuffer {
             stag: urnic_engine::types::Stag(0xABCD),
@@ -370,19 +370,19 @@ impl Scene {
         self.posted_sends += 1;
     }
 
-    /// A receive completion that has to be there.
+    /// Returns a receive completion, which must be there.
     pub(crate) fn received(&mut self) -> Wc {
         self.posted_receives -= 1;
         self.recv_cq.poll().expect("a message was delivered")
     }
 
-    /// A send completion that has to be there.
+    /// Returns a send completion, which must be there.
     pub(crate) fn completed(&mut self) -> Wc {
         self.posted_sends -= 1;
         self.send_cq.poll().expect("a request completed")
     }
 
-    /// A way to look at the victim's inbox that does not need its registration.
+    /// Returns a function that reads the victim's inbox without its registration.
     pub(crate) fn inbox_twin(&self) -> impl Fn() -> Vec<u8> + use<> {
         let region = Arc::clone(&self.inbox_region);
         move || {
@@ -392,12 +392,12 @@ impl Scene {
         }
     }
 
-    /// Other memory of the victim.
+    /// Registers other memory of the victim.
     pub(crate) fn inbox_part(&self, access: Access) -> Mr {
         self.pd.reg_mr(PART_LEN, access).unwrap()
     }
 
-    /// All of the victim's memory that peers could reach.
+    /// Returns all of the victim's memory that peers could reach.
     pub(crate) fn memory(&self) -> Vec<u8> {
         let mut octets = vec![0; REGION_LEN];
         self.memory.copy_out(0, &mut octets);
@@ -406,13 +406,13 @@ impl Scene {
 
     // ---- what has to follow ----
 
-    /// Sends a ULPDU in a good FPDU, which has to end the stream.
+    /// Sends a ULPDU in a good FPDU, which must end the stream.
     pub(crate) fn dies_of(self, ulpdu: &[u8], code: (u8, u8, u8), about: About) {
         let fpdu = self.fpdu(ulpdu);
         self.dies_of_octets(&fpdu, ulpdu, code, about, WcStatus::WrFlushErr);
     }
 
-    /// The same; the oldest receive ends with `status`.
+    /// Does the same; the oldest receive ends with `status`.
     pub(crate) fn dies_with(
         self,
         ulpdu: &[u8],
@@ -424,8 +424,8 @@ impl Scene {
         self.dies_of_octets(&fpdu, ulpdu, code, about, status);
     }
 
-    /// Sends bytes whose fault is `ulpdu`. The stream has to end as the RFCs say:
-    /// nothing placed, this Terminate and then FIN, everything flushed, nothing more happening.
+    /// Sends bytes with the fault in `ulpdu`. The stream must end as the RFCs require: nothing
+    /// placed, this Terminate and then FIN, everything flushed, and nothing afterwards.
     pub(crate) fn dies_of_octets(
         mut self,
         stream: &[u8],
@@ -440,7 +440,7 @@ impl Scene {
         assert!(self.memory() == memory, "memory was touched by {ulpdu:02x?}");
     }
 
-    /// The stream has ended with this Terminate.
+    /// Asserts that the stream has ended with this Terminate.
     pub(crate) fn is_dead(
         &mut self,
         ulpdu: &[u8],
@@ -477,8 +477,8 @@ impl Scene {
         }
     }
 
-    /// RFC 5041 §7.1: later segments are dropped silently. RFC 5040 §6.2.1: the close is graceful
-    /// even though the peer goes on sending.
+    /// Asserts that later segments are dropped silently (RFC 5041 §7.1), and that the close is
+    /// graceful even though the peer goes on sending (RFC 5040 §6.2.1).
     fn nothing_more_happens(&mut self, answers: usize) {
         let memory = self.memory();
         let place = (self.tags.all.stag().0, BASE);
@@ -499,7 +499,7 @@ impl Scene {
         self.ends_in_order();
     }
 
-    /// The peer closes too: the connection goes away without a RST.
+    /// Makes the peer close too: the connection ends without a RST.
     pub(crate) fn ends_in_order(&mut self) {
         self.peer.send_fin(self.now.as_nanos());
         self.run(Duration::from_secs(100));
@@ -517,7 +517,7 @@ impl Tags {
             | Access::MW_BIND;
         let mut at = 0;
         let mut part = |pd: &Pd, access, base, only| {
-            // Bytes of no message between the parts.
+            // Unused bytes between the parts.
             at += PART_LEN / 2;
             let range = at..at + PART_LEN;
             at = range.end;

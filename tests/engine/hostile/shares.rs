@@ -1,4 +1,4 @@
-//! What some peers take, others do not miss (RFC 5042 §6.4; RFC 5044 §7.1.2).
+//! Resources that some peers use up do not affect others (RFC 5042 §6.4; RFC 5044 §7.1.2).
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +13,7 @@ use urnic_netdev::memory::LinkConfig;
 use crate::hostile::scene::{LISTEN_PORT, MOMENT, PEER, Scene};
 use urnic_testkit::octets::{CRC, REQUEST_KEY, WRITE, empty_write, fpdu, startup, tagged};
 
-/// Another peer in full operation, which has sent one FPDU.
+/// Connects another peer in full operation, which has sent one FPDU.
 fn join(scene: &mut Scene, port: u16) -> Qp {
     scene.open_as((Ipv4Addr::new(10, 0, 0, 66), port));
     scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
@@ -22,7 +22,7 @@ fn join(scene: &mut Scene, port: u16) -> Qp {
     qp
 }
 
-/// The honest peer, in full operation.
+/// Connects the honest peer, in full operation.
 fn join_honestly(scene: &mut Scene) {
     scene.open_as((PEER, 50_000));
     scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
@@ -30,7 +30,7 @@ fn join_honestly(scene: &mut Scene) {
     scene.send(&empty_write());
 }
 
-/// An FPDU of the honest peer arrives in segments of 300 bytes, and is placed.
+/// Sends an FPDU of the honest peer in segments of 300 bytes, and asserts that it is placed.
 fn split_fpdu_arrives(scene: &mut Scene, len: usize) {
     let write = tagged(WRITE, scene.tags.writable.stag().0, 0, &vec![7; len]);
     let octets = scene.fpdu(&write);
@@ -48,7 +48,7 @@ fn ready_with_markers() -> Scene {
     scene
 }
 
-/// Sends single bytes, 2 apart, from `from` on.
+/// Sends `count` single bytes from `from` on, `apart` bytes apart.
 fn fill_range_table(scene: &mut Scene, from: u64, count: usize, apart: u64) {
     for n in 0..count as u64 {
         scene.peer.send_at(scene.now.as_nanos(), from + apart * n, &[0x55]);
@@ -61,7 +61,7 @@ fn a_full_range_table_takes_nothing_of_which_a_part_might_not_fit() {
     let mut scene = ready_with_markers();
     let at = scene.origin + 512;
     fill_range_table(&mut scene, at + 28, OUT_OF_ORDER_RANGES_MAX, 2);
-    // A good FPDU to which a marker leads, and 4 bytes that are no length: all of it would touch
+    // A good FPDU to which a marker leads, and 4 bytes that are no length: the whole would touch
     // the first of those bytes, but only the FPDU is kept.
     let mut segment = fpdu(&empty_write(), at - scene.origin, true);
     assert_eq!(segment.len(), 24);
@@ -85,7 +85,7 @@ fn a_full_range_table_and_a_piece_store_that_ends_in_mid_segment() {
     scene.peer.scales = true;
     join_honestly(&mut scene);
     let near_end = (NEAR_PAGES * PIECE_BLOCK_LEN) as u64;
-    // Nothing far may be held beside the one page of this byte.
+    // Nothing far may be held besides the one page of this byte.
     let far = near_end + PIECE_BLOCK_LEN as u64 + 5;
     fill_range_table(&mut scene, far, 1, 2);
     let next = scene.peer.sent;
@@ -104,7 +104,7 @@ fn fpdus_that_peers_begin_and_do_not_end_cost_others_nothing() {
     let mut qps = Vec::new();
     for n in 0..140 {
         qps.push(join(&mut scene, 20_000 + n));
-        // The length of the longest FPDU, and silence.
+        // The length field of the longest FPDU, then silence.
         let at = scene.peer.sent;
         scene.peer.send_at(scene.now.as_nanos(), at, &[0xFC, 0xFC, 0xC1]);
         scene.run(MOMENT);
@@ -142,7 +142,7 @@ fn octets_parked_beyond_gaps_are_given_up_to_one_that_makes_progress() {
     let (first, first_peer) = parked.remove(0);
     assert_eq!([held(&scene, first), held(&scene, parked[0].0)], [8, 4], "all that there is");
     join_honestly(&mut scene);
-    // Of what lies beyond a gap, TCP retransmits what was not kept.
+    // TCP retransmits bytes beyond a gap that were not kept.
     let honest = scene.connection.unwrap();
     scene.peer.send_at(scene.now.as_nanos(), far, &[0; 1000]);
     scene.run(MOMENT);
@@ -153,7 +153,7 @@ fn octets_parked_beyond_gaps_are_given_up_to_one_that_makes_progress() {
         scene.run(MOMENT);
     }
     assert_eq!((held(&scene, honest), reclaimed(&scene)), (1000, 1));
-    // What was given up counts as never received, and is taken when it comes again.
+    // Dropped bytes count as never received, and are accepted when they come again.
     scene.peer.resume(first_peer);
     scene.peer.send_at(scene.now.as_nanos(), far, &[0; 2]);
     scene.run(MOMENT);
@@ -170,7 +170,7 @@ fn streaming_mode_offers_what_it_has_room_for() {
     scene.peer.scales = true;
     scene.open();
     let room = urnic_engine::limits::STREAMING_BYTES_MAX as u64;
-    // A window field is in units of 128 bytes here, and that of a SYN has 16 bits.
+    // Here the window field is in units of 128 bytes; that of a SYN has 16 bits.
     let near = |offered: u64, expected: u64| offered <= expected && offered + 128 > expected;
     assert!(near(scene.peer.offered, room), "{}", scene.peer.offered);
     scene.send_octets(&[7; 60_000]);

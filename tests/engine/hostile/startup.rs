@@ -13,10 +13,10 @@ use urnic_testkit::octets::{
     read_request, send, startup, tagged,
 };
 
-/// How long the victim waits for a Request.
+/// Time that the victim waits for a Request.
 const PATIENCE: Duration = Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS);
 
-/// The bytes are no Request: no Reply comes, and the connection is closed.
+/// Asserts that invalid bytes in place of a Request get no Reply, and close the connection.
 fn is_refused(octets: &[u8]) -> StartupFailure {
     let mut scene = Scene::new();
     scene.open();
@@ -42,7 +42,7 @@ fn is_over(scene: &mut Scene) -> StartupFailure {
     failures[0]
 }
 
-/// The Request is answered with a Reply, and RDMA works.
+/// Asserts that the Request is answered with a Reply, and that RDMA works.
 fn is_accepted(request: &[u8]) -> Scene {
     let mut scene = Scene::new();
     scene.open();
@@ -151,13 +151,13 @@ fn a_request_may_come_octet_by_octet() {
 #[test]
 fn octets_after_the_request_and_before_its_answer_are_refused() {
     let request = startup(REQUEST_KEY, CRC, 1, b"");
-    // In a segment of their own.
+    // In a separate segment.
     let mut scene = Scene::new();
     scene.open();
     scene.request(&request);
     scene.send_octets(b"x");
     is_over(&mut scene);
-    // In the segment of the Request: it makes no difference.
+    // In the segment of the Request, with the same result.
     let mut scene = Scene::new();
     scene.open();
     let fpdu = scene.fpdu(&empty_write());
@@ -251,7 +251,7 @@ fn markers_and_crcs_are_told_by_each_end_for_what_it_receives() {
     }
 }
 
-/// Peer to peer, and the responder takes every kind of ready-to-receive message.
+/// Returns a peer-to-peer scene whose responder accepts these kinds of ready-to-receive message.
 fn peer_to_peer(markers: bool, rtr: RtrKinds) -> Scene {
     let config = StartupConfig { markers, rtr, ..StartupConfig::default() };
     let mut scene = Scene::with_startup(config);
@@ -262,11 +262,11 @@ fn peer_to_peer(markers: bool, rtr: RtrKinds) -> Scene {
     scene
 }
 
-/// RFC 6581 §9.2: of several kinds the initiator chooses, and the first FPDU tells which.
+/// RFC 6581 §9.2: the initiator chooses one of several kinds, and the first FPDU shows which.
 #[test]
 fn the_ready_message_may_be_of_any_kind_that_was_agreed_on() {
     let all = RtrKinds::all();
-    // The ready message, what answers it, and the number of the Send behind it.
+    // The ready message, its answer, and the number of the Send behind it.
     let cases = [
         (RtrKinds::SEND, send(1, b""), None, 2),
         (all, send(1, b""), None, 2),
@@ -290,7 +290,7 @@ fn the_ready_message_may_be_of_any_kind_that_was_agreed_on() {
             scene.send(&send(msn, b"hello"));
             let wc = scene.received();
             assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 5), "case {index}");
-            // Only the first message is one.
+            // Only the first message is a ready message.
             scene.dies_of(&send(msn + 1, b""), (1, 2, 2), About::Segment);
         }
     }
@@ -313,7 +313,7 @@ fn what_overtakes_the_ready_message_waits_for_it() {
         scene.run(MOMENT);
         let wc = scene.received();
         assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 900));
-        // From then on what overtakes is placed at once.
+        // From then on, overtaking messages are placed at once.
         scene.post_receive(1000);
         scene.post_receive(1000);
         let third = fpdu(&send(msn + 1, &[8; 900]), scene.peer.sent - scene.origin, true);

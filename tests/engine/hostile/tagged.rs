@@ -7,7 +7,7 @@ use urnic_testkit::octets::{WRITE, tagged};
 
 const LEN: u64 = PART_LEN as u64;
 
-/// A Write of `len` bytes to `to` of a steering tag ends the stream.
+/// Asserts that a Write of `len` bytes to offset `to` of a steering tag ends the stream.
 fn write_is_refused(pick: fn(&Scene) -> &Mr, to: u64, len: usize, code: (u8, u8, u8)) {
     let scene = Scene::ready();
     let stag = pick(&scene).stag().0;
@@ -23,7 +23,7 @@ fn a_write_inside_the_buffer_is_placed_and_nothing_else_changes() {
     for (at, len) in [(0, 1), (LEN - 1, 1), (100, 1000), (0, PART_LEN - 3)] {
         let octets: Vec<u8> = (0..len).map(|i| (i as u8) ^ 0x55).collect();
         scene.send(&tagged(WRITE, stag, BASE + at, &octets));
-        // The first part begins after half a part of bytes of no message.
+        // The first part begins after half a part of unused bytes.
         let start = PART_LEN / 2 + at as usize;
         expected[start..start + len].copy_from_slice(&octets);
         assert!(scene.memory() == expected, "{len} octets at {at}");
@@ -145,7 +145,8 @@ fn reserved_bits_of_the_control_octets_are_ignored() {
 
 #[test]
 fn the_first_fpdu_of_all_in_error_gets_its_terminate() {
-    // RFC 5044 §7.1.2 (4): one valid FPDU lets the responder send, and this one is valid to MPA.
+    // RFC 5044 §7.1.2 (4): one valid FPDU permits the responder to send, and for MPA this one is
+    // valid.
     let scene = Scene::started(urnic_engine::mpa::startup::StartupConfig::default());
     scene.dies_of(&tagged(WRITE, 0, 0, b"x"), (1, 1, 0), About::Segment);
 }
@@ -176,8 +177,8 @@ fn what_is_posted_is_flushed_when_the_peer_errs() {
     scene.dies_of(&tagged(WRITE, 0, 0, b"x"), (1, 1, 0), About::Segment);
 }
 
-/// RFC 5044 §5.1: what a device cuts a super-frame into are segments of whole FPDUs, also where the
-/// segments are so short that the smallest MULPDU does not fit what the first of them left.
+/// RFC 5044 §5.1: the segments that a device cuts from a super-frame contain whole FPDUs, even if
+/// the segments are so short that the smallest MULPDU does not fit the rest of the first one.
 #[test]
 fn a_super_frame_is_cut_between_fpdus() {
     use std::num::NonZeroUsize;

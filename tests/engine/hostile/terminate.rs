@@ -11,7 +11,7 @@ fn terminate(body: &[u8]) -> Vec<u8> {
     untagged(TERMINATE, 2, 1, 0, body)
 }
 
-/// A victim with a Read open, a Send behind it and two receives.
+/// Returns a victim with a Read open, a Send behind it and two receives.
 fn busy() -> Scene {
     let mut scene = Scene::ready();
     scene.post_receive(100);
@@ -34,7 +34,7 @@ fn terminations(scene: &Scene) -> Vec<Terminate> {
         .collect()
 }
 
-/// Everything is flushed, nothing but a FIN goes out.
+/// Asserts that everything is flushed and only a FIN is sent.
 fn is_over(scene: &mut Scene, first: WcStatus) {
     assert_eq!(scene.qp.state(), QpState::Error);
     assert_eq!(scene.answers().len(), 2, "a Terminate is not answered");

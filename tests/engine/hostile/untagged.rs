@@ -211,7 +211,7 @@ fn the_invalidate_field_of_a_plain_send_is_ignored() {
     assert!(scene.answers().is_empty());
 }
 
-/// RFC 7306 §6.3: Immediate Data is a whole message of its own, and no Send is ended by it.
+/// RFC 7306 §6.3: Immediate Data is a whole message of its own, and ends no Send.
 #[test]
 fn immediate_data_that_is_a_part_of_a_message_is_refused() {
     for control in [[0x01, 0x48], [0x01, 0x49]] {
@@ -223,8 +223,8 @@ fn immediate_data_that_is_a_part_of_a_message_is_refused() {
     scene.dies_of(&untagged(IMMEDIATE, 0, 1, 60, &[1; 8]), (0, 2, 7), About::Segment);
 }
 
-/// A message that is placed ahead of its turn and does not fit is told of its own buffer, not of the
-/// one that comes first.
+/// An error of a message that is placed ahead of its turn and does not fit names its own buffer,
+/// not the first one.
 #[test]
 fn an_error_is_told_of_the_buffer_it_is_about() {
     use urnic_engine::mpa::startup::StartupConfig;

@@ -1,5 +1,5 @@
-//! Memory windows under a peer that uses what it may not: keys that were taken away, bytes beside the
-//! window, rights that only the region has (RFC 5040 §8.1.1, RFC 5041 §7.1).
+//! Memory windows and a hostile peer: invalidated keys, bytes beside the window, rights that only
+//! the region has (RFC 5040 §8.1.1, RFC 5041 §7.1).
 
 use urnic_engine::mem::Access;
 use urnic_engine::types::{TaggedOffset, WrId};
@@ -11,7 +11,7 @@ use urnic_testkit::octets::{
 };
 
 const SINK: (u32, u64) = (1, 0);
-/// Where windows begin in their region, and how long they are.
+/// Offset of windows in their region; `LEN` is their length.
 const AT: usize = 1000;
 const LEN: usize = 500;
 
@@ -23,7 +23,7 @@ impl Scene {
         assert_eq!((wc.opcode, wc.status), (WcOpcode::BindMw, WcStatus::Success));
     }
 
-    /// A window that shows some bytes of the region with all rights.
+    /// Binds a window to some bytes of the region with these rights.
     fn window(&mut self, mw_type: MwType, access: Access) -> (Mw, u32) {
         let mw = self.pd.alloc_mw(mw_type).unwrap();
         let bind = mw.bind(&self.tags.all, AT..AT + LEN, access);
@@ -44,7 +44,7 @@ fn a_window_takes_what_is_inside_and_nothing_beside() {
             tagged(WRITE, stag, 0, b"first"),
             tagged(WRITE, stag, LEN as u64 - 4, b"last"),
         ]);
-        // The first part begins after half a part of bytes of no message.
+        // The first part begins after half a part of unused bytes.
         let start = PART_LEN / 2 + AT;
         expected[start..start + 5].copy_from_slice(b"first");
         expected[start + LEN - 4..start + LEN].copy_from_slice(b"last");
@@ -72,7 +72,7 @@ fn a_window_is_known_by_the_offsets_that_its_binding_says() {
     scene.dies_of(&tagged(WRITE, zero_based.stag.0, 0, b"x"), (1, 1, 1), About::Segment);
 }
 
-/// Each right that a window lacks is refused, whatever its region permits.
+/// A right that a window lacks is refused, whatever its region permits.
 #[test]
 fn a_window_gives_its_own_rights_and_no_others() {
     let (read, write) = (Access::REMOTE_READ, Access::REMOTE_WRITE);
@@ -99,7 +99,7 @@ fn a_window_serves_reads_and_atomics() {
     assert_eq!(scene.answers().len(), 2, "{:?}", scene.events);
 }
 
-/// A window of type 2 is the peer's to invalidate; then its key is as good as any.
+/// The peer may invalidate a window of type 2. Afterwards its key is invalid.
 #[test]
 fn a_window_that_the_peer_invalidated_is_closed() {
     let mut scene = Scene::ready();
@@ -118,7 +118,7 @@ fn a_peer_cannot_invalidate_a_window_of_type_1_nor_a_region_with_windows() {
     let (_mw, stag) = scene.window(MwType::One, Access::REMOTE_WRITE);
     let ulpdu = send_invalidate(SEND_INVALIDATE, 1, stag, b"x");
     scene.dies_of(&ulpdu, (0, 1, 9), About::Segment);
-    // The tag of this stream only, which the peer might invalidate without the window.
+    // A tag of this stream alone, which the peer could invalidate without the window.
     for mw_type in BOTH {
         let mut scene = Scene::ready();
         scene.post_receive(100);
@@ -128,7 +128,7 @@ fn a_peer_cannot_invalidate_a_window_of_type_1_nor_a_region_with_windows() {
         let ulpdu = send_invalidate(SEND_INVALIDATE, 1, scene.tags.own.stag().0, b"x");
         scene.dies_of(&ulpdu, (0, 1, 9), About::Segment);
     }
-    // Nor may it by the window, which has no scope but that of the region.
+    // Nor may it invalidate by the window, which has only the region's scope.
     let mut scene = Scene::ready();
     scene.post_receive(100);
     let mw = scene.pd.alloc_mw(MwType::One).unwrap();
@@ -138,7 +138,7 @@ fn a_peer_cannot_invalidate_a_window_of_type_1_nor_a_region_with_windows() {
     scene.dies_of(&ulpdu, (0, 1, 9), About::Segment);
 }
 
-/// Every way in which a window ends: afterwards nothing of a flood of Writes is placed.
+/// After every way in which a window ends, nothing of a flood of Writes is placed.
 #[test]
 fn what_comes_after_a_window_has_ended_changes_nothing() {
     type End = fn(&mut Scene, &mut Option<Mw>);
@@ -172,7 +172,7 @@ fn what_comes_after_a_window_has_ended_changes_nothing() {
     }
 }
 
-/// A Response is cut off where the window ended (RFC 5042 §6.3.3).
+/// A Response is cut off at the point where the window ended (RFC 5042 §6.3.3).
 #[test]
 fn a_read_through_a_window_that_has_ended_is_not_answered_further() {
     let mut scene = Scene::ready();
@@ -185,7 +185,7 @@ fn a_read_through_a_window_that_has_ended_is_not_answered_further() {
     scene.is_dead(&request, (0, 1, 0), About::ReadRequest, WcStatus::WrFlushErr);
 }
 
-/// A window has 256 keys; all but the one that it is bound under open nothing.
+/// A window has 256 keys; all but the bound one open nothing.
 #[test]
 fn other_keys_of_a_bound_window_open_nothing() {
     for mw_type in BOTH {

@@ -17,7 +17,7 @@ const PORT: u16 = 7000;
 fn a_peer_beyond_the_backlog_is_served_by_a_cookie() {
     for address in [IpAddr::V4(B), IpAddr::V6(B6)] {
         let mut scene = Scene::new();
-        // Streaming mode: they stay in the backlog, for MPA is not started.
+        // In streaming mode they stay in the backlog, because MPA is not started.
         let listen = ListenParams { backlog: 1, delayed: true, ..ListenParams::default() };
         scene.link.b.port.listen(PORT, listen).unwrap();
         let now = scene.now();
@@ -29,7 +29,7 @@ fn a_peer_beyond_the_backlog_is_served_by_a_cookie() {
             let params = ConnectParams { offer: Offer::default(), ..ConnectParams::default() };
             ids.push(scene.link.a.port.connect(now, remote, &qp, &params).unwrap());
         }
-        // The Request of each arrives: both connections stand, one of them by a cookie.
+        // The Request of each arrives: both connections are established, one of them by a cookie.
         scene.run_for(Duration::from_secs(5), |_| false);
         let counters = *scene.link.b.port.port_counters();
         assert_eq!((counters.cookies_sent, counters.cookies_redeemed), (1, 1));

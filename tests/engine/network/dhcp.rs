@@ -1,4 +1,4 @@
-//! An address by DHCP (RFC 2131), from a server made of a UDP socket at the other end.
+//! An address by DHCP (RFC 2131), from a server on a UDP socket at the other end.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -17,7 +17,7 @@ use urnic_testkit::pair::{A, B, TCP_PORT};
 const LEASE_S: u32 = 60;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 
-/// Answers what has come to the server's socket.
+/// Answers a message that the server's socket has received.
 fn serve(scene: &mut Scene, server: SocketHandle) {
     let socket = scene.link.b.port.host_mut().udp(server);
     let Ok((octets, _)) = socket.recv() else { return };
@@ -66,7 +66,7 @@ fn an_address_comes_connects_and_goes() {
     let early = scene.link.a.port.connect(now, remote, &scene.a.qp, &params);
     assert_eq!(early, Err(PortError::AddressPending(IpAddr::V4(B))));
 
-    // Before there is an address, one can listen at all there will be, and at none by name.
+    // Before there is an address, a port can listen at the unspecified one, and at no specific one.
     let address = IpAddr::V4(A);
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7000));
     let by_name = SocketAddr::new(address, 7001);
@@ -99,7 +99,7 @@ fn an_address_comes_connects_and_goes() {
     assert_eq!(scene.said[0], std::slice::from_ref(&acquired));
     assert!(scene.write_within(100_000, Duration::from_secs(5)));
 
-    // The server is gone, and the lease ends.
+    // The server has stopped, and the lease ends.
     let lost = PortEvent::AddressLost { address };
     assert!(scene.run_for(Duration::from_secs(2 * u64::from(LEASE_S)), |scene| {
         scene.said[0].contains(&lost)
@@ -110,7 +110,7 @@ fn an_address_comes_connects_and_goes() {
     let late = scene.link.a.port.connect(now, remote, &qp, &params);
     assert_eq!(late, Err(PortError::AddressPending(IpAddr::V4(B))));
 
-    // No server gives another, which is told once; when one does, all is well again.
+    // No server gives another address, which is reported once; when one does, all works again.
     let overdue = |scene: &Scene| {
         scene.said[0].iter().filter(|said| **said == PortEvent::AddressOverdue).count()
     };
@@ -138,12 +138,12 @@ fn an_address_that_does_not_come_is_missed_after_a_while() {
     assert!((patience..patience * 2).contains(&(scene.now() - start)));
 }
 
-/// RFC 2131 §4.1: what was lost is asked again after 4 s.
+/// RFC 2131 §4.1: a lost request is repeated after 4 s.
 #[test]
 fn a_lost_request_costs_seconds() {
     let mut scene = Scene::with(LINK, PortConfig::for_dhcp(MAC), config(B, B6));
     let start = scene.now();
-    // There is no server yet: the first is lost.
+    // There is no server yet: the first request is lost.
     scene.run_for(Duration::from_millis(100), |_| false);
     let server = scene.link.b.port.host_mut().udp_bind(67, 4000).unwrap();
     assert!(scene.run_for(Duration::from_secs(30), |scene| {

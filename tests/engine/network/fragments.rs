@@ -1,4 +1,4 @@
-//! IP datagrams that arrive in pieces.
+//! IP datagrams that arrive in fragments.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::network::scene::{B6, LINK, Scene};
 use crate::network::wire::Verdict;
 use urnic_testkit::pair::B;
 
-/// A router cuts whatever is longer than 576 bytes.
+/// Inserts a router that cuts datagrams longer than 576 bytes.
 fn cut(scene: &mut Scene) {
     let mut id = 0;
     scene.behind_a(move |frame| {
@@ -81,7 +81,7 @@ fn the_host_stack_gets_whole_datagrams_too() {
     assert_eq!(scene.link.b.port.port_counters().reassembled, 1);
 }
 
-/// A chain of fragment headers, each of a whole datagram (RFC 6946), before nothing.
+/// Returns a chain of fragment headers, each of a whole datagram (RFC 6946), before nothing.
 fn chain(levels: usize) -> Vec<u8> {
     let last = levels - 1;
     (0..levels)
@@ -89,7 +89,7 @@ fn chain(levels: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A datagram to the port's link-local address, which every port has.
+/// Returns a datagram to the port's link-local address, which every port has.
 fn to_link_local(config: &PortConfig, next_header: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = config.mac.to_vec();
     frame.extend([2, 0, 0, 0, 0, 9, 0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -103,7 +103,8 @@ fn to_link_local(config: &PortConfig, next_header: u8, payload: &[u8]) -> Vec<u8
 
 #[test]
 fn a_fragment_within_a_datagram_of_fragments_is_refused() {
-    // One header is a datagram of its own, two are one in another, thousands would be as many looks.
+    // One header is a datagram of its own, two are one in another, thousands would cost as many
+    // lookups.
     for (levels, refused) in [(1, 0), (2, 1), (3, 1), (3000, 1)] {
         let rnic = urnic_testkit::pair::End::new(1).rnic;
         let config = PortConfig::for_ipv4(B);

@@ -1,12 +1,12 @@
-//! Bytes of Ethernet and IP, made and taken apart without the engine.
+//! Bytes of Ethernet and IP, built and parsed without the engine.
 
 pub(crate) const ETHERNET_LEN: usize = 14;
 
-/// Where the addresses are in an untagged IPv4 frame.
+/// Offsets of the addresses in an untagged IPv4 frame.
 pub(crate) const SOURCE_AT: usize = 26;
 pub(crate) const DESTINATION_AT: usize = 30;
 
-/// The internet checksum (RFC 1071), ready for its field.
+/// Returns the internet checksum (RFC 1071), ready for its field.
 pub(crate) fn checksum(octets: &[u8]) -> [u8; 2] {
     let mut sum: u32 = octets
         .chunks(2)
@@ -18,7 +18,7 @@ pub(crate) fn checksum(octets: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// Bytes of the IP datagram in an untagged frame; 0 when it is something else.
+/// Returns the length of the IP datagram in an untagged frame; 0 for other frames.
 pub(crate) fn datagram_len(frame: &[u8]) -> usize {
     match frame[12..14] {
         [0x08, 0x00] => usize::from(u16::from_be_bytes([frame[16], frame[17]])),
@@ -27,7 +27,7 @@ pub(crate) fn datagram_len(frame: &[u8]) -> usize {
     }
 }
 
-/// Whether an untagged IPv4 or IPv6 frame carries TCP.
+/// Returns true if an untagged IPv4 or IPv6 frame carries TCP.
 pub(crate) fn is_tcp(frame: &[u8]) -> bool {
     match frame[12..14] {
         [0x08, 0x00] => frame[23] == 6,
@@ -36,7 +36,7 @@ pub(crate) fn is_tcp(frame: &[u8]) -> bool {
     }
 }
 
-/// Computes the checksums of an untagged IPv4 frame with TCP anew.
+/// Recomputes the checksums of an untagged IPv4 frame with TCP.
 pub(crate) fn seal(frame: &mut [u8]) {
     const TCP_AT: usize = ETHERNET_LEN + 20;
     frame[24..26].fill(0);
@@ -52,8 +52,8 @@ pub(crate) fn seal(frame: &mut [u8]) {
     frame[TCP_AT + 16..TCP_AT + 18].copy_from_slice(&sum);
 }
 
-/// What a router, at the address that the frame went to, says of it: ICMP or ICMPv6 of this kind,
-/// with this word behind its checksum.
+/// Returns the ICMP or ICMPv6 message about a frame from a router at the frame's destination
+/// address, of this kind, with this word behind its checksum.
 pub(crate) fn icmp_about(frame: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8> {
     let mut reply = frame[6..12].to_vec();
     reply.extend(&frame[..6]);
@@ -87,7 +87,8 @@ pub(crate) fn icmp_about(frame: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8>
     reply
 }
 
-/// The frame as fragments of at most `len` bytes of payload each, a multiple of 8; last first.
+/// Returns the frame as fragments of at most `len` bytes of payload each, a multiple of 8; last
+/// first.
 pub(crate) fn fragments_of(frame: &[u8], len: usize, id: u32) -> Vec<Vec<u8>> {
     let header_len = if frame[12] == 0x08 { 20 } else { 40 };
     let payload_at = ETHERNET_LEN + header_len;

@@ -1,4 +1,4 @@
-//! A device that takes some frames and then, in the middle of a turn, says that it is full.
+//! A device that takes some frames and then, in the middle of a burst, reports that it is full.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use urnic_netdev::{Capabilities, Device, RxFrame, TransmitError, TxFrame};
 use crate::network::scene::LINK;
 use urnic_testkit::pair::{A, B, End, TCP_PORT, all_access, content, fill};
 
-/// Takes `each` frames in every [`PAUSE_NS`], and does not say beforehand how many.
+/// Takes `each` frames in every [`PAUSE_NS`], and does not announce the number.
 #[derive(Debug)]
 struct Choking {
     inner: MemoryDevice,
@@ -156,7 +156,7 @@ fn answers_with_cookies_wait_too() {
     within(&mut link, 20, |_| false);
     assert_eq!(link.b.port.port_counters().cookies_sent, 19, "no SYN had to come again");
     assert!(link.b.device.times_full > 5);
-    // The listener keeps two that say nothing, and resets those before them.
+    // The listener keeps two silent connections, and resets earlier ones.
     let mut answered = 0;
     for id in ids {
         answered += link.a.port.counters(id).map_or(0, |counters| counters.tcp.segments_received);
@@ -169,7 +169,7 @@ fn answers_with_cookies_wait_too() {
     assert_eq!(answered, 20);
 }
 
-/// What is refused for good is lost, as on a wire, and the rest goes on.
+/// A frame that is refused for good is lost, as on a link, and the rest goes on.
 #[test]
 fn a_frame_that_waits_is_dropped_when_the_link_goes_down() {
     let ends = [End::new(1), End::new(2)];

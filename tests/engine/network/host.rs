@@ -15,7 +15,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + (at >> 8)) as u8).collect()
 }
 
-/// A connection from `a` to port 80 of `b`.
+/// Opens a connection from `a` to port 80 of `b`.
 fn open(scene: &mut Scene, address: IpAddr) -> (SocketHandle, SocketHandle) {
     let there = scene.link.b.port.host_mut().tcp_listen(80, 1 << 16).unwrap();
     let remote = SocketAddr::new(address, 80);
@@ -23,7 +23,7 @@ fn open(scene: &mut Scene, address: IpAddr) -> (SocketHandle, SocketHandle) {
     (here, there)
 }
 
-/// Moves bytes by ordinary TCP while something else may go on.
+/// Moves bytes by ordinary TCP while other traffic may go on.
 fn transfer(scene: &mut Scene, here: SocketHandle, there: SocketHandle, octets: &[u8]) {
     let (mut sent, mut received) = (0, Vec::new());
     let done = scene.run_for(LIMIT, |scene| {

@@ -63,8 +63,8 @@ fn a_connect_goes_on_when_the_link_returns() {
     assert!(scene.now() - returned < Duration::from_millis(300), "{:?}", scene.now() - returned);
 }
 
-/// However many timeouts an outage takes, and wherever in the wait for the next one the link
-/// returns: those that it is to blame for say nothing of the size.
+/// However many timeouts an outage causes, and whenever during the next wait the link returns: the
+/// timeouts of an outage are no sign of a smaller path MTU.
 #[test]
 fn no_outage_of_the_link_makes_segments_smaller() {
     for down_ms in [50, 250, 300, 500, 700, 900, 1100, 1500, 1900, 2500, 4000, 7000, 12_000] {
@@ -85,8 +85,8 @@ fn no_outage_of_the_link_makes_segments_smaller() {
     }
 }
 
-/// The peer hears nothing after the link is back either: the first timeout still belongs to the
-/// outage, and two more are as many as any size gets.
+/// The peer receives nothing after the link is back either. The first timeout still belongs to the
+/// outage, and two more are the limit for any size.
 #[test]
 fn the_timeout_that_ran_when_the_link_returned_is_its_fault_too() {
     let mut scene = Scene::new();
@@ -142,10 +142,10 @@ fn a_super_frame_counts_as_the_segments_it_stands_for_at_both_ends() {
     let b = scene.link.b.port.counters(scene.b.connection.unwrap()).unwrap();
     assert_eq!((a.tcp.retransmissions, a.tcp.loss_probes), (0, 0));
     assert!(a.alignment.super_frames > 10 && a.tcp.segments_sent > 700, "{a:?}");
-    // SYN and the ACK of the SYN-ACK beside them.
+    // The SYN and the ACK of the SYN-ACK add to them.
     let sent = a.tcp.segments_sent + a.tcp.acks_sent + 1;
     assert!((sent..=sent + 1).contains(&b.tcp.segments_received), "{sent} {b:?}");
-    // Frames of either end: all that was sent, an acknowledgment too.
+    // Frames of either end count everything that was sent, acknowledgments too.
     assert!(a.frames_sent > a.alignment.frames, "{a:?}");
     assert!(b.frames_sent > b.tcp.acks_sent && b.tcp.acks_sent > 10, "{b:?}");
     let beside = a.frames_sent - a.alignment.frames;

@@ -1,4 +1,4 @@
-//! Listeners at addresses, and how many connections a port has and keeps in TIME-WAIT.
+//! Listeners at addresses, and the number of connections that a port has and keeps in TIME-WAIT.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,12 +11,12 @@ use urnic_testkit::pair::{A, B};
 
 const PORT: u16 = 7000;
 
-/// They stay in streaming mode.
+/// Returns parameters for connections that stay in streaming mode.
 fn params() -> ListenParams {
     ListenParams { delayed: true, ..ListenParams::default() }
 }
 
-/// Whether a connection to `address` comes to a listener at `b`.
+/// Returns true if a connection to `address` reaches a listener at `b`.
 fn is_heard(scene: &mut Scene, address: IpAddr) -> bool {
     scene.b.connection = None;
     let now = scene.now();
@@ -73,7 +73,7 @@ fn listeners_share_a_tcp_port_if_they_share_no_address() {
     }
     assert_eq!(listen("fd00::2"), Ok(()));
     assert_eq!(listen(&config(B, B6).link_local().to_string()), Ok(()));
-    // Each hears of its own; one that goes leaves the others.
+    // Each receives its own; a closed listener does not affect the others.
     assert!(is_heard(&mut scene, IpAddr::V4(B)));
     assert!(is_heard(&mut scene, IpAddr::V6(B6)));
     scene.link.b.port.unlisten_at(SocketAddr::new(IpAddr::V4(B), PORT));
@@ -102,10 +102,10 @@ fn connections_in_time_wait_take_no_slot_and_the_oldest_make_room() {
         assert!(is_heard(&mut scene, IpAddr::V4(B)), "{:?}", scene.a.events);
         scene.a.events.clear();
         scene.b.events.clear();
-        // `a` closes first, and is the one that waits.
+        // `a` closes first, so it has the TIME-WAIT.
         let (id, peer) = (scene.id(), scene.b.connection.unwrap());
         let limit = Duration::from_secs(1);
-        // A connection that does not stand yet would be gone at once.
+        // A connection that is not established yet would end at once.
         scene.link.a.port.send_streaming(id, b"x").unwrap();
         assert!(
             scene.run_for(limit, |scene| { scene.b.events.contains(&StreamEvent::StreamingBytes) })

@@ -1,5 +1,5 @@
-//! A port on networks as they are: with routers and VLANs, paths that change, links that go down,
-//! neighbours that move, and ordinary sockets beside the engine.
+//! A port on real networks: with routers and VLANs, changing paths, links that go down, neighbours
+//! that move, and ordinary sockets beside the engine.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(clippy::cast_possible_truncation, reason = "test octets are made of low octets")]
 

@@ -1,4 +1,4 @@
-//! Paths that take less than the device, or change (RFC 1191, RFC 8201, RFC 4821).
+//! Paths with a smaller MTU than the device, or a changing one (RFC 1191, RFC 8201, RFC 4821).
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use urnic_testkit::pair::{A, B, all_access};
 const BOTH: [IpAddr; 2] = [IpAddr::V4(B), IpAddr::V6(B6)];
 const WHILE: Duration = Duration::from_secs(20);
 
-/// A router behind which links take `mtu` bytes, and which may say so.
+/// Inserts a router whose next links have this `mtu`. It sends ICMP if `talks`.
 fn router(scene: &mut Scene, mtu: &Rc<Cell<usize>>, talks: bool) {
     let mtu = Rc::clone(mtu);
     scene.behind_a(move |frame| {
@@ -35,12 +35,12 @@ fn path_mtu(scene: &Scene) -> usize {
     scene.link.a.port.path_mtu(scene.id()).unwrap()
 }
 
-/// Writes once more: every segment of it starts with an FPDU and holds whole ones.
+/// Writes once more, and asserts that every segment starts with an FPDU and holds whole ones.
 fn is_aligned(scene: &mut Scene) {
     is_aligned_within(scene, 100);
 }
 
-/// Writes once more: all of more than `segments_min` segments are aligned.
+/// Writes once more, and asserts that all of more than `segments_min` segments are aligned.
 fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     let alignment = |scene: &Scene| scene.link.a.port.counters(scene.id()).unwrap().alignment;
     let before = alignment(scene);
@@ -75,7 +75,7 @@ fn a_router_that_says_nothing_is_found_out() {
         router(&mut scene, &mtu, false);
         scene.connect(address);
         assert!(scene.write_within(1 << 20, WHILE), "{address}");
-        // Up again in steps, to what the path takes and a try beyond.
+        // It rises again in steps, to the path MTU and one probe beyond.
         for _ in 0..40 {
             assert!(scene.write_within(20_000, WHILE), "{address}");
             scene.run_for(Duration::from_millis(200), |_| false);
@@ -106,8 +106,8 @@ fn an_outage_is_no_lasting_limit() {
     is_aligned(&mut scene);
 }
 
-/// Nothing is lost in a pause, of the host or of the link: what the sender concludes from its timers is
-/// taken back at the first acknowledgment (RFC 8899 §4.3, RFC 4821 §7.7).
+/// Nothing is lost in a pause of the host or of the link. The sender undoes the conclusions from
+/// its timers at the first acknowledgment (RFC 8899 §4.3, RFC 4821 §7.7).
 #[test]
 fn a_pause_does_not_cost_the_segment_size() {
     for timestamps in [true, false] {
@@ -150,7 +150,7 @@ fn pause(timestamps: bool, mtu: usize, length: Duration) {
     assert_eq!(path_mtu(&scene), mtu, "{what}");
 }
 
-/// What was sent in an outage is lost: the size is tried once more when the peer answers again.
+/// Segments sent in an outage are lost: the size is tried once more when the peer answers again.
 #[test]
 fn an_outage_does_not_cost_the_segment_size() {
     for length in [100, 1300, 2000, 5000].map(Duration::from_millis) {
@@ -169,7 +169,7 @@ fn an_outage_does_not_cost_the_segment_size() {
     }
 }
 
-/// In the middle of a transfer; and soon.
+/// In the middle of a transfer, and within seconds.
 #[test]
 fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
     for address in BOTH {
@@ -195,8 +195,8 @@ fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
     }
 }
 
-/// The short segment that stood in front when the router named its limit says nothing of sizes that are doubted
-/// later.
+/// The short segment that was at the front when the router named its limit does not affect later
+/// doubts about the size.
 #[test]
 fn a_path_that_shrinks_again_without_a_word_is_found() {
     let mut scene = Scene::new();
@@ -230,7 +230,8 @@ fn a_path_that_shrinks_again_without_a_word_is_found() {
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
-/// RFC 1191 §6.3, RFC 8201 §5.2: what one connection has learned is kept by destination, for ten minutes.
+/// RFC 1191 §6.3, RFC 8201 §5.2: the limit that one connection has learned is kept by destination,
+/// for ten minutes.
 #[test]
 fn the_next_connection_begins_with_the_limit_that_was_learned() {
     for (address, talks) in BOTH.into_iter().flat_map(|address| [(address, true), (address, false)])
@@ -245,7 +246,7 @@ fn the_next_connection_begins_with_the_limit_that_was_learned() {
             let id = port.open(now, SocketAddr::new(address, 9), lower_layer).unwrap();
             port.path_mtu(id).unwrap()
         };
-        // Without a word from the router, the limit is known when a step up has failed.
+        // Without a message from the router, the limit is known when a step up has failed.
         let is_learned = (0..if talks { 1 } else { 40 }).any(|_| {
             assert!(scene.write_within(20_000, WHILE));
             let is_known = next(&mut scene, address) == 1400;
@@ -267,7 +268,7 @@ fn a_forged_limit_is_not_believed() {
     let forged = Rc::new(Cell::new(0));
     let count = Rc::clone(&forged);
     scene.behind_a(move |frame| {
-        // Of a sequence number that is far from what is in flight.
+        // With a sequence number that is far from the data in flight.
         if is_tcp(frame) && datagram_len(frame) > 1000 && count.get() < 5 {
             count.set(count.get() + 1);
             let mut quoted = frame.to_vec();
@@ -322,10 +323,10 @@ fn ordinary_sockets_follow_the_device_too() {
 
 #[test]
 fn a_link_that_takes_hardly_more_than_headers_works() {
-    // RFC 5044 §A.5.2: room for an FPDU of the smallest MULPDU, on whatever MTU.
+    // RFC 5044 §A.5.2: room for an FPDU of the smallest MULPDU, on any MTU.
     let link = LinkConfig { mtu: 100, ..LINK };
     let mut scene = Scene::with(link, PortConfig::for_ipv4(A), PortConfig::for_ipv4(B));
     scene.connect(IpAddr::V4(B));
-    // No segment takes the smallest FPDU, so none is aligned.
+    // No segment holds the smallest FPDU, so none is aligned.
     assert!(scene.write_within(50_000, WHILE));
 }

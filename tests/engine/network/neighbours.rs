@@ -12,7 +12,7 @@ use crate::network::scene::{LINK, Scene};
 use crate::network::wire::Verdict;
 use urnic_testkit::pair::{A, B, TCP_PORT};
 
-/// A broadcast ARP packet in which `address` claims `mac`.
+/// Returns a broadcast ARP packet in which `address` claims `mac`.
 fn gratuitous(address: Ipv4Addr, mac: [u8; 6]) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(mac);
@@ -34,7 +34,7 @@ fn hear_at(now: Instant, scene: &mut Scene, bytes: &[u8]) {
     scene.link.a.port.handle_frame(now, &frame);
 }
 
-/// Another claim is not heeded before.
+/// Time after a claim during which another one is ignored.
 const LOCKED: Duration = Duration::from_nanos(NEIGHBOUR_LOCK_NS);
 
 #[test]
@@ -47,8 +47,8 @@ fn a_claim_soon_after_another_changes_nothing() {
     assert!(scene.now() - before < Duration::from_millis(9), "without a timeout");
 }
 
-/// A host on the link sends SYNs as if from beyond the router: its own link address is not taken for
-/// the router's. A host on the link is answered at once, and asked for.
+/// A host on the link sends SYNs with a source beyond the router: its own link address is not taken
+/// for the router's. A host on the link is answered at once, and queried.
 #[test]
 fn a_syn_from_beyond_the_router_does_not_say_who_the_router_is() {
     let router = Ipv4Addr::new(10, 0, 0, 254);
@@ -92,7 +92,7 @@ fn frames_for_other_hosts_and_segments_in_multicasts_are_dropped() {
         [(None, true), (Some([2, 8, 8, 8, 8, 8]), false), (Some([0xff; 6]), false)]
     {
         let mut scene = Scene::new();
-        // What a switch that floods, or an interface in promiscuous mode, brings.
+        // Delivers frames as a switch that floods, or an interface in promiscuous mode.
         scene.link.b.device.is_promiscuous = true;
         scene.behind_a(move |frame| {
             let mut changed = frame.to_vec();

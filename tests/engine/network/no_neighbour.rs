@@ -1,4 +1,4 @@
-//! A peer whose link address no host on the link answers for.
+//! A peer for whose link address no host on the link answers.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use urnic_engine::time::{Duration, Instant};
 use urnic_netdev::memory::{self, LinkConfig};
 use urnic_testkit::pair::{A, End, poller};
 
-/// A link without the peer.
+/// Returns a link without the peer.
 fn lonely() -> (Lockstep<memory::MemoryDevice, memory::MemoryDevice>, End) {
     let (a, b) = memory::pair(LinkConfig { latency_ns: 10_000, ..LinkConfig::default() });
     let (end, other) = (End::new(1), End::new(2));

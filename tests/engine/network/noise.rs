@@ -16,7 +16,7 @@ use urnic_testkit::pair::B;
 
 const ROUNDS: usize = 100_000;
 
-/// Frames of all kinds that `b` may get, as patterns.
+/// Returns frames of all kinds that `b` may receive, as patterns.
 fn patterns() -> Vec<Vec<u8>> {
     let kept = Rc::new(RefCell::new(Vec::new()));
     for address in [IpAddr::V4(B), IpAddr::V6(B6)] {
@@ -50,11 +50,11 @@ fn patterns() -> Vec<Vec<u8>> {
     patterns
 }
 
-/// Changes a frame, and often makes its IPv4 checksum right again, so that it gets further.
+/// Changes a frame, and often corrects its IPv4 checksum, so that it passes more checks.
 fn spoil(rng: &mut ChaCha8Rng, frame: &mut Vec<u8>) {
     for _ in 0..rng.random_range(1..4) {
         let at = rng.random_range(0..frame.len());
-        // Headers are where it hurts.
+        // Changes in headers have the most effect.
         let at = if rng.random() { at } else { at % 80.min(frame.len()) };
         frame[at] =
             if rng.random() { rng.random() } else { frame[at] ^ 1 << rng.random_range(0..8) };

@@ -1,4 +1,4 @@
-//! Two ends with wires that tests can cut, bend and listen to.
+//! Two ends with wires that tests can cut, change and observe.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,15 +22,15 @@ use urnic_testkit::pair::{self, A, B, End, TCP_PORT, all_access, content, fill};
 pub(crate) const A6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 pub(crate) const B6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 
-/// Half a millisecond between the ends.
+/// Half a millisecond one way.
 pub(crate) const LINK: LinkConfig = pair::gigabit(500_000, 4096);
 
-/// Two ends. `a` connects, `b` listens.
+/// Two ends: `a` connects, `b` listens.
 pub(crate) struct Scene {
     pub(crate) link: Lockstep<Wire, Wire>,
     pub(crate) a: End,
     pub(crate) b: End,
-    /// What the ports said that is not of a stream.
+    /// Events of the ports that do not belong to a stream.
     pub(crate) said: [Vec<PortEvent>; 2],
     pub(crate) closed: Vec<ConnectionCounters>,
     pub(crate) wire: Link,
@@ -60,13 +60,13 @@ impl Scene {
         Self { link, a, b, said, closed: Vec::new(), wire, writes: 0 }
     }
 
-    /// Puts something between `a` and the link.
+    /// Inserts something between `a` and the link.
     pub(crate) fn behind_a(&mut self, middle: impl FnMut(&[u8]) -> Verdict + 'static) {
         let middle: Middle = Rc::new(RefCell::new(middle));
         self.link.a.device.middle = Some(middle);
     }
 
-    /// Puts something between `b` and the link.
+    /// Inserts something between `b` and the link.
     pub(crate) fn behind_b(&mut self, middle: impl FnMut(&[u8]) -> Verdict + 'static) {
         let middle: Middle = Rc::new(RefCell::new(middle));
         self.link.b.device.middle = Some(middle);
@@ -94,12 +94,12 @@ impl Scene {
         self.a.connection.expect("connected")
     }
 
-    /// Moves `len` bytes from `a` to `b` within `limit`; true when they came and are right.
+    /// Moves `len` bytes from `a` to `b` within `limit`; true if they arrived and are right.
     pub(crate) fn write_within(&mut self, len: usize, limit: Duration) -> bool {
         self.write_while(len, limit, |_| {})
     }
 
-    /// The same; `meanwhile` is called at every step.
+    /// Does the same; `meanwhile` is called at every step.
     pub(crate) fn write_while(
         &mut self,
         len: usize,
@@ -122,7 +122,7 @@ impl Scene {
         done && wc.is_some_and(|wc| wc.status == WcStatus::Success) && content(&target) == octets
     }
 
-    /// Runs until `done`, at most for `limit` of virtual time.
+    /// Runs until `done` returns true, for at most `limit` of virtual time.
     pub(crate) fn run_for(
         &mut self,
         limit: Duration,

@@ -1,4 +1,4 @@
-//! What ports and TCP tell `tracing`: decisions, with addresses and reasons, and never each frame.
+//! `tracing` events of ports and TCP: decisions, with addresses and reasons, but not one per frame.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use urnic_testkit::pair::B;
 use crate::network::scene::Scene;
 use crate::network::wire::Verdict;
 
-/// Keeps the fields of the events of one target, one line for each.
+/// Collects the fields of the events of one target, one line for each.
 #[derive(Clone)]
 struct Lines(&'static str, Arc<Mutex<Vec<String>>>);
 
@@ -52,15 +52,16 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// What ports tell while `run` runs.
+/// Returns the events of ports while `run` runs.
 fn told(run: impl FnOnce()) -> Vec<String> {
     told_by("urnic::port", run)
 }
 
-/// What is told with `target` while `run` runs.
+/// Returns the events with `target` while `run` runs.
 fn told_by(target: &'static str, run: impl FnOnce()) -> Vec<String> {
-    // With one subscriber in the process, `tracing` asks that of the thread that comes first to a place
-    // in the code, which may be another test's that has none, and what is told there is lost.
+    // With one subscriber in the process, `tracing` asks the subscriber of the thread that first
+    // reaches a place in the code. That may be another test's thread, which has none, and then the
+    // events of that place are lost.
     static OTHERS: LazyLock<[Dispatch; 2]> =
         LazyLock::new(|| ["", ""].map(|target| Dispatch::new(Lines(target, Arc::default()))));
     LazyLock::force(&OTHERS);
@@ -164,7 +165,7 @@ fn what_tcp_does_about_losses_is_told() {
         scene.connect(IpAddr::V4(B));
         assert!(scene.write_within(300_000, Duration::from_secs(5)));
         assert!(passed.get() > 60, "{}", passed.get());
-        // And then nothing passes any more.
+        // From now on nothing passes.
         scene.behind_a(|_| Verdict::Lose);
         assert!(!scene.write_within(10_000, Duration::from_secs(5)));
     });

@@ -1,4 +1,4 @@
-//! Peers that cannot be reached, and networks that say so.
+//! Peers that cannot be reached, and networks that report it.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ fn failure(scene: &Scene) -> Option<StartupFailure> {
 
 #[test]
 fn a_connect_ends_when_the_network_says_that_nobody_wants_it() {
-    // Protocol and port unreachable, prohibited, filtered, and what they are called in IPv6.
+    // Protocol and port unreachable, prohibited, filtered, and the codes of IPv6.
     for (address, kind, code) in [
         (IpAddr::V4(B), 3, 2),
         (IpAddr::V4(B), 3, 3),
@@ -92,8 +92,9 @@ fn a_connection_whose_startup_timed_out_is_over_at_once() {
 
 #[test]
 fn a_connect_outlasts_what_may_pass() {
-    // RFC 9293 §3.9.2.2: network and host unreachable and source route failed (MUST-56), time exceeded and
-    // parameter problem are no reason to give up; source quench is none for anything (MUST-55).
+    // RFC 9293 §3.9.2.2: network and host unreachable and source route failed (MUST-56), time
+    // exceeded and parameter problem are no reason to give up; source quench has no effect at all
+    // (MUST-55).
     for (address, kind, code) in [
         (IpAddr::V4(B), 3, 0),
         (IpAddr::V4(B), 3, 1),
@@ -160,7 +161,7 @@ fn a_syn_to_a_group_or_to_everybody_is_ignored() {
     }
 }
 
-/// RFC 1122 §3.3.6: what was broadcast on the link says nothing of a segment of one host.
+/// RFC 1122 §3.3.6: a message about a broadcast on the link does not concern a segment of one host.
 #[test]
 fn a_message_to_everybody_on_the_link_ends_nothing() {
     for (address, kind, code) in [(IpAddr::V4(B), 3, 3), (IpAddr::V6(B6), 1, 4)] {

@@ -1,4 +1,4 @@
-//! A device with something between it and the link: a router, or a tap.
+//! A device with something between it and the link: a router, or an observer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,37 +7,37 @@ use std::rc::Rc;
 use urnic_netdev::memory::MemoryDevice;
 use urnic_netdev::{Capabilities, Device, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame};
 
-/// What becomes of a frame that is sent.
+/// Fate of a sent frame.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Pass,
     Lose,
-    /// It goes on as these.
+    /// The frame is replaced by these.
     Become(Vec<Vec<u8>>),
-    /// It is lost, and the sender receives this.
+    /// The frame is lost, and the sender receives this.
     Answer(Vec<u8>),
-    /// It passes, and the sender receives this.
+    /// The frame passes, and the sender receives this.
     PassAndAnswer(Vec<u8>),
 }
 
-/// What stands between a device and the link.
+/// Function between a device and the link.
 pub(crate) type Middle = Rc<RefCell<dyn FnMut(&[u8]) -> Verdict>>;
 
 /// The device of one end.
 pub(crate) struct Wire {
     inner: MemoryDevice,
-    /// The link address that frames reach it by.
+    /// Link address by which frames reach it.
     pub(crate) mac: [u8; 6],
-    /// The one that the port behind it has.
+    /// Link address of the port behind it.
     port_mac: [u8; 6],
     pub(crate) middle: Option<Middle>,
-    /// Frames for this end from what stands between.
+    /// Frames for this end from the function between.
     answers: VecDeque<Vec<u8>>,
     /// Merge received TCP segments, and leave their checksums wrong, as a kernel does.
     pub(crate) merges: bool,
-    /// Pass up what is for other stations too.
+    /// Pass up frames for other stations too.
     pub(crate) is_promiscuous: bool,
-    /// While it pauses: what was sent meanwhile.
+    /// Frames sent during a pause; `None` if there is none.
     held: Option<Vec<Vec<u8>>>,
 }
 
@@ -61,12 +61,12 @@ impl Wire {
         }
     }
 
-    /// Holds what is sent from now on.
+    /// Holds frames that are sent from now on.
     pub(crate) fn pause(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// Ends a pause: sends what was held, in order.
+    /// Ends a pause: sends the held frames, in order.
     pub(crate) fn resume(&mut self, now_ns: u64) {
         for head in self.held.take().into_iter().flatten() {
             self.inner.transmit(now_ns, &TxFrame::whole(&head)).unwrap();
@@ -88,7 +88,7 @@ impl Device for Wire {
         let mut frames = Vec::<Vec<u8>>::new();
         received += self.inner.receive(now_ns, burst, &mut |frame| {
             let (mark, mut frame) = (frame, frame.head.to_vec());
-            // What is for another address does not come this far.
+            // Frames for another address do not come this far.
             if frame[0] & 1 == 0 && frame[..6] != self.mac && !self.is_promiscuous {
                 return;
             }
@@ -172,7 +172,7 @@ fn seq(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[TCP_AT + 4..TCP_AT + 8].try_into().unwrap())
 }
 
-/// Appends a segment to the one before it, if it continues it.
+/// Appends a segment to the previous one, if it continues that one.
 fn merge(last: &mut Vec<u8>, next: &[u8]) -> bool {
     if !is_tcp(last) || !is_tcp(next) || last[26..38] != next[26..38] {
         return false;
@@ -195,7 +195,7 @@ fn merge(last: &mut Vec<u8>, next: &[u8]) -> bool {
     true
 }
 
-/// As a kernel leaves it that knows the frame to be right.
+/// Spoils the checksum, as a kernel does with a frame that it knows to be right.
 fn garble_checksum(frame: &mut [u8]) {
     if is_tcp(frame) {
         frame[TCP_AT + 16] ^= 0x55;

@@ -1,4 +1,4 @@
-//! Messages that wait on a byte stream, which is not read while too many do.
+//! Messages that wait on a byte stream, which is not read while too many wait.
 
 use urnic_engine::limits::HELD_BYTES_MAX;
 use urnic_engine::mem::Access;
@@ -51,7 +51,7 @@ impl End {
     }
 }
 
-/// Moves bytes until there are none, or the other end wants none. Returns how many there were.
+/// Moves bytes until there are none, or the other end wants none. Returns their number.
 fn pass(from: &mut End, to: &mut End) -> usize {
     let mut moved = 0;
     while to.stream.wants_octets() {
@@ -104,7 +104,7 @@ fn a_byte_stream_is_not_read_while_too_much_waits() {
     drop(drain(&a.cq));
 }
 
-/// The byte stream has ended: what came before waits on, and nothing comes behind it.
+/// The byte stream has ended: earlier messages keep waiting, and none follows.
 #[test]
 fn messages_wait_beyond_the_end_of_the_byte_stream() {
     let [mut a, mut b] = started();

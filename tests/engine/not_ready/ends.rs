@@ -1,4 +1,4 @@
-//! What becomes of messages that wait when the stream ends, by either end, in order or not.
+//! Waiting messages when the stream ends, by either end, in order or not.
 
 use urnic_engine::mem::Access;
 use urnic_engine::stream::StreamEvent;
@@ -10,7 +10,7 @@ use urnic_testkit::pair::{Pair, content, fill};
 
 use super::{drain, pause, post, send, setup};
 
-/// Three messages of 5000 bytes wait at `b`.
+/// Returns a pair in which three messages of 5000 bytes wait at `b`.
 fn with_three() -> (Pair, Vec<u8>) {
     let mut pair = Pair::connect(setup());
     let source = pair.a.pd.reg_mr(5000, Access::LOCAL_WRITE).unwrap();
@@ -43,7 +43,7 @@ fn a_message_that_waited_and_is_too_long_ends_the_stream() {
     assert_eq!(told.code, urnic_engine::wire::terminate::TerminateCode::DDP_UNTAGGED_TOO_LONG);
 }
 
-/// RFC 5040 §8.1.1 (6): no packet changes memory that was revoked, however early it came.
+/// RFC 5040 §8.1.1 (6): no packet changes revoked memory, however early it arrived.
 #[test]
 fn a_message_that_waited_is_not_placed_in_memory_that_was_revoked() {
     let (mut pair, _) = with_three();

@@ -1,4 +1,4 @@
-//! How much may wait: then TCP's window closes, and nothing is lost.
+//! The limits for waiting messages: at the limit TCP's window closes, and nothing is lost.
 
 use urnic_engine::limits::{
     HELD_BYTES_MAX, HELD_ROOM_MIN, HELD_SEGMENTS_MAX, RECEIVE_WINDOW_BYTES,
@@ -30,7 +30,7 @@ fn a_stream_that_is_full_closes_its_window_and_goes_on_later() {
         let counters = pair.link.b.port.counters(id).unwrap();
         usize::try_from(counters.rdma.bytes_without_receive).unwrap()
     };
-    // However long that lasts: the peer probes a closed window, and is answered.
+    // However long that lasts, the peer probes the closed window and is answered.
     for _ in 0..10 {
         pair.run_for(Duration::from_secs(60), |_| false);
         let most = HELD_BYTES_MAX.max(RECEIVE_WINDOW_BYTES as usize);
@@ -55,7 +55,7 @@ fn a_stream_that_is_full_closes_its_window_and_goes_on_later() {
     );
 }
 
-/// Messages without bytes fill it as well.
+/// Messages without bytes fill it too.
 #[test]
 fn empty_messages_are_bounded_too() {
     let mut pair = Pair::connect(setup());
@@ -69,7 +69,7 @@ fn empty_messages_are_bounded_too() {
     let full = pair.run_for(Duration::from_secs(600), |pair| {
         waited += drain(&pair.a.cq).len();
         fill(pair, &mut posted);
-        // The window that was open when it became full takes some more.
+        // The window that was open at the limit takes some more.
         waited > HELD_SEGMENTS_MAX + RECEIVE_WINDOW_BYTES as usize / 24 + 256
     });
     assert!(!full, "{waited} messages wait");

@@ -1,4 +1,4 @@
-//! Messages for which no receive is posted when they come, where the queue pair lets them wait.
+//! Messages that arrive without a posted receive, on queue pairs that let them wait.
 
 mod bytes;
 mod ends;
@@ -28,7 +28,7 @@ fn setup() -> Setup {
     }
 }
 
-/// Lets a moment pass, and no more.
+/// Lets a moment pass.
 fn pause(pair: &mut Pair) {
     let deadline = pair.link.now() + MOMENT;
     while pair.link.now() < deadline && pair.link.step_within(deadline) {}
@@ -51,8 +51,8 @@ fn send(qp: &Qp, id: u64, source: &Mr, len: usize) {
     qp.post_send(SendWr::send(WrId(id), [source.sge(0..len)])).unwrap();
 }
 
-/// Messages of the lengths of `lens` wait, and are delivered in order when receives come in batches;
-/// what is behind them does not wait.
+/// Asserts that messages of these lengths wait, and are delivered in order when receives are posted
+/// in batches. Other traffic behind them does not wait.
 fn wait_and_are_delivered(setup: Setup, lens: &[usize], batch: usize) {
     let mut pair = Pair::connect(setup);
     let longest = *lens.iter().max().unwrap();
@@ -95,7 +95,7 @@ fn wait_and_are_delivered(setup: Setup, lens: &[usize], batch: usize) {
     assert_eq!(counters.rdma.bytes_without_receive, sent as u64, "{setup:?}");
     assert_eq!(counters.rdma.bytes_placed, (sent + longest) as u64, "{setup:?}");
 
-    // With a receive posted before, nothing is held any more.
+    // With a receive posted before, nothing is held.
     post(&pair.b.qp, 7, &inbox, 0, longest);
     send(&pair.a.qp, 7, &source, longest);
     let cq = pair.b.cq.clone();
@@ -139,7 +139,7 @@ fn messages_that_arrive_out_of_order_wait_in_order() {
     }
 }
 
-/// The rest of a message comes after its receive.
+/// The rest of a message arrives after its receive was posted.
 #[test]
 fn a_message_that_came_in_part_goes_on_in_its_receive() {
     for seed in 0..20 {
@@ -179,7 +179,7 @@ fn what_a_message_asks_for_is_done_when_it_is_delivered() {
     let immediate = SendOp::Immediate { value: 0x0102_0304_0506_0708, solicited: false };
     pair.a.qp.post_send(SendWr::new(WrId(1), immediate, [])).unwrap();
     pause(&mut pair);
-    // Another registration may be invalidated as well until the message is delivered.
+    // Another registration may still be invalidated until the message is delivered.
     assert!(pair.b.cq.is_empty());
     for id in [0, 1] {
         pair.b.qp.post_recv(RecvWr::new(WrId(id), [])).unwrap();

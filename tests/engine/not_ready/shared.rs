@@ -21,7 +21,7 @@ use super::{pause, setup};
 /// Two connections; both queue pairs of `b` take their receives from one queue.
 struct Shared {
     pair: Pair,
-    /// Queue pairs of the senders, and of the receivers.
+    /// Queue pairs of the senders; `b` are those of the receivers.
     a: [Qp; 2],
     b: [Qp; 2],
     srq: Srq,
@@ -49,7 +49,7 @@ impl Shared {
         self.srq.post_recv(RecvWr::new(WrId(id), [])).unwrap();
     }
 
-    /// The numbers of requests and queue pairs that have completed, and how.
+    /// Returns the request id, queue pair number and status of the completions.
     fn received(&mut self) -> Vec<(u64, QpNum, WcStatus)> {
         pause(&mut self.pair);
         let cq = &self.pair.b.cq;
@@ -99,7 +99,7 @@ fn a_queue_that_is_empty_ends_the_stream_or_has_messages_wait() {
     ended.send(0);
     assert!(ended.received().is_empty());
     assert_eq!(ended.b.each_ref().map(Qp::state), [QpState::Error, QpState::Rts]);
-    // The other is as it was.
+    // The other one is not affected.
     ended.post(7);
     ended.send(1);
     let two = ended.numbers()[1];
@@ -120,7 +120,7 @@ fn a_queue_that_is_empty_ends_the_stream_or_has_messages_wait() {
     assert_eq!(received.iter().filter(|(_, qp, _)| *qp == one).count(), 2);
     assert_eq!(received.iter().filter(|(_, qp, _)| *qp == two).count(), 2);
     assert!(received.iter().enumerate().all(|(index, (id, ..))| index as u64 == *id));
-    // No stream asks any more, and what is posted now stays.
+    // No stream needs a receive, so one posted now stays.
     waiting.post(9);
     assert!(waiting.received().is_empty());
     assert_eq!(waiting.srq.len(), 1);
@@ -132,7 +132,7 @@ fn a_queue_pair_that_fails_flushes_what_it_has_taken_and_leaves_the_rest() {
         let mut shared = shared(not_ready);
         let [one, two] = shared.numbers();
         (0..3).for_each(|id| shared.post(id));
-        // Half a message takes a receive: the rest of it never comes.
+        // Half a message takes a receive; the rest of the message never arrives.
         let source = shared.pair.a.pd.reg_mr(1 << 20, Access::LOCAL_WRITE).unwrap();
         let inbox = shared.pair.b.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
         shared.srq.post_recv(RecvWr::new(WrId(3), [inbox.sge(0..8)])).unwrap();
@@ -210,7 +210,8 @@ fn what_does_not_belong_to_a_shared_queue_is_refused() {
 }
 
 impl Shared {
-    /// A third connection sends a first message with the number `msn`.
+    /// Sends a first message with the number `msn` on a third connection. Returns the state
+    /// afterwards.
     fn lie(&self, not_ready: ReceiverNotReady, msn: u32) -> QpState {
         let End { rnic, pd, .. } = &self.pair.b;
         let (now, cq) = (self.pair.link.now(), rnic.create_cq(64).unwrap());
@@ -228,7 +229,8 @@ impl Shared {
     }
 }
 
-/// There are never more receives than the messages of two honest peers need, and they get all of them.
+/// There are exactly as many receives as the messages of two honest peers need, and these get all
+/// of them.
 #[test]
 fn two_queue_pairs_get_their_receives_beside_a_third_whose_peer_lies() {
     for not_ready in BOTH {

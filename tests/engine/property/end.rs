@@ -1,4 +1,4 @@
-//! One end of a run: its memory, its queues, and the requests that a plan makes.
+//! One end of a run: its memory, its queues, and the requests of a plan.
 
 use std::collections::VecDeque;
 
@@ -11,35 +11,35 @@ use urnic_engine::verbs::{
 
 use crate::property::plan::{Kind, Op, Plan};
 
-/// Bytes of the regions that sources of data lie in.
+/// Bytes of the regions that hold sources of data.
 pub(crate) const SOURCE_LEN: usize = 256 << 10;
-/// 64-bit numbers that atomics work on.
+/// Number of 64-bit numbers that Atomics work on.
 pub(crate) const NUMBERS: usize = 4;
 
 /// A region of an end, in the order in which outcomes list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Where data comes from; never written.
+    /// Source of data; never written.
     Source,
-    /// Where the peer's Writes go.
+    /// Destination of the peer's Writes.
     Sink,
-    /// Where this end's Reads go.
+    /// Destination of this end's Reads.
     Landing,
-    /// Where the peer's Sends go.
+    /// Destination of the peer's Sends.
     Inbox,
-    /// What the peer's atomics change.
+    /// Numbers that the peer's Atomics change.
     Numbers,
 }
 
 pub(crate) const PLACES: [Place; 5] =
     [Place::Source, Place::Sink, Place::Landing, Place::Inbox, Place::Numbers];
 
-/// Bytes of the patterned source.
+/// Returns the bytes of the patterned source.
 pub(crate) fn source_octets(end: usize) -> Vec<u8> {
     (0..SOURCE_LEN).map(|i| (i * 31 + (i >> 8) * 7 + end * 101) as u8 | 1).collect()
 }
 
-/// Where the data of a request is: offsets that both the run and the model use.
+/// Offsets of a request's data, which both the run and the model use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spot {
     /// In the source, of the end that sends (or of the peer, for a Read).
@@ -48,7 +48,7 @@ pub(crate) struct Spot {
     pub(crate) to: usize,
 }
 
-/// Assigns every request of one end its bytes; areas that are written never overlap.
+/// Assigns every request of one end its bytes; destinations never overlap.
 pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
     let (mut written, mut read, mut sent) = (0, 0, 0);
     work.iter()
@@ -61,14 +61,14 @@ pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
                 _ => &mut sent,
             };
             let to = *next;
-            // A few bytes of no operation in between, so that an overrun shows.
+            // A few unused bytes in between, so that an overrun shows.
             *next += op.len + 5;
             Spot { from, to }
         })
         .collect()
 }
 
-/// Bytes that a region needs for what one end does with it.
+/// Returns the bytes that a region needs for the work of one end.
 pub(crate) fn room(work: &[Op]) -> usize {
     work.iter().map(|op| op.len + 5).sum::<usize>() + 8
 }
@@ -79,17 +79,17 @@ pub(crate) struct End {
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
     regions: Vec<Mr>,
-    /// Regions the peer invalidates, one per message that does.
+    /// Regions that the peer invalidates, one per message that does.
     disposable: Vec<Mr>,
-    /// Regions this end invalidates.
+    /// Regions that this end invalidates.
     own_disposable: Vec<Mr>,
-    /// Receives that were not posted.
+    /// Receives that are not posted yet.
     receives: VecDeque<RecvWr>,
     _pd: Pd,
 }
 
 impl End {
-    /// End number `index`, with room for what both ends do.
+    /// Makes end number `index`, with room for the work of both ends.
     pub(crate) fn new(plan: &Plan, index: usize) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: plan.seed.wrapping_add(index as u64).into() });
         let pd = rnic.alloc_pd();
@@ -149,11 +149,11 @@ impl End {
         PLACES.iter().map(|place| read(self.region(*place))).collect()
     }
 
-    /// Whether the bytes of a request of the peer are where they belong.
+    /// Returns true if the bytes of a peer's request are at their destination.
     pub(crate) fn has(&self, plan: &Plan, op: &Op, spot: Spot, expected: &[Vec<u8>]) -> bool {
         let place = match op.kind {
             Kind::Write => Place::Sink,
-            // Where messages are kept until there are receives, a Read passes them.
+            // A Read overtakes messages that wait for receives.
             Kind::Send | Kind::SendInvalidate if plan.late_receives.is_none() => Place::Inbox,
             _ => return true,
         };
@@ -162,7 +162,7 @@ impl End {
         octets == expected[place as usize][spot.to..spot.to + op.len]
     }
 
-    /// Makes ready a buffer for everything the peer will send.
+    /// Prepares a buffer for every message of the peer.
     pub(crate) fn make_receives(&mut self, peer_work: &[Op]) {
         for (index, (op, spot)) in peer_work.iter().zip(spots(peer_work)).enumerate() {
             let len = match op.kind {
@@ -170,14 +170,14 @@ impl End {
                 Kind::Immediate => 0,
                 _ => continue,
             };
-            // Now and then with room to spare.
+            // Sometimes with room to spare.
             let spare = if index % 3 == 0 { 5 } else { 0 };
             let sges = cut(self.region(Place::Inbox), spot.to, len + spare, op.pieces);
             self.receives.push_back(RecvWr::new(WrId(index as u64), sges));
         }
     }
 
-    /// Posts the next buffer; returns whether there was one.
+    /// Posts the next buffer. Returns true if there was one.
     pub(crate) fn post_receive(&mut self) -> bool {
         let next = self.receives.pop_front();
         let is_there = next.is_some();
@@ -185,7 +185,7 @@ impl End {
         is_there
     }
 
-    /// Posts everything this end has to do.
+    /// Posts all requests of this end.
     pub(crate) fn post_sends(&self, work: &[Op], peer: &Self) {
         let (mut disposed, mut own_disposed) = (0, 0);
         let mut written = None;
@@ -234,7 +234,7 @@ impl End {
         }
     }
 
-    /// What has completed, by queue, since the last call.
+    /// Appends the completions since the last call, by queue.
     pub(crate) fn drain(&self, into: &mut [Vec<Wc>; 2]) {
         for (cq, list) in [&self.send_cq, &self.recv_cq].into_iter().zip(into) {
             list.extend(std::iter::from_fn(|| cq.poll()));
@@ -242,7 +242,7 @@ impl End {
     }
 }
 
-/// What a Read reads: the source that the peer had, or what was written last.
+/// Returns the range that a Read reads: the peer's source, or the data written last.
 pub(crate) fn read_extent(
     op: &Op,
     spot: Spot,
@@ -267,7 +267,7 @@ fn read_source(
     (peer.region(place).remote(from as u64), len)
 }
 
-/// Compares the low byte with 0: sometimes it is.
+/// Compares the low byte with 0: sometimes they are equal.
 fn cmp_swap(remote: RemoteBuffer, len: usize) -> SendOp {
     SendOp::CmpSwap {
         remote,

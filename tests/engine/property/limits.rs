@@ -1,5 +1,5 @@
-//! TCP's table of ranges, the receiver's of FPDUs and the memory for pieces, driven together at
-//! their limits by streams of which some do all they can to use them up.
+//! TCP's table of ranges, the receiver's table of FPDUs and the memory for pieces, driven together
+//! at their limits by streams. Some of the streams try to use the limits up.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -14,18 +14,18 @@ use urnic_engine::time::Instant;
 use urnic_engine::types::StreamOffset;
 use urnic_engine::wire::crc32c::Crc32c;
 
-/// What is tried.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 struct Case {
     ranges_max: usize,
     limits: RxLimits,
-    /// Blocks that all streams share.
+    /// Number of blocks that all streams share.
     blocks: usize,
     markers: bool,
     out_of_order: bool,
     /// Lengths of the ULPDUs of every stream, used in turn.
     lens: Vec<usize>,
-    /// Bytes of each stream, at least.
+    /// Minimum bytes of each stream.
     stream_len: usize,
     actions: Vec<Action>,
 }
@@ -40,31 +40,31 @@ struct Action {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// A segment as it should be.
+    /// A correct segment.
     Send,
-    /// One with other bytes: only streams that are not honest.
+    /// A segment with other bytes; only on dishonest streams.
     Spoil,
     /// Another connection needs the room.
     GiveUp,
-    /// Single bytes, 2 apart: only streams that are not honest.
+    /// Single bytes, 2 apart; only on dishonest streams.
     Scatter,
 }
 
-/// Where a segment starts.
+/// Start of a segment.
 #[derive(Clone, Debug)]
 enum Place {
     /// Anywhere.
     Any(Index),
-    /// So many bytes after the cumulative point.
+    /// This many bytes after the cumulative point.
     Next(u64),
-    /// So many bytes before the end of what is near.
+    /// This many bytes before the end of the near range.
     NearEnd(u64),
     /// At the start of an FPDU.
     Fpdu(Index),
 }
 
 const STREAMS: usize = 4;
-/// Streams before this one may send anything.
+/// Streams before this index may send anything.
 const HONEST_FROM: usize = 2;
 
 fn any_case(actions: usize, stream_len: usize) -> impl Strategy<Value = Case> {
@@ -111,7 +111,7 @@ fn any_case(actions: usize, stream_len: usize) -> impl Strategy<Value = Case> {
     )
 }
 
-/// The bytes of a stream, and where its FPDUs start.
+/// The bytes of a stream, and the starts of its FPDUs.
 #[derive(Default)]
 struct Sent {
     octets: Vec<u8>,
@@ -151,7 +151,7 @@ impl Sent {
     }
 }
 
-/// Counts what it is given.
+/// Counts placed and delivered FPDUs.
 #[derive(Default)]
 struct Upper {
     placed: Vec<u64>,
@@ -202,7 +202,7 @@ impl End {
         }
     }
 
-    /// A segment arrives, as at the optimized lower layer. Returns whether all of it was taken.
+    /// Handles a segment, as at the optimized lower layer. Returns true if all of it was taken.
     fn segment(&mut self, start: u64, octets: &[u8], store: &mut PieceStore) -> bool {
         let range = StreamOffset(start)..StreamOffset(start + octets.len() as u64);
         let mut from = range.start;
@@ -320,7 +320,7 @@ fn run(case: &Case, met: &mut Met) -> Result<(), TestCaseError> {
                 let in_order = StreamOffset(start) <= end.tcp.rcv_nxt();
                 let all = end.segment(start, octets, &mut store);
                 met.refused += u64::from(!all);
-                // What a stream has a right to does not depend on the others.
+                // The guaranteed room of a stream does not depend on the others.
                 prop_assert!(all || !in_order || which < HONEST_FROM || !is_gapless(end, octets));
             }
         }
@@ -347,12 +347,13 @@ fn run(case: &Case, met: &mut Met) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Whether a segment of these bytes in order lies in what is near, beyond which a gap decides.
+/// Returns true if a segment of these bytes in order lies in the near range, beyond which a gap
+/// decides.
 fn is_gapless(end: &End, octets: &[u8]) -> bool {
     octets.len() < PIECE_BLOCK_LEN && end.mpa.bytes_held() == 0 && end.mpa.bytes_ahead() == 0
 }
 
-/// Always the same cases.
+/// Runs the same cases every time.
 fn for_any_case(cases: u32, actions: usize, stream_len: usize) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);

@@ -1,4 +1,4 @@
-//! The link of a plan, and the moment at which its sequence numbers are about to wrap.
+//! The link of a plan, and a start time at which its sequence numbers are about to wrap.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ use urnic_testkit::pair::{A, B, TCP_PORT};
 pub(crate) type Link = Lockstep<Impair<MemoryDevice>, Impair<MemoryDevice>>;
 
 const ADDRESSES: [Ipv4Addr; 2] = [A, B];
-/// The clock of initial sequence numbers (RFC 9293 §3.4.1).
+/// Tick of the clock of initial sequence numbers (RFC 9293 §3.4.1).
 const ISN_TICK_NS: u64 = 4000;
 
 pub(crate) fn responder() -> SocketAddr {
@@ -43,7 +43,7 @@ fn port(plan: &Plan, rnic: &Rnic, index: usize, capabilities: Capabilities) -> P
     Port::new(rnic, config, capabilities)
 }
 
-/// The two ports of a plan with its link between them, at the time it starts.
+/// Returns the two ports of a plan with its link between them, at its start time.
 pub(crate) fn link(plan: &Plan, ends: &[End; 2]) -> Link {
     let link = &plan.link;
     let config = LinkConfig {
@@ -71,8 +71,8 @@ pub(crate) fn link(plan: &Plan, ends: &[End; 2]) -> Link {
     Lockstep::new(a, b).starting_at(start)
 }
 
-/// The initial sequence number that an end would choose at `now`: that of a SYN, or of the SYN that
-/// answers it.
+/// Returns the initial sequence number that an end would choose at `now`: that of a SYN, or of a
+/// SYN-ACK.
 fn isn_at(plan: &Plan, end: usize, now: Instant) -> tcp::SeqNum {
     let ends = [End::new(plan, 0), End::new(plan, 1)];
     let capabilities = Capabilities {

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use plan::{Plan, Size};
 use run::Outcome;
 
-/// What the runs came across: a property that never met a problem proves nothing.
+/// Counts of the situations in the runs: a property that never met a problem proves nothing.
 #[derive(Debug, Default)]
 struct Met {
     retransmissions: Cell<u64>,
@@ -59,7 +59,7 @@ impl Met {
     }
 }
 
-/// Runs `cases` plans (or as many as PROPTEST_CASES says), always the same ones.
+/// Runs `cases` plans (or as many as PROPTEST_CASES says), the same ones every time.
 fn for_any_plan(cases: u32, size: Size) {
     let met = Met::default();
     let config = Config::default();
@@ -75,7 +75,7 @@ fn for_any_plan(cases: u32, size: Size) {
     }
 }
 
-/// Runs a plan over a perfect link and over its own, and compares.
+/// Runs a plan over a perfect link and over its own, and compares the results.
 fn check(plan: &Plan, met: &Met) -> Result<(), TestCaseError> {
     let expected = run::expected_memory(plan);
     let perfect = run::run(&plan.on_a_perfect_link()).map_err(TestCaseError::fail)?;

@@ -1,11 +1,11 @@
-//! What is done over which link: the space that the property is tested in.
+//! Plans: the space of work and links in which the property is tested.
 
 use proptest::prelude::*;
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::port::LowerLayer;
 use urnic_netdev::impair::ImpairConfig;
 
-/// How much a plan moves.
+/// Amount of data that a plan moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Messages of a few FPDUs, any MTU.
@@ -22,29 +22,29 @@ pub(crate) struct Plan {
     pub(crate) startup: [StartupConfig; 2],
     pub(crate) lower_layer: LowerLayer,
     pub(crate) out_of_order_placement: bool,
-    /// Reads and Atomics open at a time.
+    /// Maximum number of outstanding Reads and Atomics.
     pub(crate) depth: u16,
     /// Receive windows.
     pub(crate) window_bytes: u32,
     pub(crate) link: LinkPlan,
-    /// Receives are posted one after the other, so many looks at the ends apart, and messages wait for
-    /// them; `None`: all are posted before there is a connection.
+    /// Receives are posted one after the other, this many polls of the ends apart, and messages
+    /// wait for them; `None` posts all before there is a connection.
     pub(crate) late_receives: Option<usize>,
-    /// Whether completions of Writes and Sends say that they are placed.
+    /// Completions of Writes and Sends mean that the data is placed.
     pub(crate) placed: bool,
-    /// What each end posts.
+    /// Requests of each end.
     pub(crate) work: [Vec<Op>; 2],
 }
 
-/// What joins the ends.
+/// Link between the ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkPlan {
     pub(crate) mtu: usize,
     pub(crate) latency_ns: u64,
     pub(crate) super_frames: bool,
     pub(crate) impair: ImpairConfig,
-    /// The end whose sequence numbers wrap, and after how many bytes; `None` leaves them to
-    /// chance.
+    /// The end whose sequence numbers wrap, and the number of bytes before that; `None` leaves both
+    /// to chance.
     pub(crate) wrap: Option<(usize, u32)>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct LinkPlan {
 pub(crate) struct Op {
     pub(crate) kind: Kind,
     pub(crate) len: usize,
-    /// Scatter elements on the side that has them.
+    /// Number of scatter elements, at the side that has them.
     pub(crate) pieces: usize,
     pub(crate) fence: bool,
     pub(crate) signaled: bool,
@@ -65,9 +65,9 @@ pub(crate) enum Kind {
     Send,
     SendInvalidate,
     Write,
-    /// Reads what the peer had from the start.
+    /// Reads the peer's initial data.
     Read,
-    /// Reads back what this end wrote last.
+    /// Reads back the data that this end wrote last.
     ReadBack,
     Immediate,
     FetchAdd,
@@ -76,7 +76,7 @@ pub(crate) enum Kind {
 }
 
 impl Plan {
-    /// The same work, delivered in order.
+    /// Returns the same work on a perfect link.
     pub(crate) fn on_a_perfect_link(&self) -> Self {
         let link = LinkPlan {
             mtu: 1500,
@@ -89,7 +89,7 @@ impl Plan {
     }
 }
 
-/// When this is delivered, and complete, so is everything before it (RFC 5040 §5.5).
+/// Once this message is delivered and complete, all earlier ones are (RFC 5040 §5.5).
 const LAST: Op =
     Op { kind: Kind::Send, len: 3, pieces: 1, fence: false, signaled: true, solicited: true };
 
@@ -137,7 +137,7 @@ fn any_startup() -> impl Strategy<Value = [StartupConfig; 2]> {
     })
 }
 
-/// A probability that is often 0.
+/// Draws a probability that is often 0.
 fn any_chance(percent_max: u32) -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0), 2 => 0..=percent_max * 10].prop_map(|mille| f64::from(mille) / 1000.0)
 }
@@ -168,7 +168,7 @@ fn any_impairment() -> impl Strategy<Value = ImpairConfig> {
 
 fn any_link(size: Size) -> impl Strategy<Value = LinkPlan> {
     let mtu = match size {
-        // Not even the smallest MULPDU fits the smallest of these.
+        // Even the smallest MULPDU does not fit the smallest of these.
         Size::Small => prop::sample::select(vec![140, 296, 576, 1500, 4000, 9000]),
         Size::Large => prop::sample::select(vec![576, 1500, 1501, 9000]),
     };

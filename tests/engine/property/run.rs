@@ -1,4 +1,4 @@
-//! Doing what a plan says, and what has to come of it.
+//! Executes a plan, and computes the expected result.
 
 use urnic_engine::mpa::startup::Offer;
 use urnic_engine::port::{ConnectionCounters, ConnectionId, PortEvent};
@@ -13,7 +13,7 @@ use crate::property::plan::{Kind, Op, Plan};
 /// The content of every region of both ends.
 pub(crate) type Memory = [Vec<Vec<u8>>; 2];
 
-/// What came of a plan.
+/// Result of a plan.
 pub(crate) struct Outcome {
     pub(crate) memory: Memory,
     /// Completions of each end, by queue.
@@ -21,25 +21,25 @@ pub(crate) struct Outcome {
     pub(crate) counters: Vec<ConnectionCounters>,
 }
 
-/// More than enough for any plan, whatever its link does.
+/// Time limit, more than enough for any plan on any link.
 const LIMIT: Duration = Duration::from_secs(600);
 
 struct Runner<'p> {
     plan: &'p Plan,
     ends: [End; 2],
     link: Link,
-    /// What is to be in memory in the end.
+    /// Expected memory at the end.
     expected: Memory,
     connections: [Option<ConnectionId>; 2],
     completions: [[Vec<Wc>; 2]; 2],
     established: [bool; 2],
     counters: Vec<ConnectionCounters>,
     failure: Option<String>,
-    /// How often the ends were looked at.
+    /// Number of polls of the ends.
     looks: usize,
 }
 
-/// Does everything in a plan, closes in order, and looks at what is left.
+/// Executes a plan, closes in order, and checks the remaining state.
 pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
     let ends = [End::new(plan, 0), End::new(plan, 1)];
     let link = link::link(plan, &ends);
@@ -127,13 +127,13 @@ impl Runner<'_> {
                 let (now, counts) = (self.link.now(), self.counts());
                 return Err(format!("waited for {what} until {now}: completions {counts:?}"));
             }
-            // The last step, after which nothing more is due, may have brought something.
+            // The last step, after which nothing is due, may have delivered something.
             silent = !self.link.step();
         }
     }
 
-    /// Posts what is to be posted late, if it is time or nothing else happens. Returns whether there was
-    /// something.
+    /// Posts the next late receives, if it is time or nothing else happens. Returns true if there
+    /// were any.
     fn post_receives(&mut self, now: bool) -> bool {
         self.looks += 1;
         let is_time = self.plan.late_receives.is_some_and(|looks| self.looks.is_multiple_of(looks));
@@ -153,7 +153,7 @@ impl Runner<'_> {
         }
     }
 
-    /// A Write or a Send that has completed is at the peer, if that is what completions mean.
+    /// Checks that a completed Write or Send is at the peer, if completions mean that.
     fn look_at_peer(&mut self, end: usize, index: usize) {
         let wc = &self.completions[end][0][index];
         let number = usize::try_from(wc.wr_id.0).unwrap() - 1000;
@@ -190,7 +190,7 @@ impl Runner<'_> {
     }
 }
 
-/// How many completions each queue of each end gets.
+/// Returns the number of completions of each queue of each end.
 fn expected_counts(plan: &Plan) -> [[usize; 2]; 2] {
     let signaled = |work: &[Op]| work.iter().filter(|op| op.signaled).count();
     let delivered = |work: &[Op]| {
@@ -201,7 +201,7 @@ fn expected_counts(plan: &Plan) -> [[usize; 2]; 2] {
     [[signaled(a), delivered(b)], [signaled(b), delivered(a)]]
 }
 
-/// What memory has to hold in the end, worked out without any protocol.
+/// Computes the expected memory at the end without any protocol.
 pub(crate) fn expected_memory(plan: &Plan) -> Memory {
     let mut memory: Memory = [0, 1].map(|end| {
         let (own, peer) = (&plan.work[end], &plan.work[1 - end]);
@@ -256,7 +256,7 @@ pub(crate) fn expected_memory(plan: &Plan) -> Memory {
     memory
 }
 
-/// RFC 7306 §5.1 in as many words.
+/// Applies an Atomic as RFC 7306 §5.1 defines it.
 fn apply(op: &Op, before: u64) -> u64 {
     let operand = op.len as u64;
     if op.kind == Kind::FetchAdd {

@@ -41,7 +41,7 @@ fn closing_finishes_what_was_posted_and_then_refuses_more() {
     duo.until(|duo| duo.sides[1].saw(ids[1], |event| *event == StreamEvent::PeerClosed));
     assert_eq!(queues[0].sent(), DONE);
     assert_eq!(queues[1].received(), [(9, WcStatus::Success)]);
-    // RFC 5041 §6.2.1: the other half is still good for what it was.
+    // RFC 5041 §6.2.1: the other half works as before.
     assert_eq!(queues[1].qp.state(), QpState::Rts);
     duo.port(1).disconnect(ids[1]).unwrap();
     duo.ends_empty();
@@ -77,7 +77,7 @@ fn both_ends_may_close_at_once_with_data_in_flight() {
 
 #[test]
 fn the_peer_reads_on_after_this_end_has_closed() {
-    // RFC 5041 §6.2.1: a half-close keeps reception, and what it asks for, running.
+    // RFC 5041 §6.2.1: after a half-close, reception and its responses continue.
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let ids = duo.connect([&queues[0], &queues[1]]);
@@ -163,7 +163,7 @@ fn receives_left_over_are_flushed_when_the_connection_is_gone() {
     assert_eq!(queues[1].received(), flushed);
 }
 
-/// Counts its holders.
+/// Its reference count shows who holds the waker.
 struct Held;
 
 impl Wake for Held {
@@ -174,7 +174,7 @@ impl Wake for Held {
 
 #[test]
 fn the_end_is_told_when_time_wait_begins_and_only_the_addresses_are_kept() {
-    // RFC 9293 §3.10.7.4: the user is told then; §3.6.1: TIME-WAIT lasts two segment lifetimes.
+    // RFC 9293 §3.10.7.4: the end is reported then; §3.6.1: TIME-WAIT lasts two segment lifetimes.
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let ids = duo.connect([&queues[0], &queues[1]]);
@@ -191,7 +191,7 @@ fn the_end_is_told_when_time_wait_begins_and_only_the_addresses_are_kept() {
     let closed_at = duo.now();
     assert!(closed_at.as_nanos() < 1_000_000_000);
     assert_eq!(Arc::strong_count(&held), 1, "no queue pair is held any more");
-    // The end that closed first keeps the addresses; its application has no name for them.
+    // The end that closed first keeps the addresses; its application has no handle of them.
     assert_eq!([0, 1].map(|side| duo.port(side).connection_count()), [1, 0]);
     assert!(duo.port(0).counters(ids[0]).is_err() && duo.port(0).path_mtu(ids[0]).is_err());
     duo.run(Duration::from_secs(59));
@@ -212,7 +212,7 @@ fn a_connection_that_is_gone_is_told_from_one_that_is_not() {
     assert_eq!(duo.port(0).disconnect(ids[0]), Err(urnic_engine::port::PortError::NoConnection));
     let lost = StreamEvent::Failed(urnic_engine::stream::StreamError::ConnectionLost);
     assert!(duo.sides[1].saw(ids[1], |event| *event == lost));
-    // The slot is used again; the old name does not mean the new connection.
+    // The slot is reused; the old id does not name the new connection.
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let again = duo.connect([&queues[0], &queues[1]]);
     assert_ne!(again[0], ids[0]);
@@ -243,8 +243,8 @@ fn a_queue_pair_serves_one_connection_in_its_life() {
     duo.ends_empty();
 }
 
-/// An initiator that has sent no FPDU, and a responder with work that so may not be sent, which
-/// closes. `ahead` happens before.
+/// Makes an initiator that has sent no FPDU, and a responder that closes with work that it
+/// therefore may not send. `ahead` runs before.
 fn a_silenced_responder_closes(ahead: impl FnOnce(&mut Duo, [ConnectionId; 2])) -> Silenced {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
@@ -272,7 +272,7 @@ const GIVEN_UP: [(u64, WcStatus); 2] = [(1, WcStatus::RetryExcErr), (2, WcStatus
 
 #[test]
 fn closing_gives_up_an_initiator_that_left_before_its_first_fpdu_unheard() {
-    // RFC 5044 §7.1.2 (4): nothing may be sent, so nothing finds out that the peer has gone.
+    // RFC 5044 §7.1.2 (4): nothing may be sent, so nothing detects that the peer has left.
     let Silenced { mut duo, queues, ids, told_at } = a_silenced_responder_closes(|duo, ids| {
         duo.wire.set_link_up(false);
         duo.port(0).abort(ids[0]);

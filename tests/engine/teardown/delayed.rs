@@ -1,4 +1,4 @@
-//! MPA started on a connection that has been in use (RFC 5044 §7.1, §7.1.5).
+//! MPA started on a connection that is in use already (RFC 5044 §7.1, §7.1.5).
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::port::{ConnectionId, ListenParams, LowerLayer, PortError};
@@ -10,7 +10,7 @@ use urnic_netdev::impair::ImpairConfig;
 use crate::teardown::duo::{Duo, LINK, OFFER, Queues, is_established, is_request};
 use urnic_testkit::pair::TCP_PORT;
 
-/// Two ends in streaming mode.
+/// Returns two ends in streaming mode.
 fn streaming(lower_layer: LowerLayer, impair: ImpairConfig, seed: u64) -> (Duo, [ConnectionId; 2]) {
     let mut duo = Duo::new(LINK, impair, seed);
     let params = ListenParams { delayed: true, lower_layer, ..ListenParams::default() };
@@ -22,7 +22,7 @@ fn streaming(lower_layer: LowerLayer, impair: ImpairConfig, seed: u64) -> (Duo, 
     (duo, [opened, accepted])
 }
 
-/// Says something and waits until the other end has read all of it.
+/// Sends bytes and waits until the other end has read all of them.
 fn say(duo: &mut Duo, ids: [ConnectionId; 2], from: usize, octets: &[u8]) {
     duo.port(from).send_streaming(ids[from], octets).unwrap();
     hear(duo, ids, 1 - from, octets);
@@ -43,7 +43,7 @@ fn hear(duo: &mut Duo, ids: [ConnectionId; 2], at: usize, expected: &[u8]) {
     assert!(heard == expected);
 }
 
-/// RDMA works from the initiator on `side` to the other end, and back.
+/// Asserts that RDMA works from the initiator on `side` to the other end, and back.
 fn rdma_works(duo: &mut Duo, queues: &[Queues; 2], side: usize) {
     for (from, to) in [(side, 1 - side), (1 - side, side)] {
         queues[to].post_receive(1, &duo.sides[to].memory, 20_000);
@@ -73,7 +73,7 @@ fn rdma_starts_after_some_streaming() {
         let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
         let startup = StartupConfig { markers: seed % 3 == 0, ..StartupConfig::default() };
         let now = duo.now();
-        // RFC 5044 §7.1.5: the last streaming message goes with the responder's activation.
+        // RFC 5044 §7.1.5: the last streaming message is sent with the responder's activation.
         duo.port(1).start_responder(now, ids[1], &startup, b"ok").unwrap();
         hear(&mut duo, ids, 0, b"ok");
         let now = duo.now();
@@ -93,7 +93,7 @@ fn rdma_starts_after_some_streaming() {
 
 #[test]
 fn the_end_that_was_connected_to_may_be_the_initiator() {
-    // RFC 5044 §7.1: the part in MPA does not depend on which side sent the SYN.
+    // RFC 5044 §7.1: the role in MPA does not depend on the sender of the SYN.
     let (mut duo, ids) = streaming(LowerLayer::Optimized, ImpairConfig::default(), 0);
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let (now, startup) = (duo.now(), StartupConfig::default());
@@ -147,7 +147,7 @@ fn streaming_mode_takes_a_bounded_number_of_octets() {
         }
     };
     assert_eq!(refused, PortError::Phase(PhaseError::StreamingFull));
-    // What is not read waits in TCP, and is there when it is.
+    // Unread bytes wait in TCP, and are delivered when they are read.
     duo.run(Duration::from_secs(5));
     hear(&mut duo, ids, 1, &vec![1; sent]);
 }

@@ -22,10 +22,10 @@ use urnic_testkit::pair::{self, A, B, TCP_PORT};
 const ADDRESSES: [Ipv4Addr; 2] = [A, B];
 pub(crate) const OFFER: Offer<'static> = Offer { private_data: b"", ird: 8, ord: 8 };
 
-/// A link on which a round trip takes long enough for things to cross.
+/// A link whose round trip is long enough for messages to cross.
 pub(crate) const LINK: LinkConfig = pair::gigabit(100_000, 1024);
 
-/// One end of the link: a port's world.
+/// One end of the link: a port and its objects.
 pub(crate) struct Side {
     pub(crate) rnic: Rnic,
     pub(crate) pd: Pd,
@@ -46,7 +46,7 @@ pub(crate) struct Queues {
 pub(crate) struct Duo {
     pub(crate) lockstep: Lockstep<Impair<MemoryDevice>, Impair<MemoryDevice>>,
     pub(crate) sides: [Side; 2],
-    /// The wire itself.
+    /// The link.
     pub(crate) wire: Link,
 }
 
@@ -62,7 +62,7 @@ impl Side {
         Self { rnic, pd, memory, events, incoming, closed }
     }
 
-    /// A new queue pair with completion queues of this depth.
+    /// Makes a queue pair with completion queues of this depth.
     pub(crate) fn queues(&self, depth: usize) -> Queues {
         let (send, recv) =
             (self.rnic.create_cq(depth).unwrap(), self.rnic.create_cq(depth).unwrap());
@@ -119,7 +119,7 @@ impl Duo {
         Self { lockstep: Lockstep::new(a, b), sides, wire }
     }
 
-    /// Over a perfect link, with a listener at the second side.
+    /// Returns two ends over a perfect link, with a listener at the second side.
     pub(crate) fn listening() -> Self {
         let mut duo = Self::new(LINK, ImpairConfig::default(), 1);
         duo.port(1).listen(TCP_PORT, ListenParams::default()).unwrap();
@@ -154,7 +154,7 @@ impl Duo {
         [initiator, responder]
     }
 
-    /// Runs until `done`, which has to happen within ten minutes.
+    /// Runs until `done` returns true, which must happen within ten minutes.
     pub(crate) fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let deadline = self.now() + Duration::from_secs(600);
         let mut silent = false;
@@ -170,7 +170,7 @@ impl Duo {
         }
     }
 
-    /// Lets some virtual time pass, or all that anything still happens in.
+    /// Lets some virtual time pass, or stops earlier if nothing will happen.
     pub(crate) fn run(&mut self, duration: Duration) {
         let deadline = self.now() + duration;
         while self.now() < deadline && self.lockstep.step_within(deadline) {

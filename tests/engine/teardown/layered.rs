@@ -1,4 +1,4 @@
-//! RDMA over a byte stream that is not ours: here a pipe that cuts bytes anywhere.
+//! RDMA over a foreign byte stream: here a pipe that cuts bytes anywhere.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ struct End {
     cq: Cq,
     qp: Qp,
     events: Vec<StreamEvent>,
-    /// What this end has written and the other has not read.
+    /// Bytes that this end has written and the other has not read.
     pipe: VecDeque<u8>,
     closed: bool,
 }
@@ -40,7 +40,7 @@ impl End {
         Self { layered, memory, cq, qp, events, pipe, closed: false }
     }
 
-    /// Writes at most `len_max` bytes to the pipe; returns how many.
+    /// Writes at most `len_max` bytes to the pipe. Returns their number.
     fn write(&mut self, emss: usize, len_max: usize) -> usize {
         let mut octets = Vec::new();
         let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
@@ -167,7 +167,7 @@ fn octets_cut_anywhere_carry_every_operation() {
     let rng = proptest::test_runner::TestRng::deterministic_rng(Default::default());
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(config, rng);
     let result = runner.run(&plan, |(mut runs, emss, sides, peer_to_peer)| {
-        // One long run in each round, so that the end is near.
+        // One long run in each round, so that the transfer ends soon.
         runs.push(50_000);
         let config = sides.map(|(markers, crc)| StartupConfig {
             markers,
@@ -269,7 +269,7 @@ fn a_silenced_end_of_a_byte_stream_is_closed_within_a_bound() {
     assert_eq!(end.write(1460, 1000), 0);
     assert!(end.closed);
     assert_eq!(statuses(&end.cq), [(1, WcStatus::RetryExcErr, 0)]);
-    // The peer has some time to close, too; then the byte stream is to be ended.
+    // The peer has some time to close, too; then the byte stream must be ended.
     end.layered.handle_shutdown(deadline);
     let lingers_until = deadline.plus_nanos(urnic_engine::limits::LINGER_NS);
     assert_eq!(end.layered.poll_timeout(), Some(lingers_until));

@@ -1,4 +1,4 @@
-//! Ends that no end planned.
+//! Unplanned ends.
 
 use urnic_engine::limits::CLOSE_SILENCE_NS;
 use urnic_engine::stream::{StartupFailure, StreamError, StreamEvent};
@@ -35,7 +35,7 @@ fn work_under_way_fails_within_the_user_timeout_when_the_peer_vanishes() {
     assert_eq!(duo.port(0).connection_count(), 0);
 }
 
-/// The request was acknowledged, so that TCP itself misses nothing of the peer.
+/// The request was acknowledged, so TCP itself does not notice the peer's absence.
 #[test]
 fn a_response_that_does_not_come_is_missed_when_the_peer_vanishes() {
     let mut duo = Duo::listening();
@@ -54,8 +54,8 @@ fn a_response_that_does_not_come_is_missed_when_the_peer_vanishes() {
     assert_eq!(duo.port(0).connection_count(), 0);
 }
 
-/// As long as the peer's TCP is there, a Response may take as long as it likes; and when none is
-/// awaited, nothing is sent.
+/// As long as the peer's TCP answers, a Response may take any time. If none is awaited, nothing is
+/// sent.
 #[test]
 fn probes_for_a_response_end_with_it() {
     let mut duo = Duo::listening();
@@ -65,7 +65,7 @@ fn probes_for_a_response_end_with_it() {
     let sink = duo.sides[0].memory.sge(500_000..1_000_000);
     queues[0].qp.post_send(SendWr::read(WrId(1), peer, sink)).unwrap();
     duo.until(|_| queues[0].send.len() == 1);
-    // Those for the Response that came run out once more.
+    // The timer of the Response that came fires once more.
     duo.run(Duration::from_secs(100));
     assert!(duo.port(0).poll_timeout().is_none(), "nothing is left to do");
     duo.wire.set_link_up(false);
@@ -114,7 +114,7 @@ fn a_peer_that_was_never_there_is_given_up() {
     };
     assert!(duo.sides[0].saw(id, failed), "{:?}", duo.sides[0].events);
     assert_eq!(queues.received(), [(1, WcStatus::WrFlushErr)]);
-    // Nor is the peer's link address asked for any more.
+    // Queries for the peer's link address have stopped too.
     duo.run(Duration::from_secs(1));
     assert_eq!(duo.port(0).poll_timeout(), None);
 }
@@ -223,7 +223,7 @@ fn a_read_whose_peer_left_unheard_does_not_keep_a_closing_end_for_ever() {
     duo.port(0).disconnect(ids[0]).unwrap();
     let told_at = duo.now();
     duo.until(|duo| duo.port(0).connection_count() == 0);
-    // A probe for the Response finds that the peer's TCP knows nothing of the connection.
+    // A probe for the Response shows that the peer's TCP does not know the connection.
     let (waited, bound) = (duo.now() - told_at, Duration::from_nanos(CLOSE_SILENCE_NS) / 4);
     assert!(waited <= bound, "{waited:?}");
     assert_eq!(queues[0].sent(), [(1, WcStatus::RetryExcErr)]);

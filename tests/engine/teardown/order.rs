@@ -10,20 +10,20 @@ use urnic_netdev::impair::ImpairConfig;
 use crate::teardown::duo::{Duo, LINK, Queues};
 use urnic_testkit::pair::TCP_PORT;
 
-/// How an end ends.
+/// Way in which an end ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Disconnects,
     Aborts,
-    /// Only after the peer has closed, if it does.
+    /// Disconnects only after the peer has closed, if it does.
     FollowsItsPeer,
 }
 
 const ENDS: [End; 3] = [End::Disconnects, End::Aborts, End::FollowsItsPeer];
-/// Of work posted at each side.
+/// Number of Sends posted at each side; `READS` is that of Reads.
 const SENDS: u64 = 5;
 const READS: u64 = 2;
-/// When each side acts, in microseconds after the other: at once, amid the work, after it.
+/// Time of a side's action after the other's, in microseconds: at once, during the work, after it.
 const PAUSES_US: [u64; 5] = [0, 150, 1000, 5000, 1_000_000];
 
 #[test]
@@ -81,7 +81,7 @@ impl Run {
         self.end(side, ends[0]);
         self.duo.run(Duration::from_micros(pause_us));
         self.end(1 - side, ends[1]);
-        // An end that waits for its peer to close waits for ever if that does the same.
+        // Two ends that wait for each other's close would wait for ever.
         if matches!(ends, [End::FollowsItsPeer, End::FollowsItsPeer]) {
             self.end(side, End::Disconnects);
         }
@@ -90,7 +90,7 @@ impl Run {
             for side in [0, 1] {
                 let closed = duo.sides[side].saw(ids[side], |e| *e == StreamEvent::PeerClosed);
                 if closed {
-                    // One that is over has no name any more.
+                    // A connection that is over no longer has an id.
                     let _over = duo.port(side).disconnect(ids[side]);
                 }
             }
@@ -122,7 +122,7 @@ impl Run {
         }
     }
 
-    /// `PeerClosed` first, then why it failed if it did, and each of them once.
+    /// Asserts that `PeerClosed` comes first, then a failure if there is one, each of them once.
     fn is_told_in_order(&self, side: usize, what: &str) {
         let events = self.duo.sides[side].events.iter().map(|(_, event)| event);
         let ranks: Vec<u32> = events

@@ -1,4 +1,4 @@
-//! Many connections in TIME-WAIT: what they cost, how many are kept, and how they end.
+//! Many connections in TIME-WAIT: their memory, their limit, and their end.
 
 use urnic_engine::limits::TIME_WAIT_KEPT;
 use urnic_engine::port::PortConfig;
@@ -7,15 +7,15 @@ use urnic_testkit::closing::Closing;
 use urnic_testkit::counting::live_bytes;
 use urnic_testkit::pair::A;
 
-/// Bytes of the heap that one may take, whatever table has just doubled.
+/// Maximum bytes of the heap for one connection, even right after a table has doubled.
 const BYTES_MAX: i64 = 256;
 
-/// As many as double the table of addresses just now are the most expensive; 100,000 are as many as a
-/// busy port may be asked to keep.
+/// Memory per connection is highest right after the table of addresses has doubled. A busy port may
+/// have to keep 100,000 connections.
 #[test]
 fn each_of_100_000_takes_256_octets_at_most() {
     let mut ends = Closing::new(100_000);
-    // What a port with no connections has comes and goes with the first.
+    // The memory of a port without connections changes with the first ones.
     ends.open_and_close(64);
     let before = live_bytes() - 64 * BYTES_MAX;
     let mut each = Vec::new();
@@ -27,12 +27,12 @@ fn each_of_100_000_takes_256_octets_at_most() {
         each.push((live_bytes() - before) / i64::try_from(count).unwrap());
     }
     assert!(each.iter().all(|each| (100..=BYTES_MAX).contains(each)), "{each:?}");
-    // One more takes the place of the oldest.
+    // A further one takes the entry of the oldest.
     assert_eq!(ends.link.a.port.port_counters().time_wait_recycled, 0);
     ends.open_and_close(1000);
     assert_eq!(ends.waiting(), 100_000);
     assert_eq!(ends.link.a.port.port_counters().time_wait_recycled, 1000);
-    // They end a minute after they began, as many as are due at a time, and give their memory back.
+    // They end a minute after they began, all that are due at a time, and free their memory.
     let held = live_bytes();
     let deadline = ends.link.now() + Duration::from_secs(61);
     ends.link.run_until(deadline, |_| false);

@@ -1,4 +1,4 @@
-//! Runs `tshark` and reads what it prints.
+//! Runs `tshark` and parses its output.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ impl Fields {
         self.0.keys().copied()
     }
 
-    /// The values of a field. Frames of the two directions mix, so their order says nothing.
+    /// Returns the values of a field. Frames of the two directions mix, so the order has no
+    /// meaning.
     pub(crate) fn sorted(&self, field: &str) -> Vec<u64> {
         let mut values = self.0.get(field).cloned().unwrap_or_default();
         values.sort_unstable();
@@ -28,14 +29,14 @@ impl Fields {
     }
 }
 
-/// What `tshark` says of a capture.
+/// Result of `tshark` for a capture.
 pub(crate) struct Verdict {
     pub(crate) fields: Fields,
     pub(crate) crcs_good: usize,
     pub(crate) text: String,
 }
 
-/// Has a capture read; `None`, with the reason printed, when that is not possible here.
+/// Lets `tshark` read a capture; `None`, with the reason printed, if that is impossible here.
 pub(crate) fn judge(name: &str, capture: &[u8]) -> Option<Verdict> {
     if let Some(reason) = missing(["tshark", "timeout"]) {
         skip(name, &reason);
@@ -64,7 +65,7 @@ fn tshark(file: &Capture, arguments: &[&str]) -> String {
     let output = program("timeout")
         .args(["60", "tshark", "-n", "-r"])
         .arg(&file.0)
-        // They take everything for theirs.
+        // These dissectors would claim all data.
         .args(["--disable-heuristic", "rpcrdma_iwarp", "--disable-heuristic", "smb_direct_iwarp"])
         .args(["--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"])
         .args(["-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"])
@@ -85,7 +86,7 @@ fn number(value: &str) -> u64 {
     }
 }
 
-/// A capture file that goes when it is not needed any more.
+/// A capture file that is removed when it is dropped.
 struct Capture(PathBuf);
 
 impl Capture {
@@ -99,7 +100,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // A failing test leaves its capture for a look at it.
+        // A failing test leaves its capture for inspection.
         if !std::thread::panicking() {
             let _gone = std::fs::remove_file(&self.0);
         }

@@ -1,8 +1,8 @@
-//! An outside judge: Wireshark's dissectors read what two of our ends say to each other.
+//! An external check: Wireshark's dissectors read the messages between two ends of urnic.
 //!
-//! A session is recorded on the memory link. `tshark` has to find every FPDU that was sent, with
-//! every CRC good and every field as our own headers say, and nothing malformed. Without `tshark`
-//! the tests say so and do nothing; with `URNIC_REQUIRE` set that is a failure.
+//! A session is recorded on the memory link. `tshark` must find every FPDU that was sent, with
+//! every CRC good and every field as in urnic's own headers, and nothing malformed. Without
+//! `tshark` the tests are skipped; with `URNIC_REQUIRE` set that is a failure.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(clippy::cast_possible_truncation, reason = "test patterns are made of low octets")]
 
@@ -18,7 +18,7 @@ use urnic_netdev::memory::LinkConfig;
 use dissect::{Fields, Verdict, judge};
 use session::{Session, Settings};
 
-/// Holds what `tshark` reads against what was sent.
+/// Compares the fields that `tshark` reads with the sent ones.
 fn agrees(name: &str, session: &Session, crc: bool) {
     let capture = session.capture();
     let Some(Verdict { fields, crcs_good, text }) = judge(name, &capture) else { return };
@@ -100,7 +100,8 @@ fn many_fpdus_in_a_segment() {
 
 #[test]
 fn markers_in_segments_of_one_aligned_fpdu() {
-    // What tshark can read of markers: both directions have them, and no FPDU has more than two.
+    // tshark's support for markers is limited: both directions have them, and no FPDU has more than
+    // two.
     let startup = StartupConfig { markers: true, ..StartupConfig::default() };
     let mut session = Session::connect(Settings { startup, ..Settings::default() });
     for len in [1, 100, 400, 480] {
@@ -112,7 +113,8 @@ fn markers_in_segments_of_one_aligned_fpdu() {
 #[test]
 fn a_sequence_number_that_wraps() {
     const LEN: usize = 2 << 20;
-    // The initial sequence number follows from the seed; one in about two thousand is near the end.
+    // The initial sequence number follows from the seed; one in about two thousand is close to the
+    // wrap.
     let link = LinkConfig { medium: Medium::Ethernet, ..LinkConfig::default() };
     let session = (0..200_000).find_map(|seed| {
         let session = Session::connect(Settings { link, seed, ..Settings::default() });

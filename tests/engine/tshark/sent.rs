@@ -1,5 +1,5 @@
-//! What was sent, read from the bytes of one direction by a walk of its own: length after length,
-//! markers by their place.
+//! Sent FPDUs, parsed from the bytes of one direction by independent code: length after length,
+//! markers by their position.
 
 use urnic_engine::wire::ddp::DdpHeader;
 use urnic_engine::wire::mpa::StartupFrame;
@@ -10,7 +10,7 @@ use urnic_engine::wire::rdmap::{
 use crate::tshark::dissect::Fields;
 use crate::tshark::session::Stream;
 
-/// Adds the fields of a direction; returns how many FPDUs it has.
+/// Adds the fields of a direction. Returns its number of FPDUs.
 pub(crate) fn read(stream: &Stream, fields: &mut Fields) -> usize {
     let (frame, len) = StartupFrame::parse(&stream.octets).unwrap().unwrap();
     fields.push("iwarp_mpa.rev", u64::from(frame.header.revision));

@@ -18,7 +18,7 @@ use urnic_netdev::record::{CaptureWriter, Directions, Recorder};
 
 use urnic_testkit::pair::{A, B, End, Pair, TCP_PORT, config, v6};
 
-/// How the session is set up.
+/// Configuration of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) link: LinkConfig,
@@ -41,7 +41,7 @@ pub(crate) struct Stream {
 
 type Device = Recorder<MemoryDevice, Sink>;
 
-/// Two connected ends, and the file of what they send.
+/// Two connected ends, and the file of the frames that they send.
 pub(crate) struct Session {
     pair: Pair<Device>,
     file: Sink,
@@ -71,7 +71,7 @@ impl Session {
         session
     }
 
-    /// Lets both ends work until nothing happens any more.
+    /// Lets both ends work until nothing happens.
     fn run(&mut self) {
         self.pair.run_for(Duration::from_millis(500), |_| false);
     }
@@ -95,7 +95,7 @@ impl Session {
         while self.pair.b.cq.poll().is_some() {}
     }
 
-    /// Sends of these lengths from one end, posted at once.
+    /// Sends messages of these lengths from one end, posted at once.
     pub(crate) fn sends(&mut self, lens: &[usize]) {
         let whole = lens.iter().copied().max().unwrap_or(0).max(1);
         let (from, to) = (self.region(true, whole), self.region(false, whole));
@@ -108,7 +108,7 @@ impl Session {
         self.completes(lens.len());
     }
 
-    /// A Write of `len` bytes.
+    /// Performs a Write of `len` bytes.
     pub(crate) fn write(&mut self, len: usize) {
         let (from, to) = (self.region(true, len), self.region(false, len));
         let remote = self.kept[to].remote(0);
@@ -117,7 +117,7 @@ impl Session {
         self.completes(1);
     }
 
-    /// Every operation of RFC 5040 and RFC 7306 that can succeed.
+    /// Performs every operation of RFC 5040 and RFC 7306 that can succeed.
     pub(crate) fn every_operation(&mut self) {
         const LEN: usize = 20_000;
         self.sends(&[0, 1, 2, 3, 4, 1000, 5000]);
@@ -165,7 +165,7 @@ impl Session {
         self.completes(count);
     }
 
-    /// A Write beyond the peer's memory, which ends the session with a Terminate.
+    /// Writes beyond the peer's memory, which ends the session with a Terminate.
     pub(crate) fn terminate(&mut self) {
         let (from, to) = (self.region(true, 100), self.region(false, 100));
         let RemoteBuffer { stag, to } = self.kept[to].remote(50);
@@ -180,12 +180,13 @@ impl Session {
 
     // ---- what was recorded ----
 
-    /// The file, pcapng.
+    /// Returns the recorded pcapng file.
     pub(crate) fn capture(&self) -> Vec<u8> {
         self.file.0.borrow().clone()
     }
 
-    /// Both directions, put together from the frames. Nothing is lost or reordered on the link.
+    /// Returns both directions, reassembled from the frames. Nothing is lost or reordered on the
+    /// link.
     pub(crate) fn streams(&self) -> [Stream; 2] {
         let mut streams = [Stream::default(), Stream::default()];
         let file = self.capture();
@@ -211,18 +212,18 @@ impl Session {
         streams
     }
 
-    /// Sequence number of the initiator's SYN.
+    /// Returns the sequence number of the initiator's SYN.
     pub(crate) fn first_sequence_number(&self) -> u32 {
         self.streams()[0].first
     }
 
-    /// Whether the initiator's sequence numbers went through zero.
+    /// Returns true if the initiator's sequence numbers wrapped.
     pub(crate) fn wraps(&self) -> bool {
         let [stream, _] = self.streams();
         u32::try_from(stream.octets.len()).is_ok_and(|len| stream.first.checked_add(len).is_none())
     }
 
-    /// Whole FPDUs in the fullest segment of the initiator.
+    /// Returns the number of whole FPDUs in the fullest segment of the initiator.
     pub(crate) fn fpdus_per_segment_max(&self) -> usize {
         let [stream, _] = self.streams();
         let count = |mut rest: &[u8]| {

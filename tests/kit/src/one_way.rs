@@ -118,7 +118,7 @@ fn connect(path: &Path, impair: ImpairConfig, way: Way, seed: u64) -> Pair<Bad> 
         rate_bits_per_second: Some(path.rate_bits_per_second),
         queue_frames_max: path.queue_frames,
         held_max: 1 << 14,
-        // Merged segments may be longer than those that the ends send.
+        // Merged segments may be longer than the segments that the ends send.
         mtu: Some(MTU),
         ..ImpairConfig::default()
     };

@@ -1,10 +1,11 @@
-//! The last line of `cargo test`: how much was skipped, why, and what to install for it.
+//! The last line of `cargo test`: the number of skipped tests, the reasons, and the packages to
+//! install.
 //!
 //! Cargo runs packages in the order of their names, a package's tests in the order of theirs, and
 //! documentation tests after all of them. So no package has documentation tests, a test called
-//! `what_was_skipped` stands last in each package that skips anything, and that of [`LAST_PACKAGE`] is
-//! the last thing that runs; `tests/tidy.rs` keeps it so. Where `cargo test` was asked for packages by
-//! name, each tells for itself.
+//! `what_was_skipped` is the last in each package that skips anything, and that of [`LAST_PACKAGE`]
+//! is the last thing that runs; `tests/library/tidy.rs` checks this. If `cargo test` is asked for
+//! packages by name, each prints its own line.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ pub const LAST_PACKAGE: &str = "urnic-verbs";
 /// The test that runs last in a package.
 pub const LAST_TEST: &str = "what_was_skipped";
 
-/// Reasons that the line names.
+/// Maximum number of reasons in the line.
 const REASONS_MAX: usize = 4;
 
-/// Prints the line, unless that of a later package will.
+/// Prints the line, unless a later package will.
 #[expect(clippy::print_stdout, reason = "the line is what the program is for")]
 pub fn print(package: &str) {
     if std::env::args().any(|argument| argument == "--list") {
@@ -29,14 +30,14 @@ pub fn print(package: &str) {
     }
 }
 
-/// What cargo was called with; nothing when it was something else that runs this.
+/// Returns cargo's arguments; none if the parent is not cargo.
 fn cargo_arguments() -> Vec<String> {
     let parent = std::os::unix::process::parent_id();
     let line = std::fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
     line.split(|octet| *octet == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Whether the tests are those of some packages only, not of the workspace.
+/// Returns true if cargo tests only some packages, not the workspace.
 fn asks_for_packages(arguments: &[String]) -> bool {
     let of_cargo = arguments.iter().take_while(|argument| *argument != "--");
     of_cargo.into_iter().any(|argument| {

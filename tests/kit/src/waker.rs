@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
-/// How often a waker was called.
+/// Number of calls of a waker.
 #[derive(Default)]
 pub struct Calls(AtomicUsize);
 
@@ -24,7 +24,7 @@ impl Wake for Calls {
     }
 }
 
-/// A waker and its calls.
+/// Returns a waker and the count of its calls.
 pub fn counting() -> (Arc<Calls>, Waker) {
     let calls = Arc::new(Calls::default());
     (Arc::clone(&calls), Waker::from(calls))

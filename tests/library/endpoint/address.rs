@@ -1,4 +1,4 @@
-//! The addresses that endpoints take to listen at and to connect to.
+//! Addresses at which endpoints listen and to which they connect.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use urnic::{
 };
 use urnic_netdev::memory::{self, LinkConfig};
 
-/// A port that is free for IPv6 may be another program's for IPv4: then it is tried with the next.
+/// A port that is free for IPv6 may be in use for IPv4: then the test tries the next one.
 const PORTS_TRIED: usize = 20;
 
-/// An endpoint on a device with no cable, with an IPv4 and an IPv6 address.
+/// Returns an endpoint on a device without a cable, with an IPv4 and an IPv6 address.
 fn unplugged() -> Endpoint {
     let (device, _) = memory::pair(LinkConfig::default());
     let rnic = Rnic::new(RnicConfig { seed: 3.into() });
@@ -109,10 +109,10 @@ fn a_connection_comes_from_the_address_that_it_is_told() {
         client.endpoint.connect(listener.local(), &client.qp(), &options).unwrap()
     };
     let _first = connect("127.0.0.2:0");
-    // Kept: who is not answered asks again.
+    // The request is kept, because an initiator without an answer tries again.
     let asked = listener.next_request(PATIENCE).unwrap().expect("asks");
     assert_eq!(asked.remote().ip().to_string(), "127.0.0.2");
-    // A TCP port that another socket keeps, and shares.
+    // A TCP port that another socket holds, and shares.
     let keeper = socket2::Socket::new(
         socket2::Domain::IPV4,
         socket2::Type::STREAM,
@@ -143,7 +143,7 @@ fn on_a_device_connections_come_from_its_own_address() {
     }
 }
 
-/// An option that would change nothing is refused, at both ends.
+/// Both ends refuse an option that would have no effect.
 #[test]
 fn a_device_refuses_traffic_classes() {
     let (endpoint, host) = (unplugged(), Host::new(true, 2));

@@ -1,4 +1,4 @@
-//! Peers that connect and say nothing keep no other out.
+//! Peers that connect and stay silent keep no other out.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use super::{Host, LOOPBACK, PATIENCE, mpa_request};
 use socket2::{Domain, Socket, Type};
 use urnic::{ConnectOptions, Error, ListenParams, Offer, PortError};
 
-/// Connections from `host` to `to` that say nothing but `octets`.
+/// Opens connections from `host` to `to` that send only `octets`.
 fn silent_peers(host: &str, to: SocketAddr, count: usize, octets: &[u8]) -> Vec<TcpStream> {
     let from: SocketAddr = format!("{host}:0").parse().unwrap();
     let connect = || {
@@ -26,7 +26,7 @@ fn a_host_with_many_silent_connections_keeps_nobody_out() {
     let server = Host::new(true, 2);
     let params = ListenParams { backlog: 4, ..ListenParams::default() };
     let listener = server.endpoint.listen(LOOPBACK.parse().unwrap(), params).unwrap();
-    // It takes its time, and has its place meanwhile.
+    // A slow peer keeps its entry meanwhile.
     let mut slow = silent_peers("127.0.0.1", listener.local(), 1, b"");
     let mut silent = silent_peers("127.0.0.2", listener.local(), 30, b"");
     let mut octet = [0];
@@ -73,7 +73,7 @@ fn refused_connections_that_are_not_closed_keep_nobody_out() {
         let request = listener.next_request(PATIENCE).unwrap().expect("each is heard");
         request.reject(b"no").unwrap();
     }
-    // Nor do those whose Request is none.
+    // Nor do peers that send no Request.
     let mut garbage = silent_peers("127.0.0.2", listener.local(), 20, b"GET / HTTP/1.1\r\n\r\n");
     garbage.extend(silent_peers("127.0.0.1", listener.local(), 1, &mpa_request()));
     listener.next_request(PATIENCE).unwrap().expect("another host is heard").reject(b"").unwrap();
@@ -87,7 +87,7 @@ fn a_listener_made_anew_has_all_its_places() {
     let at = first.local();
     let _silent = silent_peers("127.0.0.2", at, 2, b"");
     drop(first);
-    // The listener goes when the worker comes to it.
+    // The listener closes when the worker processes the request for that.
     let listener = loop {
         match server.endpoint.listen(at, params()) {
             Ok(listener) => break listener,

@@ -1,4 +1,4 @@
-//! Data arrives, in whatever way the endpoint is turned and its completions are waited for.
+//! Data arrives, however the endpoint is polled and its completions are waited for.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use urnic::{
 };
 use urnic_engine::time::Duration;
 
-/// Accepts one peer whose memory may be written and read, and serves it until it closes.
+/// Accepts one peer, which may write and read the memory, and serves it until it closes.
 fn serve_one(own_thread: bool, len: usize) -> (SocketAddr, thread::JoinHandle<Vec<u8>>) {
     let host = Host::new(own_thread, 2);
     let listener =
@@ -175,7 +175,7 @@ fn a_sleeping_turn_ends_when_it_is_woken() {
         host.endpoint.turn(Duration::ZERO).unwrap();
     }
     asleep.join().unwrap();
-    // Rung before it sleeps: it does not sleep.
+    // Rung before the call: it does not sleep.
     host.endpoint.waker().wake();
     host.endpoint.turn(PATIENCE).unwrap();
     assert!(urnic::monotonic_now() - started < PATIENCE, "nobody slept that long");

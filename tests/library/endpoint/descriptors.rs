@@ -1,4 +1,4 @@
-//! A process without descriptors left.
+//! A process without free descriptors.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,16 +11,16 @@ use socket2::{Domain, Socket, Type};
 use urnic::ListenParams;
 use urnic_engine::time::Duration;
 
-/// Tells the child which test it is to run.
+/// Environment variable that names the test for the child.
 const CHILD: &str = "URNIC_ENDPOINT_CHILD";
 
-/// What the process has used of processors.
+/// Returns the processor time of the process.
 fn processor_time() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap())
 }
 
-/// The limit is that of a process, so the test has one to itself.
+/// The limit belongs to a process, so the test has its own process.
 #[test]
 fn a_peer_for_whom_there_is_no_descriptor_waits_and_costs_nothing() {
     const NAME: &str =
@@ -52,7 +52,7 @@ fn a_peer_for_whom_there_is_no_descriptor_waits_and_costs_nothing() {
         assert!(listener.next_request(wait).unwrap().is_none(), "there is no descriptor");
         let used = processor_time() - used;
         assert!(used < wait / 4, "{used:?} of {wait:?}, own thread {own_thread}");
-        // Other parts of the process give descriptors back without a word.
+        // Other parts of the process free descriptors without a notice.
         drop(held);
         assert!(listener.next_request(PATIENCE).unwrap().is_some(), "own thread {own_thread}");
         setrlimit(Resource::Nofile, before).unwrap();

@@ -1,4 +1,4 @@
-//! How connections end: aborted, with their endpoint, with their handle, with their worker.
+//! Ends of connections: aborted, with their endpoint, with their handle, with their worker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -75,7 +75,8 @@ fn an_endpoint_that_goes_away_ends_its_connections() {
     accepting.join().unwrap();
 }
 
-/// Work posted before a handle is dropped is done, though the peer closes its half meanwhile.
+/// Asserts that work posted before a handle is dropped completes, though the peer closes its half
+/// meanwhile.
 fn a_dropped_handle_finishes_its_work(server: &Host, client: &Host, local: SocketAddr) {
     const WRITES: usize = 32;
     const LEN: usize = 1 << 20;
@@ -111,7 +112,7 @@ fn a_handle_that_is_dropped_finishes_its_work_on_a_device() {
     a_dropped_handle_finishes_its_work(&server, &client, local);
 }
 
-/// Ends the thread that it is called in.
+/// Panics in the thread that calls it.
 struct Trap;
 
 impl Wake for Trap {
@@ -120,7 +121,7 @@ impl Wake for Trap {
     }
 }
 
-/// A worker that panics takes its connections with it, and whatever waits for them is told.
+/// Asserts that a worker that panics ends its connections, and that every waiting call returns.
 fn a_worker_panics(server: &Host, client: &Host, local: SocketAddr) {
     let listener = server.endpoint.listen(local, ListenParams::default()).unwrap();
     let trap = server.rnic.create_cq(8).unwrap();

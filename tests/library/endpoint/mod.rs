@@ -1,5 +1,5 @@
 //! Endpoints on the kernel's TCP over loopback: connecting, moving data, ending, and every way in
-//! which that fails. Here are the two ends, which all parts share.
+//! which that fails. This file has the two ends, which all parts share.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 mod address;
@@ -25,7 +25,7 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOPBACK: &str = "127.0.0.1:0";
 
-/// An address at which nothing listens, nor will another program while the socket is kept.
+/// Returns an address at which nothing listens while the socket is kept.
 pub(crate) fn closed_port() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&LOOPBACK.parse::<SocketAddr>().unwrap().into()).unwrap();
@@ -33,7 +33,7 @@ pub(crate) fn closed_port() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// An endpoint with what a program needs for one queue pair.
+/// An endpoint with the objects for one queue pair.
 struct Host {
     endpoint: Endpoint,
     rnic: Rnic,
@@ -49,7 +49,7 @@ impl Host {
         Self { endpoint, pd: rnic.alloc_pd(), cq: rnic.create_cq(256).unwrap(), rnic }
     }
 
-    /// On a device, with the TCP of the engine.
+    /// Makes a host on a device, with the TCP of the engine.
     fn port(device: MemoryDevice, address: Ipv4Addr, seed: u64) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: seed.into() });
         let (port, config) = (PortConfig::for_ipv4(address), EndpointConfig::default());
@@ -107,13 +107,13 @@ fn wait_closed(connection: &Connection) {
     assert!(reports <= 1);
 }
 
-/// The buffer that the server tells of in its Private Data.
+/// Returns the buffer that the server names in its Private Data.
 fn advertised(connection: &Connection) -> RemoteBuffer {
     let stag = connection.terms().private_data[..].try_into().map(u32::from_be_bytes).unwrap();
     RemoteBuffer { stag: Stag(stag), to: TaggedOffset(0) }
 }
 
-/// Two hosts on the ends of a link, with the TCP of the engine.
+/// Returns two hosts on the ends of a link, with the TCP of the engine.
 fn hosts_on_a_link() -> ([Host; 2], SocketAddr) {
     let (a, b) = memory::pair(LinkConfig::default());
     let server = Host::port(a, Ipv4Addr::new(10, 0, 0, 1), 1);
@@ -121,7 +121,7 @@ fn hosts_on_a_link() -> ([Host; 2], SocketAddr) {
     ([server, client], "10.0.0.1:7174".parse().unwrap())
 }
 
-/// The frame that asks to start RDMA (RFC 5044 §7.1.1), of revision 1, with CRC.
+/// Returns an MPA Request (RFC 5044 §7.1.1) of revision 1, with CRC.
 fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x40, 1, 0, 0]].concat()
 }

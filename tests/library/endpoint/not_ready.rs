@@ -1,4 +1,4 @@
-//! Messages that come before their receives, on the kernel's TCP and on a device.
+//! Messages that arrive before their receives, on the kernel's TCP and on a device.
 
 use std::net::SocketAddr;
 
@@ -12,8 +12,8 @@ use super::{Host, LOOPBACK, PATIENCE, contents, filled, hosts_on_a_link, pattern
 
 const LEN: usize = 256 << 10;
 
-/// More waits than the server holds and all socket buffers take: nothing is lost, and receives find
-/// the connection going on.
+/// Asserts that nothing is lost if more waits than the server holds and all socket buffers take,
+/// and that the connection goes on once receives are posted.
 fn more_than_may_wait_is_delivered(server: &Host, client: &Host, local: SocketAddr) {
     let receiver_not_ready = ReceiverNotReady::Wait;
     let config = QpConfig { receiver_not_ready, ..QpConfig::new(&server.cq) };
@@ -31,7 +31,7 @@ fn more_than_may_wait_is_delivered(server: &Host, client: &Host, local: SocketAd
     let source = filled(&client.pd, &octets, Access::empty());
     let sink = server.pd.reg_mr(LEN, Access::REMOTE_WRITE | Access::REMOTE_READ).unwrap();
     let inbox = server.pd.reg_mr(LEN, Access::LOCAL_WRITE).unwrap();
-    // A Read behind a message that waits is answered.
+    // A Read behind a waiting message is answered.
     qp.post_send(SendWr::send(WrId(100), [source.sge(0..LEN)])).unwrap();
     let landing = client.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
     qp.post_send(SendWr::read(WrId(101), sink.remote(0), landing.sge(0..8))).unwrap();
@@ -46,7 +46,7 @@ fn more_than_may_wait_is_delivered(server: &Host, client: &Host, local: SocketAd
             assert_eq!(wc.status, WcStatus::Success);
         }
         if received == 0 {
-            // Until the server takes no more: its process may sleep meanwhile.
+            // Until the server takes nothing further: its process may sleep meanwhile.
             while let Ok(Some(wc)) =
                 client.endpoint.wait(&client.cq, std::time::Duration::from_millis(200))
             {

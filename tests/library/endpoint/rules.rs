@@ -1,4 +1,5 @@
-//! Queue pairs by the rules of InfiniBand: work is posted at any time, and connecting is tried again.
+//! Queue pairs by the rules of InfiniBand: work is posted at any time, and connecting can be
+//! repeated.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -30,7 +31,7 @@ fn receive(qp: &Qp, id: u64, mr: &Mr) {
     qp.post_recv(RecvWr::new(WrId(id), [mr.sge(0..64)])).unwrap();
 }
 
-/// The next completions.
+/// Waits for the next completions.
 fn completions(host: &Host, count: usize) -> Vec<(u64, WcStatus)> {
     let next = |_| host.endpoint.wait(&host.cq, PATIENCE).unwrap().expect("completes in time");
     (0..count).map(next).map(|wc| (wc.wr_id.0, wc.status)).collect()
@@ -53,7 +54,7 @@ fn connect(
     [accepted.wait(PATIENCE).unwrap(), ours]
 }
 
-/// What both engines have to do.
+/// Runs the test on both engines.
 fn on_both(test: impl Fn(&Host, &Host, SocketAddr)) {
     test(&Host::new(true, 1), &Host::new(true, 2), LOOPBACK.parse().unwrap());
     let ([server, client], local) = hosts_on_a_link();
@@ -69,7 +70,7 @@ fn work_waits_for_the_connection_and_attempts_that_fail_leave_it() {
         receive(&a, 2, &inbox);
         send(&b, 3, &outbox);
         receive(&b, 4, &outbox);
-        // Nothing listens there, and then there is one that does not want this peer.
+        // Nothing listens there, then a listener rejects this peer.
         let options = ConnectOptions::default();
         let nowhere = SocketAddr::new(local.ip(), 1);
         let failed = client.endpoint.connect(nowhere, &b, &options).unwrap().wait(PATIENCE);
@@ -84,7 +85,7 @@ fn work_waits_for_the_connection_and_attempts_that_fail_leave_it() {
         let connections = connect(client, &listener, [&a, &b]);
         assert_eq!(completions(server, 1), [(1, WcStatus::Success)]);
         assert_eq!(completions(client, 1), [(3, WcStatus::Success)]);
-        // The bell of the connection that counts is the last one's.
+        // The doorbell belongs to the last connection.
         send(&b, 5, &outbox);
         assert_eq!(completions(server, 1), [(2, WcStatus::Success)]);
         drop(connections);
@@ -166,7 +167,7 @@ fn a_queue_pair_whose_completions_have_ended_completes_nothing() {
     }
 }
 
-/// What is posted and not sent is not waited for; what was sent arrives, as it was when it was sent.
+/// Unsent requests are dropped; data that was sent arrives with its bytes at the time of sending.
 #[test]
 fn memory_of_a_released_queue_pair_is_the_programs_again() {
     const LEN: usize = 1 << 20;
@@ -184,7 +185,7 @@ fn memory_of_a_released_queue_pair_is_the_programs_again() {
             b.post_send(SendWr::write(WrId(id), to, [source.sge(0..LEN)])).unwrap();
         }
         client.endpoint.release(&b).unwrap();
-        // From here on nothing of it may be seen at the peer.
+        // From here on, no new byte of it may reach the peer.
         source.copy_in(0, &[2; LEN]);
         assert_eq!(b.state(), QpState::Error);
         let completed = completions(client, 61);
@@ -201,13 +202,13 @@ fn memory_of_a_released_queue_pair_is_the_programs_again() {
         let mut octets = vec![0; LEN];
         sink.copy_out(0, &mut octets);
         assert!(octets.iter().all(|octet| *octet < 2), "memory was read after it was given back");
-        // Twice does no harm, nor does it to one that never was connected.
+        // A second call does no harm, nor does a call for one that was never connected.
         client.endpoint.release(&b).unwrap();
         client.endpoint.release(&qp(client)).unwrap();
     });
 }
 
-/// What a steering tag gives, a queue pair may keep back.
+/// A queue pair may restrict the rights of a steering tag.
 #[test]
 fn a_peer_does_no_more_than_the_queue_pair_lets_it() {
     on_both(|server, client, local| {
@@ -221,13 +222,13 @@ fn a_peer_does_no_more_than_the_queue_pair_lets_it() {
             let there = RemoteBuffer { stag: sink.stag(), to: TaggedOffset(0) };
             b.post_send(SendWr::write(WrId(1), there, [source.sge(0..8)]).unsignaled()).unwrap();
             b.post_send(SendWr::read(WrId(2), there, source.sge(0..8))).unwrap();
-            // A Write is refused first, and with it all that follows.
+            // A Write is refused first, and all later requests with it.
             let done = completions(client, 1)[0];
             assert_ne!(done.1, WcStatus::Success, "{rights:?}: not both are allowed");
             drop(connections);
             listener.close();
         }
-        // What they are at first: all.
+        // Initially it has all rights.
         let (a, b) = (qp(server), qp(client));
         let sink = server.pd.reg_mr(64, Access::FOR_ATOMIC).unwrap();
         let source = memory(client);
@@ -265,7 +266,7 @@ fn the_address_of_a_closed_listener_is_free_at_once() {
         for _ in 0..50 {
             let listener = match server.endpoint.listen(local, ListenParams::default()) {
                 Ok(listener) => listener,
-                // The kernel gave the port to another program: on with a new one.
+                // The kernel gave the port to another process: the test goes on with a new one.
                 Err(Error::Port(PortError::PortTaken(_))) if local.ip().is_loopback() => {
                     (local, taken) = (any, taken + 1);
                     continue;
@@ -324,7 +325,7 @@ fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Whether the peer takes immediate data is known when there is a connection.
+/// The peer's support for immediate data is known once there is a connection.
 #[test]
 fn immediate_data_that_was_posted_before_the_connection_forbade_it_fails_in_its_turn() {
     for agreed in [true, false] {

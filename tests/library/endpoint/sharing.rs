@@ -1,4 +1,4 @@
-//! Memory that several sides use at once: changed while it is read, and by atomics.
+//! Memory that several sides use at once: changed while it is read, and by Atomics.
 
 use std::thread;
 
@@ -8,8 +8,8 @@ use urnic::{
     QpConfig, Rnic, RnicConfig, SendWr, WcStatus, WrId,
 };
 
-/// Programs change memory that peers read: a Response is what was there at one moment, and its CRC is
-/// over that.
+/// Applications change memory that peers read: a Response has the bytes of one moment, and its CRC
+/// matches them.
 #[test]
 fn memory_that_changes_is_read_without_an_error() {
     for (len, at, reads) in [(8, 0, 3000), (4096, 8, 1000), (64 << 10, 8, 200)] {
@@ -55,8 +55,8 @@ fn memory_that_changes_is_read_without_an_error() {
     }
 }
 
-/// RFC 7306 §5: Atomics of all streams of an RNIC are atomic against each other, also where threads
-/// of several endpoints execute them.
+/// RFC 7306 §5: Atomics of all streams of an RNIC are atomic against each other, even if threads of
+/// several endpoints execute them.
 #[test]
 fn atomics_of_several_streams_and_endpoints_lose_none() {
     const STREAMS: usize = 4;

@@ -1,4 +1,4 @@
-//! Connections that are refused, or come about in an older revision of MPA.
+//! Connections that are refused, or made in an older revision of MPA.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -102,13 +102,13 @@ fn a_peer_that_knows_only_rfc_5044_is_connected_to_in_revision_1() {
             let (mut first, _) = listener.accept().unwrap();
             let (revision, private_data) = read_startup(&mut first);
             assert_eq!((revision, private_data.len()), (2, 4 + 5));
-            // RFC 6581 §10: it takes the Request for malformed, and closes.
+            // RFC 6581 §10: the peer takes the Request for malformed, and closes.
             drop(first);
             let (mut second, _) = listener.accept().unwrap();
             let (revision, private_data) = read_startup(&mut second);
             assert_eq!((revision, &private_data[..]), (1, &b"hello"[..]));
             second.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
-            // The first FPDU is the Send that was posted before anything was agreed.
+            // The first FPDU is the Send that was posted before the negotiation.
             let mut fpdu = [0; 2 + 18 + 4 + 4];
             second.read_exact(&mut fpdu).unwrap();
             assert_eq!(fpdu[..2], [0, 22]);

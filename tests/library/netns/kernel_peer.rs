@@ -1,4 +1,5 @@
-//! Engines against the layered stack over the kernel's TCP, which cuts and merges as it likes.
+//! Engines against the layered stack over the kernel's TCP, which cuts and merges segments
+//! arbitrarily.
 
 use urnic::StartupConfig;
 use urnic_netdev::Device;
@@ -14,12 +15,12 @@ use urnic_testkit::skip;
 /// Bytes that each side writes, sends and reads.
 const LEN: usize = 8 << 20;
 
-/// What a side asks of its peer.
+/// Returns the settings that a side requests.
 fn asking(markers: bool) -> StartupConfig {
     StartupConfig { markers, ..StartupConfig::default() }
 }
 
-/// Moves data with either side connecting, over IPv4 with every choice of markers and over IPv6.
+/// Moves data with either side connecting, over IPv4 with every choice of markers, and over IPv6.
 fn both_roles(engine: &mut Station, kernel: &mut Station, super_frames: bool, what: &str) {
     let choices = [
         (false, [false, false]),
@@ -60,7 +61,7 @@ fn both_roles(engine: &mut Station, kernel: &mut Station, super_frames: bool, wh
     }
 }
 
-/// An engine on a TAP against the kernel whose interface that is.
+/// Connects an engine on a TAP with the kernel that owns the interface.
 fn on_a_tap(mtu: usize, vnet_header: bool) {
     let device = tap("tap-a", mtu, vnet_header);
     give_kernel(A, "tap-a");
@@ -69,8 +70,8 @@ fn on_a_tap(mtu: usize, vnet_header: bool) {
     both_roles(&mut engine, &mut kernel, vnet_header, &what);
 }
 
-/// Segments that the kernel's TCP has received in the calling thread's namespace, merged ones
-/// counted once.
+/// Returns the number of segments that the kernel's TCP has received in the calling thread's
+/// namespace; merged ones count once.
 fn segments_received() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
@@ -79,8 +80,8 @@ fn segments_received() -> u64 {
     columns.find(|(name, _)| *name == "InSegs").unwrap().1.parse().unwrap()
 }
 
-/// Turns GRO on, and lets received frames wait for others to be merged with: a veth would look at
-/// each by itself. Its settings are in a view of `/sys` of the calling thread's namespace.
+/// Turns GRO on, and makes received frames wait for others to merge with, because a veth would
+/// handle each one alone. The settings are in the `/sys` of the calling thread's namespace.
 fn merge_on_veth_b() {
     command("ethtool", "-K veth-b gro on tso off");
     let script = "mount -t sysfs sysfs /sys && cd /sys/class/net/veth-b && \
@@ -89,10 +90,10 @@ fn merge_on_veth_b() {
     assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
 }
 
-/// A transfer over veth to the kernel of another namespace, which merges what it receives and cuts
-/// what it sends in software.
+/// Transfers over veth to the kernel of another namespace, which merges received segments and cuts
+/// sent ones in software.
 fn cut_and_merged<D: Device + Send + 'static>(device: D, far: &Namespace, what: &str) {
-    // The packet socket's engine is the first of the two addresses.
+    // The packet socket's engine has the first of the two addresses.
     let mut engine = Station::engine(A, device);
     let mut kernel = far.run(|| {
         give_kernel(B, "veth-b");
@@ -136,13 +137,14 @@ netns_tests! {
 mod merging {
     use super::*;
 
-    /// The kernel asks for the capability in its first user namespace.
+    /// The kernel requires the capability in its first user namespace.
     const NO_TIMERS: &str = "no right to set the timers of GRO in a user namespace";
 
     netns_tests! {
         with ["ethtool"];
 
-        /// Each frame of ours is a segment; the kernel's GRO merges them before its TCP sees them.
+        /// Each frame of the engine is a segment; the kernel's GRO merges them before its TCP sees
+        /// them.
         fn frames_merged_by_the_kernel_move_every_octet() {
             if in_user_namespace() {
                 return skip("frames merged by the kernel", NO_TIMERS);
@@ -155,7 +157,8 @@ mod merging {
             cut_and_merged(open("veth-a", false), &far, "plain frames");
         }
 
-        /// The kernel's GSO cuts our super-frames, its GRO merges the pieces in its own way.
+        /// The kernel's GSO cuts the engine's super-frames, and its GRO merges the pieces
+        /// differently.
         fn super_frames_cut_and_merged_by_the_kernel_move_every_octet() {
             if in_user_namespace() {
                 return skip("super-frames cut and merged by the kernel", NO_TIMERS);

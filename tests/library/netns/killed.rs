@@ -1,4 +1,4 @@
-//! Programs that are killed, and links that go down, under endpoints on TAPs.
+//! Processes that are killed, and links that go down, under endpoints on TAPs.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -16,19 +16,19 @@ use crate::netns::scene::Clock;
 use crate::netns::stations::{PATIENCE, Station, give_kernel};
 use urnic_testkit::network::{bridge, ip, tap};
 
-/// Tells a child to serve until it is killed.
+/// Environment variable that makes a child serve until it is killed.
 const SERVER: &str = "URNIC_SERVER";
-/// How long connections of the survivor wait for an answer.
+/// User timeout of the survivor's connections.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 const LEN: usize = 4 << 20;
 
-/// A process that serves one connection with memory to write to and to read from.
+/// A process that serves one connection with memory for Writes and Reads.
 struct Server {
     process: Child,
 }
 
 impl Server {
-    /// Runs `test` once more, as the server, and waits until it listens.
+    /// Runs `test` again, as the server, and waits until it listens.
     fn start(test: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
@@ -46,7 +46,7 @@ impl Server {
         Self { process }
     }
 
-    /// SIGKILL: nothing of the process runs any more.
+    /// Kills the process by SIGKILL.
     fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -55,13 +55,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A test that failed leaves no process either.
+        // A failed test leaves no process either.
         let _gone = self.process.kill();
         let _gone = self.process.wait();
     }
 }
 
-/// What the server does: one connection, whose memory its Private Data tells of.
+/// Serves one connection, whose Private Data names the memory.
 fn serve_until_killed() -> ! {
     let station = Station::engine(A, tap("tap-a", 1500, true));
     let listener = station.endpoint.listen(station.at(false), ListenParams::default()).unwrap();
@@ -72,14 +72,14 @@ fn serve_until_killed() -> ! {
     let offer = Offer { private_data: &stag, ird: 8, ord: 8 };
     let connection = request.accept(&station.end.qp, &offer).unwrap();
     let _connection = connection.wait(PATIENCE).unwrap();
-    // Both directions are busy when the end comes.
+    // Both directions are busy when the process is killed.
     loop {
         std::thread::park();
     }
 }
 
-/// The survivor keeps Writes and Reads in flight, or Reads alone; in their midst the server is
-/// killed.
+/// Keeps Writes and Reads of the survivor in flight, or Reads alone, and kills the server in their
+/// midst.
 fn survives_a_kill(survivor: &Station, writes: bool, test: &str) {
     let server = Server::start(test);
     bridge_to_server();
@@ -126,7 +126,8 @@ fn survives_a_kill(survivor: &Station, writes: bool, test: &str) {
     assert!(!ip("link").contains("tap-a"), "no interface is left");
 }
 
-/// `test` is run with an engine as the survivor; as the server in the process that it starts.
+/// Runs `test` with an engine as the survivor. In the process that it starts, `test` runs as the
+/// server.
 fn an_engine_survives(writes: bool, test: &str) {
     if std::env::var_os(SERVER).is_some() {
         serve_until_killed();
@@ -136,8 +137,8 @@ fn an_engine_survives(writes: bool, test: &str) {
     survives_a_kill(&survivor, writes, test);
 }
 
-/// The same with the kernel's TCP, which gives up by the endpoint's user timeout, not by its own,
-/// which is long.
+/// Does the same with the kernel's TCP. It gives up after the endpoint's user timeout, not after
+/// its own, which is long.
 fn the_kernels_tcp_survives(writes: bool, test: &str) {
     if std::env::var_os(SERVER).is_some() {
         serve_until_killed();
@@ -151,7 +152,7 @@ fn bridge_to_server() {
     ip("link set tap-a master bridge0");
 }
 
-/// Waits for the interface's next event; returns how long that took, in nanoseconds.
+/// Waits for the interface's next event. Returns the waiting time in nanoseconds.
 fn expect_event(endpoint: &Endpoint, expected: &EndpointEvent) -> u64 {
     let clock = Clock::start();
     let event = endpoint.next_event(PATIENCE).unwrap();
@@ -190,7 +191,7 @@ netns_tests! {
         );
     }
 
-    /// The link of an idle endpoint that sleeps is looked at all the same, and nothing else is.
+    /// The worker of an idle endpoint that sleeps still checks the link, but nothing else.
     fn a_link_that_goes_down_while_idle_is_noticed() {
         for own_thread in [true, false] {
             let end = urnic_testkit::pair::End::new(1);
@@ -199,7 +200,7 @@ netns_tests! {
             let settings = EndpointConfig { own_thread, ..EndpointConfig::default() };
             let endpoint = Endpoint::on_device(&end.rnic, device, config, &settings).unwrap();
             assert_eq!(endpoint.next_event(Duration::from_millis(300)).unwrap(), None, "idle");
-            // A busy machine may delay one, not all.
+            // A busy machine may delay one event, not all.
             let mut fastest = [u64::MAX; 2];
             for _ in 0..5 {
                 ip("link set tap-a down");

@@ -46,7 +46,7 @@ impl Server {
         Self { stop, thread: Some(thread) }
     }
 
-    /// Stops, and tells how many questions were answered.
+    /// Stops, and returns the number of answers.
     fn stop(mut self) -> usize {
         self.stop.store(true, Ordering::Release);
         self.thread.take().unwrap().join().unwrap()
@@ -97,11 +97,11 @@ fn answer(message: &[u8], lease_seconds: u32) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-/// An endpoint on `tap-a` that asks for its address; the kernel has [`A`] there.
+/// Returns an endpoint on `tap-a` that requests its address; the kernel has [`A`] there.
 fn station() -> Station {
     let device = tap("tap-a", 1500, true);
     ip(&format!("addr add {A}/24 dev tap-a"));
-    // Where the server's broadcasts go.
+    // Route for the server's broadcasts.
     ip("route add default dev tap-a");
     let end = End::new(7);
     let (port, config) = (PortConfig::for_dhcp(MAC), EndpointConfig::default());
@@ -138,7 +138,7 @@ netns_tests! {
         assert!(server.stop() >= 2, "an offer and an acknowledgment");
     }
 
-    /// RFC 2131 §4.4.5: an address whose lease has ended is used no more.
+    /// RFC 2131 §4.4.5: an address whose lease has ended is not used.
     fn a_lease_that_nobody_renews_ends() {
         let station = station();
         let server = Server::start(4);

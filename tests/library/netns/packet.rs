@@ -18,7 +18,7 @@ use urnic_testkit::network::{Namespace, command, ip, veth};
 
 const LEN: usize = 8 << 20;
 
-/// The Ethernet addresses that the engines have.
+/// Ethernet addresses of the engines.
 pub(crate) const MACS: [[u8; 6]; 2] = [[2, 0, 10, 0, 0, 1], [2, 0, 10, 0, 0, 2]];
 
 pub(crate) fn with_config<R>(name: &str, test: impl FnOnce(PacketConfig<'_>) -> R) -> R {
@@ -35,7 +35,7 @@ pub(crate) fn open(name: &str, super_frames: bool) -> PacketSocket {
     })
 }
 
-/// A veth pair with a packet socket on each end.
+/// Returns a veth pair with a packet socket on each end.
 fn pair(mtu: usize, super_frames: [bool; 2], peer: &Namespace) -> (PacketSocket, PacketSocket) {
     veth(mtu, peer);
     (open("veth-a", super_frames[0]), peer.run(|| open("veth-b", super_frames[1])))
@@ -64,7 +64,8 @@ fn exchange(mtu: usize, super_frames: [bool; 2]) {
     assert_eq!((a.frames_cut(), b.frames_cut()), (0, 0));
 }
 
-/// An IPv4 and TCP header from one engine to the other in an Ethernet frame, checksums left out.
+/// Returns an IPv4 and a TCP header from one engine to the other in an Ethernet frame, without
+/// checksums.
 fn head(port: u16) -> Vec<u8> {
     let mut head = [MACS[1], MACS[0]].concat();
     head.extend([0x08, 0x00, 0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 6, 0, 0]);
@@ -95,7 +96,7 @@ pub(crate) fn send_to_a(device: &mut impl Device) {
     send(device, &head).unwrap();
 }
 
-/// What a device has received, taking its time.
+/// Returns the frames that a device receives within some time.
 pub(crate) fn received(device: &mut impl Device, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for _ in 0..200 {
@@ -129,12 +130,12 @@ netns_tests! {
         exchange(9000, [true, true]);
     }
 
-    /// The longer frames do not fit into the ring's slots.
+    /// The longer frames do not fit the ring's slots.
     fn super_frames_meet_a_device_that_sends_none() {
         exchange(1500, [true, false]);
     }
 
-    /// The kernel cuts and merges on the way.
+    /// The kernel cuts and merges frames in between.
     fn frames_that_the_kernel_cut_and_merged_move_every_octet() {
         if !is_there("ethtool") {
             return skip("frames cut and merged", "`ethtool` is missing");
@@ -280,7 +281,8 @@ netns_tests! {
         scene.exchange(1 << 20, "after");
     }
 
-    /// Without it a card leaves out what is not for its own address, or for groups.
+    /// Without this setting a card drops frames that are neither for its own address nor for
+    /// groups.
     fn an_interface_receives_as_much_after_it_was_made_again() {
         let peer = Namespace::new();
         for (own_mac, wanted) in [(false, "promiscuity 1"), (true, "allmulti 1")] {

@@ -1,4 +1,4 @@
-//! Endpoints of several queues of one interface.
+//! Endpoints with several queues of one interface.
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -18,7 +18,7 @@ use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{self, Namespace, bridge, command, veth};
 use urnic_testkit::pair::{A, B, End};
 
-/// How many connections move data at once, and how much.
+/// Number of simultaneous connections, and their amount of data.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     connections: usize,
@@ -26,13 +26,13 @@ struct Load {
     len: usize,
 }
 
-/// Few connections that move much.
+/// Few connections that move much data.
 const FEW: Load = Load { connections: 8, len: 1 << 20 };
-/// As much in all, of so many connections that a hash gives all of them to one of two queues once
-/// in eight million boots.
+/// Many connections with the same total amount, so many that a hash assigns all of them to one of
+/// two queues only once in eight million boots.
 const MANY: Load = Load { connections: 24, len: (1 << 20) / 3 };
 
-/// A queue that counts frames of data: those longer than any startup or acknowledgment.
+/// A queue that counts data frames: frames longer than any startup or acknowledgment.
 #[derive(Debug)]
 struct Counted<D> {
     queue: D,
@@ -84,7 +84,7 @@ impl<D: Device> Device for Counted<D> {
     }
 }
 
-/// What was counted at each queue.
+/// Counters of each queue.
 #[derive(Debug)]
 struct Counts(Vec<[Arc<AtomicU64>; 2]>);
 
@@ -98,7 +98,7 @@ impl Counts {
     }
 }
 
-/// An endpoint of these queues.
+/// Makes an endpoint of these queues.
 fn station<D: Device + Send + 'static>(
     address: Ipv4Addr,
     queues: Vec<D>,
@@ -120,7 +120,7 @@ fn station<D: Device + Send + 'static>(
     (Station { end, endpoint, address }, Counts(counts))
 }
 
-/// What a program needs for one more connection of a station.
+/// Makes the objects for one more connection of a station.
 fn end_of(station: &Station) -> End {
     let rnic = station.end.rnic.clone();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4096).unwrap());
@@ -133,7 +133,7 @@ fn end_of(station: &Station) -> End {
     End { rnic, pd, cq, qp, connection: None, events: Vec::new() }
 }
 
-/// Connections from `a` to `b` move data at once, and every byte is looked at.
+/// Connects `a` to `b` several times, moves data on all connections at once, and checks every byte.
 fn many_exchanges(a: &Station, b: &Station, Load { connections, len }: Load) {
     let listener = b.endpoint.listen(b.at(false), ListenParams::default()).unwrap();
     let ends: Vec<_> = (0..connections).map(|_| [end_of(a), end_of(b)]).collect();
@@ -152,14 +152,14 @@ fn many_exchanges(a: &Station, b: &Station, Load { connections, len }: Load) {
         let Some(request) = listener.next_request(Duration::from_micros(1)).unwrap() else {
             continue;
         };
-        // Which connection it is, is not known: any end serves.
+        // The connection of the request is not known: any end serves.
         let [_, end] = &ends[accepted.len()];
         let offer = Offer { private_data: &[accepted.len() as u8], ird: 8, ord: 8 };
         accepted.push(request.accept(&end.qp, &offer).unwrap());
     }
     let open: Vec<_> = connecting.into_iter().map(|c| c.wait(PATIENCE).unwrap()).collect();
     let peers: Vec<_> = accepted.into_iter().map(|c| c.wait(PATIENCE).unwrap()).collect();
-    // Pairs of ends that are connected with one another.
+    // Pairs of connected ends.
     let pairs: Vec<[&End; 2]> = open
         .iter()
         .zip(&ends)
@@ -200,7 +200,7 @@ fn over_taps(own_thread: bool) {
     let (a, counts_a) = station(A, queues_a, own_thread);
     let (b, counts_b) = station(B, queues_b, true);
     many_exchanges(&a, &b, FEW);
-    // What opens connections takes turns.
+    // The initiator's connections alternate between the queues.
     assert!(counts_a.sent().iter().all(|sent| *sent > 50), "{counts_a:?}");
     assert!(counts_a.received().iter().all(|received| *received > 50), "{counts_a:?}");
     let used: u64 = counts_b.sent().iter().sum();
@@ -222,8 +222,8 @@ netns_tests! {
         over_taps(false);
     }
 
-    /// The kernel divides by a hash that knows nothing of which queue opened a connection: half of
-    /// what arrives is for the other port.
+    /// The kernel distributes by a hash that is independent of the queue that opened a connection:
+    /// half of the frames arrive at the other port.
     fn connections_over_a_packet_fanout_work_at_whichever_queue_frames_arrive() {
         let far = Namespace::new();
         veth(1500, &far);
@@ -231,8 +231,8 @@ netns_tests! {
         let (b, counts_b) = far.run(|| station(B, fanout("veth-b"), true));
         many_exchanges(&a, &b, MANY);
         assert!(counts_a.sent().iter().all(|sent| *sent > 50), "{counts_a:?}");
-        // A queue may have few connections by the hash. One alone brings it 1 MiB in frames of no
-        // more than 64 KiB.
+        // A queue may get few connections by the hash. A single one brings it 1 MiB in frames of at
+        // most 64 KiB.
         assert!(counts_b.received().iter().all(|received| *received > 10), "{counts_b:?}");
     }
 
@@ -241,14 +241,14 @@ netns_tests! {
         network::ip("addr add 10.0.0.1/24 dev tap-a");
         let (_station, _counts) = station(B, queues, true);
         for _ in 0..4 {
-            // Without `-w` ping gives up two round trips after its last echo, which a busy machine
-            // takes longer for; with it, it asks on until five are answered.
+            // Without `-w`, ping gives up two round trips after its last echo, which is too early
+            // on a busy machine. With `-w` it continues until five echoes are answered.
             let told = command("ping", "-c 5 -i 0.1 -w 20 10.0.0.2");
             for sequence in 1..=5 {
                 assert!(told.contains(&format!("icmp_seq={sequence} ")), "{told}");
             }
             assert!(!told.contains("DUP"), "{told}");
-            // The kernel asks for the address again.
+            // The kernel queries the address again.
             network::ip("neigh flush dev tap-a");
         }
     }

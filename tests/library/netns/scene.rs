@@ -16,7 +16,7 @@ use urnic_netdev::Device;
 
 use urnic_testkit::pair::{A, B, End, TCP_PORT, all_access, content, fill, pattern, v6};
 
-/// How a connection is set up.
+/// Configuration of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) ipv6: bool,
@@ -37,7 +37,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Every combination of IPv4, IPv6, markers on and off.
+    /// Returns every combination of IPv4, IPv6, markers on and off.
     pub(crate) fn matrix() -> impl Iterator<Item = Self> {
         [(false, false), (false, true), (true, false), (true, true)].into_iter().map(
             |(ipv6, markers)| {
@@ -67,9 +67,9 @@ impl Clock {
 pub(crate) struct Side<D> {
     pub(crate) poller: Poller<D>,
     pub(crate) end: End,
-    /// What the connection counted, once it is over.
+    /// Counters of the connection, once it is over.
     pub(crate) closed: Option<Box<ConnectionCounters>>,
-    /// Each change of the link that the port told of: whether it came up.
+    /// Changes of the link that the port reported: true for up.
     pub(crate) links: Vec<bool>,
 }
 
@@ -96,7 +96,7 @@ impl<D: Device> Side<D> {
         }
     }
 
-    /// What the connection has counted so far.
+    /// Returns the counters of the connection so far.
     pub(crate) fn counters(&self) -> ConnectionCounters {
         self.poller.port.counters(self.end.connection.unwrap()).unwrap()
     }
@@ -107,12 +107,12 @@ pub(crate) struct Scene<DA, DB> {
     pub(crate) a: Side<DA>,
     pub(crate) b: Side<DB>,
     clock: Clock,
-    /// Regions of work whose completion is not waited for.
+    /// Regions of requests whose completions are not awaited.
     kept: Vec<Mr>,
 }
 
 impl<DA: Device, DB: Device> Scene<DA, DB> {
-    /// Two engines that do not know each other.
+    /// Makes two engines that are not connected.
     pub(crate) fn new(device_a: DA, device_b: DB, setup: &Setup) -> Self {
         Self::of([End::new(1), End::new(2)], device_a, device_b, setup)
     }
@@ -158,7 +158,7 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
         scene
     }
 
-    /// Lets both engines work until `done`; `false` when that takes more than `limit`.
+    /// Lets both engines work until `done` returns true; `false` if that takes longer than `limit`.
     pub(crate) fn run_for(
         &mut self,
         limit: Duration,
@@ -178,12 +178,12 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
         }
     }
 
-    /// Both sides at once write, read and send `len` bytes, and every byte is looked at.
+    /// Lets both sides at once write, read and send `len` bytes, and checks every byte.
     pub(crate) fn exchange(&mut self, len: usize, what: &str) {
         self.exchange_in(len, what, [&private, &private]);
     }
 
-    /// The same, in memory that these make for the two sides.
+    /// Does the same, in memory that these functions make for the two sides.
     pub(crate) fn exchange_in(&mut self, len: usize, what: &str, memory: [&Memory<'_>; 2]) {
         let ends = [&self.a.end, &self.b.end];
         let mut works = [0, 1].map(|i| Work::within(ends[i], len, [3, 5][i], memory[i]));
@@ -211,7 +211,7 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
 }
 
 impl<DA: Device, DB: Device> Scene<DA, DB> {
-    /// Lets each end write to the other so often, 64 KiB at a time, without waiting for it.
+    /// Posts `count` Writes of 64 KiB from each end to the other, without waiting for them.
     pub(crate) fn post_writes(&mut self, count: u64) {
         for (from, to) in [(&self.a.end, &self.b.end), (&self.b.end, &self.a.end)] {
             let source = from.pd.reg_mr(64 << 10, Access::LOCAL_WRITE).unwrap();
@@ -224,7 +224,7 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
         }
     }
 
-    /// Whether so many posted Writes of each end complete, within 20 seconds.
+    /// Returns true if `count` posted Writes of each end complete within 20 seconds.
     pub(crate) fn completes(&mut self, count: usize) -> bool {
         let mut completed = [0; 2];
         self.run_for(Duration::from_secs(20), |scene| {
@@ -249,11 +249,11 @@ pub(crate) struct Work {
     pub(crate) seed: u8,
     len: usize,
     source: Mr,
-    /// Where the peer writes.
+    /// Destination of the peer's Writes.
     pub(crate) written: Mr,
-    /// Where the peer's messages arrive.
+    /// Destination of the peer's messages.
     pub(crate) received: Mr,
-    /// Where what was read from the peer's source goes.
+    /// Destination of Reads from the peer's source.
     pub(crate) read: Mr,
     posted: usize,
     completed: usize,
@@ -267,7 +267,7 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Makes memory of some length.
+/// Makes memory of a given length.
 pub(crate) type Memory<'a> = dyn Fn(usize) -> Arc<Region> + 'a;
 
 fn private(len: usize) -> Arc<Region> {
@@ -293,7 +293,7 @@ impl Work {
         Self { seed, len, source, written, received, read, posted: 0, completed: 0, arrived: 0 }
     }
 
-    /// What the peer needs to know: where to write, where to read.
+    /// Returns the buffers for the peer: one to write to, one to read from.
     pub(crate) fn buffers(&self) -> [urnic_engine::verbs::RemoteBuffer; 2] {
         [self.written.remote(0), self.source.remote(0)]
     }
@@ -306,7 +306,7 @@ impl Work {
         self.completed == 3 * self.messages() && self.arrived == self.messages()
     }
 
-    /// Takes what is complete and posts more: for each part of the buffer a Write, a Send, a Read.
+    /// Takes completions and posts more: a Write, a Send and a Read for each part of the buffer.
     pub(crate) fn go_on(
         &mut self,
         end: &End,

@@ -1,4 +1,5 @@
-//! Endpoints with threads of their own, as programs use them, and transfers between two of them.
+//! Endpoints with threads of their own, as applications use them, and transfers between two of
+//! them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,10 +15,10 @@ use crate::netns::scene::{Clock, Work};
 use urnic_testkit::network::ip;
 use urnic_testkit::pair::{End, TCP_PORT, content, pattern, v6};
 
-/// Longest wait for anything that happens at once on a quiet machine.
+/// Time limit for events that happen at once on a quiet machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An endpoint with what a program needs for one connection at a time.
+/// An endpoint with the objects for one connection at a time.
 pub(crate) struct Station {
     pub(crate) end: End,
     pub(crate) endpoint: Endpoint,
@@ -25,12 +26,12 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// Over the kernel's TCP, in the namespace of the calling thread.
+    /// Makes a station over the kernel's TCP, in the namespace of the calling thread.
     pub(crate) fn kernel(address: Ipv4Addr) -> Self {
         Self::kernel_with(address, Duration::from_secs(100))
     }
 
-    /// The same, whose connections give up after `user_timeout`.
+    /// Does the same; connections give up after `user_timeout`.
     pub(crate) fn kernel_with(address: Ipv4Addr, user_timeout: Duration) -> Self {
         let end = End::new(u64::from(address.to_bits()));
         let config = EndpointConfig { user_timeout, ..EndpointConfig::default() };
@@ -38,12 +39,12 @@ impl Station {
         Self { end, endpoint, address }
     }
 
-    /// An engine on a device.
+    /// Makes a station with an engine on a device.
     pub(crate) fn engine<D: Device + Send + 'static>(address: Ipv4Addr, device: D) -> Self {
         Self::engine_with(address, device, Duration::from_secs(100))
     }
 
-    /// An engine on a device whose connections give up after `user_timeout`.
+    /// Makes a station with an engine on a device whose connections give up after `user_timeout`.
     pub(crate) fn engine_with<D: Device + Send + 'static>(
         address: Ipv4Addr,
         device: D,
@@ -55,7 +56,7 @@ impl Station {
         Self { end, endpoint, address }
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     pub(crate) fn at(&self, ipv6: bool) -> SocketAddr {
         let address = if ipv6 { IpAddr::V6(v6(self.address)) } else { IpAddr::V4(self.address) };
         SocketAddr::new(address, TCP_PORT)
@@ -69,7 +70,7 @@ impl Station {
     }
 }
 
-/// An engine's identity.
+/// Returns the configuration of an engine's port.
 pub(crate) fn identity(address: Ipv4Addr, user_timeout: Duration) -> PortConfig {
     let mut config = PortConfig { ipv6: Some((v6(address), 64)), ..PortConfig::for_ipv4(address) };
     config.tcp.user_timeout = user_timeout;
@@ -104,7 +105,7 @@ pub(crate) fn connect(
     [connecting.wait(PATIENCE).unwrap(), accepted.wait(PATIENCE).unwrap()]
 }
 
-/// Both sides at once write, read and send `len` bytes, and every byte is looked at.
+/// Lets both sides at once write, read and send `len` bytes, and checks every byte.
 pub(crate) fn exchange(a: &Station, b: &Station, len: usize, what: &str) {
     let mut works = [Work::new(&a.end, len, 3), Work::new(&b.end, len, 5)];
     let remote = [works[1].buffers(), works[0].buffers()];
@@ -125,7 +126,7 @@ pub(crate) fn exchange(a: &Station, b: &Station, len: usize, what: &str) {
     }
 }
 
-/// Closes a connection in order from its first end, which TCP keeps for a while (TIME-WAIT).
+/// Closes a connection in order from its first end, which TCP then keeps in TIME-WAIT.
 pub(crate) fn close([first, second]: [Connection; 2]) {
     first.disconnect();
     loop {

@@ -53,7 +53,7 @@ netns_tests! {
         exchange_again_after(|| exchange(9000, [false, true]));
     }
 
-    /// An interface that stays remembers what its last user could do with frames.
+    /// An interface that stays remembers the frame formats of its last user.
     fn plain_frames_work_on_an_interface_that_had_super_frames() {
         ip("tuntap add dev tap-a mode tap");
         ip("link set tap-a up");
@@ -63,15 +63,15 @@ netns_tests! {
         scene.exchange(LEN, "plain after super-frames");
     }
 
-    /// RFC 5044 Appendix A: on a lossless path every segment starts with an FPDU and holds whole
-    /// FPDUs only.
+    /// RFC 5044 Appendix A: on a lossless path every segment starts with an FPDU and holds only
+    /// whole FPDUs.
     fn nothing_is_lost_and_every_segment_is_aligned() {
         for vnet_header in [false, true] {
             let (tap_a, tap_b) = bridged_taps(1500, [vnet_header; 2]);
             let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());
             scene.exchange(LEN, "lossless");
             for counters in [scene.a.counters(), scene.b.counters()] {
-                // A timer may fire on a busy machine; nothing missing is what a lossless path shows.
+                // A timer may fire on a busy machine; on a lossless path nothing is missing.
                 assert_eq!(counters.tcp.out_of_order, 0, "{counters:?}");
                 assert_eq!(counters.mpa.bytes_held, 0, "pieces of FPDUs");
                 let alignment = counters.alignment;
@@ -80,7 +80,7 @@ netns_tests! {
                 if vnet_header {
                     assert!(alignment.frames * 8 < alignment.segments, "super: {alignment:?}");
                 } else {
-                    // The frame with the startup of MPA is one more.
+                    // The frame with the startup of MPA adds one.
                     assert!(alignment.frames >= alignment.segments, "{alignment:?}");
                 }
             }
@@ -105,7 +105,7 @@ netns_tests! {
         }
         let output = ping.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout);
-        // It asks on until twenty are answered, and may have asked, and heard, more by then.
+        // It continues until twenty are answered, and may have sent and received more by then.
         for sequence in 1..=20 {
             assert!(told.contains(&format!("icmp_seq={sequence} ")), "{told}");
         }
@@ -144,7 +144,7 @@ netns_tests! {
         scene.exchange(1 << 20, "before");
         scene.post_writes(64);
         ip("link set tap-a down");
-        // The port looks at the link once a poll: up again before that, it never was down.
+        // The port checks the link once per poll: if it is up again before, the change is missed.
         let told = scene.run_for(Duration::from_secs(5), |scene| scene.a.links == [false]);
         assert!(told, "the port told that the link is down");
         assert!(!scene.a.poller.device.link_up());
@@ -192,13 +192,13 @@ netns_tests! {
     }
 }
 
-/// Removes what an exchange has left before the next.
+/// Removes the bridge of an exchange before the next.
 fn exchange_again_after(next: impl FnOnce()) {
     ip("link del bridge0");
     next();
 }
 
-/// Two queues polled as one device: frames come by either, and go by the first.
+/// Two queues polled as one device: frames are received from both, and sent by the first.
 #[derive(Debug)]
 pub(crate) struct Both<D>(pub(crate) D, pub(crate) D);
 

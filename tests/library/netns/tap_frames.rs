@@ -1,4 +1,4 @@
-//! Frames across TAPs, byte by byte: what goes in, what comes out, and what the kernel does to it.
+//! Frames across TAPs, byte by byte: input, output, and the kernel's changes.
 
 use std::num::NonZeroU16;
 
@@ -13,7 +13,7 @@ use urnic_testkit::counting::Census;
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{bridged_taps, ip};
 
-/// Where the headers of a frame stand.
+/// Positions of the headers in a frame.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     ipv6: bool,
@@ -36,7 +36,7 @@ impl Layout {
         self.network_at() + if self.ipv6 { 40 } else { 20 }
     }
 
-    /// Headers of a TCP segment with this payload; its checksum partial or complete.
+    /// Returns the headers of a TCP segment with this payload; its checksum is partial or complete.
     fn head(self, payload: &[u8], partial: bool) -> Vec<u8> {
         let mut head = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         if self.vlan {
@@ -64,7 +64,7 @@ impl Layout {
         tcp.fill_checksum(&source, &destination);
         let complete = tcp.checksum();
         let checksum = if partial {
-            // What the segment would have to sum to without its bytes: the pseudo-header's sum.
+            // The checksum of the segment without its bytes: the pseudo-header's sum.
             let mut sum = 0_u32;
             tcp.set_checksum(0);
             for word in segment.chunks(2) {
@@ -90,7 +90,8 @@ impl Layout {
         }
     }
 
-    /// Checks the headers of a received frame of one segment, and returns sequence number and payload.
+    /// Checks the headers of a received frame of one segment, and returns sequence number and
+    /// payload.
     fn parse(self, frame: &[u8]) -> (u32, Vec<u8>) {
         let shown = || PrettyPrinter::<EthernetFrame<&[u8]>>::new("", &frame).to_string();
         let packet = &frame[self.network_at()..];
@@ -120,14 +121,14 @@ struct Received {
     segment_size: Option<NonZeroU16>,
 }
 
-/// Waits until a frame is there, for at most `limit_ms`.
+/// Waits until there is a frame, for at most `limit_ms`.
 fn readable(tap: &Tap, limit_ms: i64) -> bool {
     let fd = tap.readiness().unwrap();
     let limit = Timespec { tv_sec: limit_ms / 1000, tv_nsec: limit_ms % 1000 * 1_000_000 };
     poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)).unwrap() == 1
 }
 
-/// Takes `count` frames of the test from the device, leaving out what the kernel may say.
+/// Takes `count` frames of the test from the device, ignoring the kernel's own frames.
 fn take(tap: &mut Tap, count: usize) -> Vec<Received> {
     let mut frames = Vec::new();
     while frames.len() < count && readable(tap, 2000) {
@@ -147,7 +148,7 @@ fn octets(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ (i >> 8)) as u8).collect()
 }
 
-/// Waits until the bridge forwards: it drops what comes before its ports are ready.
+/// Waits until the bridge forwards: it drops frames before its ports are ready.
 fn ready_taps(mtu: usize, vnet_header: [bool; 2]) -> (Tap, Tap) {
     let (mut a, mut b) = bridged_taps(mtu, vnet_header);
     await_forwarding(&mut a, &mut b);
@@ -218,8 +219,8 @@ netns_tests! {
         }
     }
 
-    /// The kernel cuts super-frames for an interface until its user says that it takes them, and one
-    /// that was made anew has a new user.
+    /// The kernel cuts super-frames for an interface until its user announces that it takes them,
+    /// and a new interface has a new user.
     fn a_super_frame_arrives_whole_at_an_interface_made_again() {
         let (mut a, mut b) = ready_taps(1500, [true, true]);
         ip("link del tap-b");

@@ -1,4 +1,4 @@
-//! Opening TAPs: what is set up, and what errors say.
+//! Opening TAPs: settings and errors.
 #![expect(clippy::disallowed_methods, reason = "devices of the kernel live in real time")]
 
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,7 @@ netns_tests! {
         for wanted in ["mtu 9000", "UP", "02:00:00:00:00:09"] {
             assert!(shown.contains(wanted), "{wanted} in {shown}");
         }
-        // The root of a user namespace may not set it, and goes without.
+        // The root of a user namespace may not set it, and the TAP works without.
         let queue_is_long = shown.contains(&format!("qlen {QUEUE_FRAMES}"));
         assert!(queue_is_long || urnic_testkit::isolate::in_user_namespace(), "{shown}");
         drop(tap);
@@ -66,7 +66,7 @@ netns_tests! {
         assert_eq!(device.capabilities().mtu, 4092);
         assert!(ip("link show tun0").contains("mtu 4092"));
         assert!(device.set_mtu(1 << 20).is_err());
-        // A datagram of the kernel, first byte first: a ping to what is behind the interface.
+        // A datagram of the kernel, first byte first: it goes to an address behind the interface.
         ip("addr add 10.8.0.1/24 dev tun0");
         let socket = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
         socket.send_to(b"datagram", "10.8.0.2:9").unwrap();

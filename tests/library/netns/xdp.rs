@@ -18,7 +18,7 @@ use crate::netns::scene::{Scene, Setup};
 use urnic_testkit::network::{Namespace, command, ip, veth, xdp_refusal};
 
 const LEN: usize = 8 << 20;
-/// Tells a child to hold a program until it is killed.
+/// Environment variable that makes a child hold an XDP program until it is killed.
 const HOLDER: &str = "URNIC_NETNS_XDP_HOLDER";
 
 fn with_config<R>(name: &str, test: impl FnOnce(XdpConfig<'_>) -> R) -> R {
@@ -33,7 +33,7 @@ fn open(name: &str, native: bool) -> XdpSocket {
     with_config(name, |config| XdpSocket::open(&XdpConfig { native, ..config }).unwrap())
 }
 
-/// A veth pair with an XDP socket on each end.
+/// Returns a veth pair with an XDP socket on each end.
 fn pair(mtu: usize, native: bool, peer: &Namespace) -> (XdpSocket, XdpSocket) {
     veth(mtu, peer);
     (open("veth-a", native), peer.run(|| open("veth-b", native)))
@@ -64,7 +64,7 @@ fn has_program(interface: &str) -> bool {
     ip(&format!("-d link show {interface}")).contains("prog/xdp")
 }
 
-/// Tests that need the right to load programs, which a user namespace does not give.
+/// Defines tests that need the right to load programs, which a user namespace does not give.
 macro_rules! xdp_tests {
     ($($(#[$doc:meta])* fn $name:ident() $body:block)*) => {
         netns_tests! {$(
@@ -104,7 +104,7 @@ xdp_tests! {
         scene.exchange(LEN, "XDP to packet socket");
     }
 
-    /// The peer leaves cutting and checksums to its interface, which was told to do them.
+    /// The peer leaves cutting and checksums to its interface, whose offloads are on.
     fn a_peer_with_offloads_switched_off_is_understood() {
         if !is_there("ethtool") {
             return skip("a peer with offloads switched off", "`ethtool` is missing");
@@ -203,7 +203,7 @@ xdp_tests! {
             told.push(char::from(octet[0]));
         }
         assert!(has_program("veth-a"), "held");
-        // SIGKILL: nothing of the process runs any more.
+        // SIGKILL ends the process at once.
         holder.kill().unwrap();
         holder.wait().unwrap();
         let gone = (0..100).any(|_| {
@@ -224,7 +224,7 @@ xdp_tests! {
         let mut second = second.unwrap();
         let mut seen = packet::open("veth-a", true);
         let mut peer = packet::open("veth-b", true);
-        // The peer has one queue, so all it sends arrives on queue 0.
+        // The peer has one queue, so everything it sends arrives on queue 0.
         packet::send_to_a(&mut peer);
         assert_eq!(packet::received(&mut seen, 1).len(), 1, "by the kernel's stack");
         assert_eq!(second.receive(0, 8, &mut |_| ()), 0, "not by the socket");

@@ -1,4 +1,4 @@
-//! Modules do not import each other in circles. A parent and its children may: they are one thing.
+//! Modules do not import each other in circles. A parent and its children may: they are one unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use super::{code, is_test, sources};
 
 type Module = Vec<String>;
-/// Which children of one module import which of their siblings, or what lies below those.
+/// For each module: the imports of its children from their siblings, or from modules below those.
 type Siblings = BTreeMap<Module, BTreeMap<String, BTreeSet<String>>>;
 
-/// The path of the module that a file of `folder` is.
+/// Returns the path of the module that a file of `folder` is.
 fn module_of(path: &Path, folder: &str) -> Module {
     let path = path.strip_prefix(folder).unwrap().with_extension("");
     let mut module: Module = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -19,7 +19,7 @@ fn module_of(path: &Path, folder: &str) -> Module {
     module
 }
 
-/// The paths that start at the beginning of `text`: one, or those of a group in braces.
+/// Returns the paths that start at the beginning of `text`: one, or those of a group in braces.
 fn paths(text: &str) -> Vec<Module> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     if let Some(group) = text.strip_prefix('{') {
@@ -53,14 +53,14 @@ fn paths(text: &str) -> Vec<Module> {
     below.into_iter().map(|path| name.iter().cloned().chain(path).collect()).collect()
 }
 
-/// What `text`, the code of `module`, names by `crate::` and `super::`.
+/// Returns the paths that `text`, the code of `module`, names by `crate::` and `super::`.
 fn named(text: &str, module: &Module) -> Vec<Module> {
     let mut found = Vec::new();
     for (at, start) in text.match_indices("crate::") {
         found.extend(paths(&text[at + start.len()..]));
     }
     for (at, start) in text.match_indices("super::") {
-        // The first of a chain counts those that follow.
+        // The first of a chain counts the whole chain.
         if text[..at].ends_with("super::") {
             continue;
         }
@@ -97,7 +97,7 @@ fn imports(folder: &str) -> Siblings {
     siblings
 }
 
-/// Modules that import each other, by way of others or at once: sets of siblings.
+/// Returns sets of siblings that import each other, directly or indirectly.
 fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<&str>> {
     let reached = |from: &str| {
         let mut reached: BTreeSet<&str> = BTreeSet::new();

@@ -1,19 +1,19 @@
-//! The engine's alarm, doorbell and queues of receives under loom: every order of their steps, and every
-//! value that a relaxed load may return, is tried. A call that is lost is a deadlock here.
+//! The engine's alarm, doorbell and queues of receives under loom, which tries every order of their
+//! steps, and every value that a relaxed load may return. A lost wake-up is a deadlock here.
 //!
 //! ```text
 //! cargo test -p urnic-loom
 //! ```
 //!
-//! The files are those of the engine. A package of its own keeps loom's atomics out of everything
-//! else, without flags for the compiler.
+//! The files are those of the engine. A separate package keeps loom's atomics out of all other
+//! code, without compiler flags.
 #![allow(
     dead_code,
     unreachable_pub,
     reason = "these are files of another package, of which tests use a part"
 )]
 
-/// Stands for that of the engine: as small as shows what happens at it.
+/// Replaces the engine's limits by the smallest ones that show every case.
 mod limits {
     pub(crate) const DOORBELL_PLACES: usize = 1;
     pub(crate) const ALARM_EARLY_KEPT: usize = 1;
@@ -21,7 +21,7 @@ mod limits {
     pub(crate) const QP_DEPTH_MAX: usize = 2;
 }
 
-/// Stands for that of the engine.
+/// Replaces the engine's types.
 mod types {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct PdNum(pub(crate) u32);
@@ -40,7 +40,7 @@ mod verbs {
     pub(crate) use srq::Srq;
     pub(crate) use stand_in::{PostError, QpShared, QueueError, RecvWr};
 
-    /// Receives and queue pairs, as far as the queues look at them.
+    /// Receives and queue pairs, reduced to the parts that the queues use.
     pub(crate) mod stand_in {
         use std::sync::Arc;
 
@@ -83,12 +83,12 @@ mod verbs {
             SrqDepth(usize),
         }
 
-        /// A queue of requests, and how one is posted to it.
+        /// Returns a queue of requests, and a function that posts one to it.
         pub(crate) fn posted() -> (Arc<Posted<u32>>, impl Fn(&Posted<u32>) + Send) {
             (Arc::new(Posted::new(2)), |posted| posted.push(1).expect("there is room"))
         }
 
-        /// A queue pair whose stream is turned when its bell has rung.
+        /// A queue pair whose stream is polled when its doorbell has rung.
         #[derive(Debug)]
         pub(crate) struct QpShared {
             pub(crate) receives: Receives,
@@ -96,7 +96,8 @@ mod verbs {
         }
 
         impl QpShared {
-            /// One whose messages wait for receives: its own, or those of a shared queue.
+            /// Makes a queue pair whose messages wait for receives: its own, or those of a shared
+            /// queue.
             pub(crate) fn waiting(doorbell: &Arc<Doorbell>, srq: Option<Srq>) -> Arc<Self> {
                 Arc::new(Self {
                     receives: Receives::new(2, srq, ReceiverNotReady::Wait),
@@ -104,7 +105,7 @@ mod verbs {
                 })
             }
 
-            /// As `Qp::post_recv` does it.
+            /// Does the same as `Qp::post_recv`.
             pub(crate) fn post(&self) {
                 if self.receives.post(RecvWr::default()).expect("there is room") {
                     self.press();

@@ -1,4 +1,4 @@
-//! Threads that ring, and threads that look and sleep.
+//! Threads that ring, and threads that poll and sleep.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -14,14 +14,15 @@ use crate::verbs::doorbell::{Bell, Doorbell};
 use crate::verbs::stand_in::posted;
 use crate::verbs::{QpShared, RecvWr, Srq};
 
-/// Tries every order with at most so many preemptions: more find nothing new and take minutes.
+/// Tries every order with at most `preemptions` preemptions: more find nothing new and take
+/// minutes.
 fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(test);
 }
 
-/// As the eventfd of a worker or of a channel: stays rung until it is cleared.
+/// A wake-up like the eventfd of a worker or of a channel: stays signaled until it is cleared.
 struct Wakeup {
     is_rung: Mutex<bool>,
     rung: Condvar,
@@ -51,7 +52,7 @@ impl Wake for Wakeup {
     }
 }
 
-/// Waits as a program waits at a completion queue.
+/// Waits as an application waits at a completion queue.
 fn wait_for(alarm: &Alarm, is_done: impl Fn() -> bool) {
     let wakeup = Wakeup::new();
     let waker = Waker::from(Arc::clone(&wakeup));
@@ -87,7 +88,7 @@ fn each_of_two_waiters_is_called() {
     model(2, || {
         let alarm = Arc::new(Alarm::new());
         let count = Arc::new(AtomicUsize::new(0));
-        // Each takes one.
+        // Each waiter takes one.
         let waiter = |least: usize| {
             let (alarm, count) = (Arc::clone(&alarm), Arc::clone(&count));
             move || wait_for(&alarm, || count.load(Ordering::Relaxed) >= least)
@@ -108,7 +109,7 @@ fn each_of_two_waiters_is_called() {
     });
 }
 
-/// What the port's worker does: serves the bells that have rung, and sleeps when none has.
+/// Does the work of the port's worker: serves the doorbells that have rung, and sleeps if none has.
 fn serve(doorbell: &Doorbell, bells: &[Arc<Bell>], posted: &[Arc<AtomicUsize>], all: usize) {
     let wakeup = Wakeup::new();
     let waker = Waker::from(Arc::clone(&wakeup));
@@ -159,7 +160,7 @@ fn posted_work_is_served() {
 #[test]
 fn posted_work_is_served_though_there_is_no_place_for_it() {
     model(2, || {
-        // Two queue pairs, one place.
+        // Two queue pairs, and one place in the doorbell.
         let doorbell = Doorbell::new();
         let bells: Vec<_> =
             (0..2).map(|slot| Arc::new(Bell::new(Arc::clone(&doorbell), slot))).collect();
@@ -182,8 +183,8 @@ fn posted_work_is_served_though_there_is_no_place_for_it() {
     });
 }
 
-/// Does as the port's worker with a message that waits: takes a receive for it, and sleeps while there is
-/// none.
+/// Acts like the port's worker with a waiting message: takes a receive for it, and sleeps while
+/// there is none.
 fn deliver(doorbell: &Doorbell, qp: &Arc<QpShared>) {
     let wakeup = Wakeup::new();
     let waker = Waker::from(Arc::clone(&wakeup));
@@ -230,7 +231,7 @@ fn a_message_that_waits_gets_the_receive_that_is_posted_to_a_shared_queue() {
     });
 }
 
-/// One receive each: the queue pair that finds none after it was called asks once more.
+/// One receive each: a queue pair that finds none after its wake-up asks again.
 #[test]
 fn messages_of_two_queue_pairs_get_the_receives_of_a_shared_queue() {
     model(2, || {
@@ -255,7 +256,7 @@ fn messages_of_two_queue_pairs_get_the_receives_of_a_shared_queue() {
     });
 }
 
-/// The count that tells of requests without the lock is never behind them for good.
+/// The count of requests that is read without the lock is never stale for good.
 #[test]
 fn what_is_posted_is_taken() {
     model(3, || {
