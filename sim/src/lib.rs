@@ -138,5 +138,5 @@ pub fn record(plan: &Plan, sink: Box<dyn Write + Send>) -> io::Result<Result<Out
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("the engine panicked: {}", text.unwrap_or("with something that is no text"))
+    format!("the engine panicked: {}", text.unwrap_or("without a text"))
 }

@@ -57,11 +57,11 @@ fn word(count: u64) -> [u8; WORD_LEN] {
 
 /// Checks the words that a Read brought against the counts between its post and its completion.
 pub(crate) fn check(found: &[u8], counts: RangeInclusive<u64>) -> Result<(), String> {
-    for (index, octets) in found.chunks_exact(WORD_LEN).enumerate() {
-        let count = octets.iter().fold(0, |count, octet| count << 7 | u64::from(*octet));
-        let is_word = octets.iter().all(|octet| *octet < 0x80);
+    for (index, word) in found.chunks_exact(WORD_LEN).enumerate() {
+        let count = word.iter().fold(0, |count, octet| count << 7 | u64::from(*octet));
+        let is_word = word.iter().all(|octet| *octet < 0x80);
         if !is_word || !counts.contains(&count) {
-            return Err(format!("word {index} is {octets:02x?}, not a count of {counts:?}"));
+            return Err(format!("word {index} is {word:02x?}, not a count of {counts:?}"));
         }
     }
     Ok(())

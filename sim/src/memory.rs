@@ -294,7 +294,7 @@ impl Model {
                     Kind::FetchAdd | Kind::CmpSwap => {
                         let at = layouts[1 - side].part(Part::Numbers).start + number_at(index);
                         let number = &mut model.memory[1 - side][at..at + 8];
-                        let before = u64::from_ne_bytes(number.try_into().expect("eight octets"));
+                        let before = u64::from_ne_bytes(number.try_into().expect("eight bytes"));
                         number.copy_from_slice(&apply(op, before).to_ne_bytes());
                         model.values[side][index] = before;
                     }

@@ -111,7 +111,7 @@ impl Run<'_> {
                 let wakeup = self.wakeup();
                 let is_over = self.flows.iter().all(|flow| flow.stage == Stage::Over);
                 if !is_over && !self.world.advance(wakeup) {
-                    return Err(format!("nothing ever happens again: {}", self.describe()));
+                    return Err(format!("stuck, with no event to come: {}", self.describe()));
                 }
             }
             self.check_sizes()?;
@@ -119,7 +119,7 @@ impl Run<'_> {
                 return Err(format!("not over in time: {}", self.describe()));
             }
             if self.world.steps > STEPS_MAX {
-                return Err(format!("no end of frames: {}", self.describe()));
+                return Err(format!("frames never end: {}", self.describe()));
             }
         }
         self.check_crcs()?;
@@ -231,7 +231,7 @@ impl Run<'_> {
             let late = if self.is_sabotaged(Sabotage::Late) { DAY } else { Duration::ZERO };
             let took = done_at - opened_at + late;
             if is_whole && (flow.was_tried_again() || took > self.time_alone(flow.plan)) {
-                return Err(format!("flow {index} has noticed what others do: {took:?}"));
+                return Err(format!("flow {index} is affected by hostile peers: {took:?}"));
             }
         }
         Ok(())
@@ -374,7 +374,7 @@ impl Run<'_> {
                 let offer = Offer { private_data: b"no", ird: 0, ord: 0 };
                 let _gone = self.world.port(node).reject(id, &offer);
             } else if data != IGNORE_ME && self.plan.guesses.is_some() {
-                return Err("a Request that nobody made".to_owned());
+                return Err("a Request that no flow made".to_owned());
             }
             return Ok(());
         }
@@ -421,18 +421,16 @@ impl Run<'_> {
             opened.map_err(|error| error.to_string())?;
         }
         for (node, Node { poller, .. }) in self.world.nodes.iter().enumerate() {
-            let (connections, octets) = (poller.port.connection_count(), poller.port.bytes_held());
-            if connections != 0 || octets != 0 {
-                return Err(format!(
-                    "node {node} keeps {connections} connections, {octets} octets"
-                ));
+            let (connections, held) = (poller.port.connection_count(), poller.port.bytes_held());
+            if connections != 0 || held != 0 {
+                return Err(format!("node {node} keeps {connections} connections, {held} bytes"));
             }
             let blocks = self.plan.nodes[node].piece_blocks;
             let blocks = blocks.min(PIECE_BLOCKS_MAX) + NEAR_PAGES * self.flows.len();
             let blocks = if self.is_sabotaged(Sabotage::Held) { 0 } else { blocks };
             let held_max = (blocks * PIECE_BLOCK_LEN) as u64;
             if poller.port.bytes_held_peak() > held_max {
-                return Err(format!("node {node} has held more than {held_max} octets"));
+                return Err(format!("node {node} has held more than {held_max} bytes"));
             }
         }
         let sides = self.flows.iter().flat_map(|flow| &flow.sides);
@@ -456,7 +454,7 @@ impl Run<'_> {
             self.flows.iter().flat_map(|flow| &flow.counters).map(|one| one.mpa.crc_bad).sum();
         let wrong = wrong + u64::from(self.is_sabotaged(Sabotage::Crc));
         if wrong > 0 && !corrupts {
-            return Err(format!("{wrong} CRCs are wrong on links that change nothing"));
+            return Err(format!("{wrong} CRCs are wrong on links without corruption"));
         }
         Ok(())
     }

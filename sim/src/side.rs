@@ -376,7 +376,7 @@ impl Side {
                 if len > op.len
                     || !self.memory.holds(&model.memory[self.index], Part::Landing, range)
                 {
-                    return Err(format!("Read {index} has not brought its octets: {wc:?}"));
+                    return Err(format!("Read {index} completed without its bytes: {wc:?}"));
                 }
             }
             Kind::ReadLive => {

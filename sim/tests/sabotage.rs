@@ -41,10 +41,10 @@ fn what_is_wrong_with_one_connection_is_found() {
         plan
     };
     let cases = [
-        (everything(), Sabotage::Guard, "octet 0 of memory (a guard) is"),
+        (everything(), Sabotage::Guard, "byte 0 of memory (a guard) is"),
         (everything(), Sabotage::Sink, "was delivered before"),
         (placed, Sabotage::Sink, "has completed and is not at the peer"),
-        (everything(), Sabotage::Landing, "has not brought its octets"),
+        (everything(), Sabotage::Landing, "completed without its bytes"),
         (everything(), Sabotage::Atomic, "atomic 3 found"),
         (everything(), Sabotage::SendOrder, "is not the completion that comes next"),
         (everything(), Sabotage::SendOpcode, " for Op "),
@@ -66,14 +66,14 @@ fn what_is_wrong_with_one_connection_is_found() {
 #[test]
 fn what_is_wrong_in_a_scenario_is_found() {
     let cases = [
-        (Scenario::Changing, Sabotage::Revoked, "what was written after the invalidation"),
-        (Scenario::Ends, Sabotage::LeftBehind, " messages, of which "),
+        (Scenario::Changing, Sabotage::Revoked, "bytes that were written after the invalidation"),
+        (Scenario::Ends, Sabotage::LeftBehind, " messages, but only "),
         (Scenario::Vanish, Sabotage::Impatience, "waited for an acknowledgment"),
         (Scenario::Vanish, Sabotage::State, "the queue pair is Rts after the end"),
-        (Scenario::Recut, Sabotage::Held, "has held more than 0 octets"),
-        (Scenario::Exhausted, Sabotage::Late, "has noticed what others do"),
+        (Scenario::Recut, Sabotage::Held, "has held more than 0 bytes"),
+        (Scenario::Exhausted, Sabotage::Late, "is affected by hostile peers"),
         (Scenario::Exhausted, Sabotage::Undone, "has not done its work"),
-        (Scenario::Guesses, Sabotage::Request, "a Request that nobody made"),
+        (Scenario::Guesses, Sabotage::Request, "a Request that no flow made"),
     ];
     for (scenario, sabotage, text) in cases {
         // Not every plan of the scenario reaches the check.

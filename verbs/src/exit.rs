@@ -3,7 +3,7 @@
 //! The kernel's TCP sends what it has accepted even after the process has ended, with two
 //! exceptions: it stops if the peer sends something in the meantime, such as credits, and it does
 //! not close connections that a child has too. The TCP of urnic ends with the process.
-#![expect(unsafe_code, reason = "a handler for the end is told to C's library")]
+#![expect(unsafe_code, reason = "a handler for the exit is registered with C's library")]
 
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};

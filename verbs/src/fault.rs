@@ -1,10 +1,7 @@
 //! Faults on demand. `URNIC_FAIL=create_cq:2,post_send:100:ENOMEM,connect:1:reject` makes the
 //! second `ibv_create_cq` of the process and the hundredth `ibv_post_send` fail, and has the first
 //! `rdma_connect` rejected, so that applications can test their error handling.
-#![expect(
-    clippy::print_stderr,
-    reason = "a wrong variable is told where the person looks who set it"
-)]
+#![expect(clippy::print_stderr, reason = "the user who set a wrong variable reads standard error")]
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,23 +98,22 @@ impl Fault {
         let found = CALLS.iter().find(|(known, ..)| *known == name);
         let &(_, call, usual) = found.ok_or_else(|| {
             let known: Vec<_> = CALLS.iter().map(|(known, ..)| *known).collect();
-            format!("no call is named {name:?}; those that can fail are {}", known.join(", "))
+            format!("no call is named {name:?}; these can fail: {}", known.join(", "))
         })?;
         let number = parts.next().and_then(|number| number.parse().ok()).filter(|n| *n > 0);
-        let number =
-            number.ok_or_else(|| format!("{text:?} does not say which call, as in {name}:1"))?;
+        let number = number
+            .ok_or_else(|| format!("{text:?} lacks the number of the call, as in {name}:1"))?;
         let outcome = match parts.next() {
             None => Outcome::Error(usual),
             Some("reject") if call == Call::Connect => Outcome::Reject,
             Some(error) => {
                 let known = ERRORS.iter().find(|(known, _)| *known == error);
-                let (_, errno) =
-                    known.ok_or_else(|| format!("{error:?} is no error known here"))?;
+                let (_, errno) = known.ok_or_else(|| format!("unknown error {error:?}"))?;
                 Outcome::Error(Errno(*errno))
             }
         };
         match parts.next() {
-            Some(more) => Err(format!("{more:?} is too much in {text:?}")),
+            Some(more) => Err(format!("unexpected {more:?} in {text:?}")),
             None => Ok(Self { call, number, outcome, calls: AtomicU64::new(0) }),
         }
     }
@@ -140,7 +136,7 @@ fn faults() -> &'static [Fault] {
         let text = environment(VARIABLE).unwrap_or_default();
         let text = text.to_string_lossy();
         Fault::parse_all(&text).unwrap_or_else(|problem| {
-            eprintln!("urnic: {VARIABLE}: {problem}; no call is made to fail");
+            eprintln!("urnic: {VARIABLE}: {problem}; no call will fail");
             Vec::new()
         })
     })
@@ -193,7 +189,7 @@ mod tests {
             ("create_qp:-1", "create_qp:1"),
             ("create_qp:1:EWHAT", "EWHAT"),
             ("create_qp:1:reject", "reject"),
-            ("create_qp:1:EIO:2", "too much"),
+            ("create_qp:1:EIO:2", "unexpected"),
             ("create_cq:1,,x:1", "\"x\""),
         ] {
             let problem = Fault::parse_all(text).unwrap_err();

@@ -1,5 +1,5 @@
 //! Forks: the child has the parent's objects, but not the threads that serve them.
-#![expect(unsafe_code, reason = "a handler for forks is told to C's library")]
+#![expect(unsafe_code, reason = "a handler for forks is registered with C's library")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};

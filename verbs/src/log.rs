@@ -12,7 +12,7 @@ const LOG: &str = "URNIC_LOG";
 
 /// Starts logging if it is requested, and if the application has not installed a `tracing`
 /// subscriber itself.
-#[expect(clippy::print_stderr, reason = "who has asked for a log reads standard error")]
+#[expect(clippy::print_stderr, reason = "the user who asked for a log reads standard error")]
 pub(crate) fn start() {
     let Some(text) = environment(LOG).and_then(|text| text.into_string().ok()) else { return };
     match text.parse::<Targets>() {
@@ -21,6 +21,6 @@ pub(crate) fn start() {
             let told = tracing_subscriber::registry().with(lines).with(targets).try_init();
             let _the_program_has_its_own = told;
         }
-        Err(error) => eprintln!("urnic: {LOG}={text}: {error}; say debug, or MODULE=LEVEL,…"),
+        Err(error) => eprintln!("urnic: {LOG}={text}: {error}; use debug, or MODULE=LEVEL,…"),
     }
 }

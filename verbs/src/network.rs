@@ -2,7 +2,10 @@
 //!
 //! `URNIC_DEV` selects it, as `urnic run --dev` does. An interface has one user at a time: a
 //! process that finds it taken opens no device, and reports the reason on standard error.
-#![expect(clippy::print_stderr, reason = "a program that was not written for urnic tells its user")]
+#![expect(
+    clippy::print_stderr,
+    reason = "the user of an application that does not know urnic reads it"
+)]
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -170,8 +173,8 @@ fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     let (taken, is_foreign) = take_name(&path);
     if is_foreign {
         eprintln!(
-            "urnic: a program of another kind or user has the name that keeps {name} for one process: \
-             going on without"
+            "urnic: a process of another user, or one without urnic, has the name that reserves {name} \
+             for one process: continuing without the reservation"
         );
         return Ok(None);
     }

@@ -1,5 +1,5 @@
 //! Objects behind the C pointers of these libraries: C's part first, the Rust part behind it.
-#![expect(unsafe_code, reason = "C's pointers are believed here, and nowhere else")]
+#![expect(unsafe_code, reason = "C's pointers are trusted only here")]
 
 use std::cell::UnsafeCell;
 use std::fmt;

@@ -107,7 +107,7 @@ fn start() -> Sender<Request> {
     let body = move || run(&requests);
     let start = || thread::Builder::new().name("urnic-cm".to_owned()).spawn(body);
     if let Err(error) = run_as_own(start).flatten() {
-        error!(target: "urnic", %error, "no thread for connections: their events will not come");
+        error!(target: "urnic", %error, "cannot start the thread for connections: they get no events");
     }
     sender
 }

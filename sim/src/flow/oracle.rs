@@ -46,7 +46,7 @@ impl Flow<'_> {
         let ends_itself = acts[1 - side].what != Deed::Nothing || !peer.established;
         if !ends_itself && !self.is_silent && peer.progress.delivered < left {
             let delivered = peer.progress.delivered;
-            return Err(format!("side {side} left {left} messages, of which {delivered} came"));
+            return Err(format!("side {side} left {left} messages, but only {delivered} came"));
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Flow<'_> {
             Some(at) => {
                 let place = memory.layout.describe(at);
                 Err(format!(
-                    "side {side}: octet {at} of memory ({place}) is {:#04x}, not {:#04x}",
+                    "side {side}: byte {at} of memory ({place}) is {:#04x}, not {:#04x}",
                     found[at], expected[at]
                 ))
             }

@@ -31,7 +31,7 @@ impl Side {
                 |(octet, before): (&u8, &u8)| *octet == live::REVOKED && octet != before;
             if found.iter().zip(&initial[at..]).any(is_revoked) {
                 return Err(format!(
-                    "Read {index} brought what was written after the invalidation"
+                    "Read {index} brought bytes that were written after the invalidation"
                 ));
             }
         }

@@ -10,7 +10,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "these are files of another package, of which tests use a part"
+    reason = "these files are of another package, and the tests use a part of them"
 )]
 
 /// Replaces the engine's limits by the smallest ones that show every case.

@@ -9,7 +9,7 @@
 #![allow(missing_docs, reason = "fields and constants are described in rdma-core's manual pages")]
 #![allow(unreachable_pub, reason = "the whole interface, whatever of it the crate shows")]
 #![expect(non_snake_case, reason = "C's names, those of the ABI's placeholders too")]
-#![expect(unsafe_code, reason = "all octets zero is a value of every type here, which C relies on")]
+#![expect(unsafe_code, reason = "zero bytes are a value of every type here, and C relies on that")]
 
 /// Type of an operation in a structure: `None` for NULL.
 macro_rules! op {

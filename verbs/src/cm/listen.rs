@@ -87,7 +87,7 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     let wanted = usize::try_from(backlog).unwrap_or(0);
     let backlog = if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_ASKED_MAX) };
     if wanted > LISTEN_ASKED_MAX {
-        warn!(target: "urnic", wanted, backlog, "a listener keeps fewer requests than it asks for");
+        warn!(target: "urnic", wanted, backlog, "the backlog is smaller than the application asked for");
     }
     let Options { traffic_class, only_ipv6, .. } = *locked(&id.options);
     let is_chosen = id.has_chosen_port.load(Ordering::Acquire);

@@ -113,7 +113,7 @@ impl Announced {
             };
             if errno != IN_USE {
                 warn!(target: "urnic", %local, ?errno,
-                    "the UDP port of this number is not held: another program can take it");
+                    "cannot hold the UDP port of this number: another process can take it");
                 return Ok(None);
             }
             match holder(local) {
@@ -125,7 +125,7 @@ impl Announced {
                 }
                 _ => {
                     warn!(target: "urnic", %local,
-                        "another program has the UDP port of this number: it can name peers another TCP port");
+                        "another process has the UDP port of this number: it can name another TCP port to peers");
                     return Ok(None);
                 }
             }
@@ -142,7 +142,7 @@ impl Announced {
         let any = SocketAddr::new(local.ip(), 0);
         let listener = process()?.network.endpoint.listen(any, params)?;
         let tcp_port = listener.local().port();
-        debug!(target: "urnic", %local, tcp_port, "the TCP port of this number is another program's");
+        debug!(target: "urnic", %local, tcp_port, "another process has the TCP port of this number");
         Ok((listener, Self::answering(questions, local, tcp_port)?))
     }
 

@@ -1,6 +1,6 @@
 //! Ids of rsockets: like those of C, but no call waits, and C does not see them. The socket takes
 //! over the connection of its id.
-#![expect(unsafe_code, reason = "C's part of an id, which C was never told of")]
+#![expect(unsafe_code, reason = "C's part of an id that C does not know")]
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};

@@ -87,7 +87,7 @@ impl Requests {
                 if let Some(count) = self.refused.count() {
                     let Hello { from, to, .. } = hello;
                     warn!(target: "urnic", remote = %request.remote(), ?from, ?to, count,
-                        "another queue pair than the one that was named asks, or PSNs differ");
+                        "the request is not from the peer of this queue pair, or the PSNs differ");
                 }
                 let _closed_all_the_same = request.reject(b"");
             }
@@ -104,10 +104,10 @@ impl Requests {
                 && let Some(count) = self.of_other_versions.count()
             {
                 warn!(target: "urnic", %remote, version, count,
-                    "the peer is of another release, which connects without rdma_cm in another way: update it");
+                    "the peer runs another release, which connects without rdma_cm by another protocol: update it");
             }
             let Some(hello) = hello.filter(|hello| may_be(remote.ip(), hello.from.address)) else {
-                debug!(target: "urnic", %remote, "a request of nobody who may ask");
+                debug!(target: "urnic", %remote, "the request is invalid, or does not come from the address that it states");
                 let _closed_all_the_same = request.reject(b"");
                 continue;
             };
