@@ -109,7 +109,7 @@ unsafe extern "C" fn ibv_query_device(
     _context: *mut ibv_context,
     place: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { place.write(device_attributes()) };
     0
 }

@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
             // SAFETY: live: the queue waits for this event to be acknowledged before it is
             // destroyed.
             let context = unsafe { (*found).cq_context };
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the answer, by this function's contract.
             unsafe { place.write(found) };
             // SAFETY: as above.
             unsafe { cq_context.write(context) };

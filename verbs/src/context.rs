@@ -105,7 +105,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 /// `ibv_get_async_event`: waits for the next event. EBADF for a closed device.
 ///
 /// # Safety
-/// `event` points at a place for the answer.
+/// `event` points at memory for the event.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -113,7 +113,7 @@ unsafe extern "C" fn ibv_get_async_event(
 ) -> c_int {
     match EVENTS.find(context).and_then(|events| events.take()) {
         Ok(next) => {
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the event, by this function's contract.
             unsafe { event.write(next) };
             0
         }

@@ -78,11 +78,11 @@ pub(crate) fn node_guid() -> u64 {
 /// `ibv_get_device_list`.
 ///
 /// # Safety
-/// `count` is NULL or points at a place for the number.
+/// `count` is NULL or points at memory for the number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     if !count.is_null() {
-        // SAFETY: not NULL, so a place for a number, by this function's contract.
+        // SAFETY: not NULL, so memory for a number, by this function's contract.
         unsafe { count.write(1) };
     }
     Box::into_raw(Box::new([device(), ptr::null_mut()])).cast()

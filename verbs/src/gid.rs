@@ -94,7 +94,7 @@ unsafe extern "C" fn ibv_query_gid(
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     match table().get(index).filter(|_| port == PORT) {
         Some(found) => {
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the answer, by this function's contract.
             unsafe { gid.write(ibv_gid { raw: found.octets() }) };
             0
         }
@@ -124,7 +124,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     match table().get(index) {
         Some(gid) => {
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the answer, by this function's contract.
             unsafe { place.write(entry(index, gid)) };
             0
         }
@@ -152,7 +152,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
     for (index, gid) in table.iter().enumerate() {
         // SAFETY: `index` is below `max_entries`.
         let place = unsafe { entries.add(index) };
-        // SAFETY: one of C's places for the answer, by this function's contract.
+        // SAFETY: in the caller's memory for the answer, by this function's contract.
         unsafe { place.write(entry(index, gid)) };
     }
     isize::try_from(table.len()).unwrap_or(isize::MAX)
@@ -174,7 +174,7 @@ unsafe extern "C" fn ibv_query_gid_type(
         Errno::INVALID.set();
         return -1;
     }
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { kind.write(SYSFS_ROCE_V2) };
     0
 }
@@ -197,7 +197,7 @@ unsafe extern "C" fn ibv_query_pkey(
         Errno::INVALID.set();
         return -1;
     }
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { pkey.write(DEFAULT_PKEY) };
     0
 }

@@ -316,7 +316,7 @@ mod tests {
         assert!(taken.is_err() && of_another);
     }
 
-    /// Holders of urnic's listen.
+    /// A holder of urnic's always listens.
     #[test]
     fn a_name_at_which_nothing_listens_keeps_no_process_out() {
         let path = format!("urnic/verbs/test-idle-{}", std::process::id());
@@ -328,7 +328,7 @@ mod tests {
         assert!(take_name(&path).0.is_ok());
     }
 
-    /// However many processes find the name taken.
+    /// Any number of processes may find the name taken.
     #[test]
     fn a_holder_keeps_its_name_when_its_queue_is_full() {
         let path = format!("urnic/verbs/test-full-{}", std::process::id());

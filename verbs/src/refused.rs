@@ -75,7 +75,7 @@ unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece)
     if ece.is_null() || qp != Some(ptr::null_mut()) {
         return minus_one(Err(Errno::INVALID));
     }
-    // SAFETY: a place for the options, by the contract of the function in C.
+    // SAFETY: memory for the options, by the contract of the function in C.
     unsafe { ece.write(ibv_ece::zeroed()) };
     0
 }
@@ -143,7 +143,7 @@ unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
 ) {
     // SAFETY: an address of the kernel's form, by the contract of the function in C.
     let from = unsafe { from.read() };
-    // SAFETY: a place for an address.
+    // SAFETY: memory for an address.
     unsafe { to.write(ah_attr(&from)) };
 }
 
@@ -192,7 +192,7 @@ unsafe extern "C" fn ibv_copy_path_rec_from_kern(
         packet_life_time: from.packet_life_time,
         preference: from.preference,
     };
-    // SAFETY: a place for a path.
+    // SAFETY: memory for a path.
     unsafe { to.write(path) };
 }
 
@@ -225,7 +225,7 @@ unsafe extern "C" fn ibv_copy_path_rec_to_kern(
         packet_life_time: from.packet_life_time,
         preference: from.preference,
     };
-    // SAFETY: a place for a path of the kernel's form.
+    // SAFETY: memory for a path of the kernel's form.
     unsafe { to.write(path) };
 }
 

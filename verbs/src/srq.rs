@@ -156,7 +156,7 @@ unsafe extern "C" fn ibv_modify_srq(
 unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: live, by this function's contract.
     let answer = unsafe { srq(of) }.attributes();
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { attr.write(answer) };
     0
 }
@@ -200,7 +200,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         let elements = unsafe { elements(next.sg_list, next.num_sge) };
         let buffer = elements.and_then(|elements| queue.pd.receive(next.wr_id, elements));
         if let Err(errno) = buffer.and_then(|buffer| Ok(queue.inner.post_recv(buffer)?)) {
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the answer, by this function's contract.
             unsafe { bad.write(wr) };
             return number(Err(errno));
         }
@@ -216,7 +216,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 pub(crate) unsafe extern "C" fn get_srq_num(of: *mut ibv_srq, place: *mut u32) -> c_int {
     // SAFETY: C's part of a live queue.
     let number = unsafe { (*of).handle };
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { place.write(number) };
     0
 }

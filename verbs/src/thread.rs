@@ -25,7 +25,7 @@ pub(crate) fn run_as_own<R: Send>(body: impl FnOnce() -> R + Send) -> io::Result
 
 fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: a place for a set, which this fills in.
+    // SAFETY: memory for a set, which this fills in.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: the set that was filled in; only this thread's mask is changed. The call cannot fail
     // with these arguments.

@@ -33,7 +33,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
         // SAFETY: NULL or addresses, by this function's contract.
         let addresses = [hints.ai_src_addr, hints.ai_dst_addr].map(|of| unsafe { from_c(of) });
         let made = answer(hints, addresses[0], addresses[1]);
-        // SAFETY: C's place for the answer, by this function's contract.
+        // SAFETY: the caller's memory for the answer, by this function's contract.
         unsafe { place.write(made) };
         return 0;
     }
@@ -75,7 +75,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
         unsafe { from_c(hints.ai_src_addr) }
     };
     let made = answer(hints, source, (!passive).then_some(address));
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { place.write(made) };
     0
 }

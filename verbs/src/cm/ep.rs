@@ -85,7 +85,7 @@ unsafe extern "C" fn rdma_create_ep(
         unsafe { rdma_destroy_id(made) };
         return minus_one(Err(errno));
     }
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { place.write(made) };
     0
 }

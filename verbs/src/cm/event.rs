@@ -106,7 +106,7 @@ unsafe extern "C" fn rdma_get_cm_event(
     }
     match CHANNELS.find(of).and_then(|channel| channel.take()) {
         Ok(pending) => {
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the answer, by this function's contract.
             unsafe { event.write(to_c(pending)) };
             0
         }

@@ -274,7 +274,7 @@ unsafe extern "C" fn rdma_create_id(
         _ => Err(Errno::INVALID),
     };
     minus_one(made.map(|made| {
-        // SAFETY: C's place for the answer, by this function's contract.
+        // SAFETY: the caller's memory for the answer, by this function's contract.
         unsafe { place.write(made.c.0) };
     }))
 }

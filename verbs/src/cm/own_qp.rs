@@ -227,7 +227,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
         Personality::Iwarp => iwarp(asked, &mut said),
     };
     minus_one(told.map(|told| {
-        // SAFETY: C's place for the answer, by this function's contract.
+        // SAFETY: the caller's memory for the answer, by this function's contract.
         unsafe { attr.write(said) };
         // SAFETY: as above.
         unsafe { mask.write((told | IBV_QP_STATE).cast_signed()) };

@@ -58,7 +58,7 @@ unsafe extern "C" fn rdma_get_request(
         return minus_one(Err(Errno::INVALID));
     }
     minus_one(request(listener).map(|child| {
-        // SAFETY: C's place for the answer, by this function's contract.
+        // SAFETY: the caller's memory for the answer, by this function's contract.
         unsafe { place.write(child) };
     }))
 }

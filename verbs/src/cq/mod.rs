@@ -305,7 +305,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
             // SAFETY: `taken` is below `entries`.
             let place = unsafe { wcs.add(index) };
             let wc = completion::to_c(&wc);
-            // SAFETY: one of C's places for the answer, by this function's contract.
+            // SAFETY: in the caller's memory for the answer, by this function's contract.
             unsafe { place.write(wc) };
             taken += 1;
         }

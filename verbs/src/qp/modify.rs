@@ -265,7 +265,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
 /// `ibv_query_qp`.
 ///
 /// # Safety
-/// `of` is live; the other pointers are of places for the answer.
+/// `of` is live; `attr` and `init` point at memory for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_qp(
     of: *mut ibv_qp,
@@ -279,7 +279,7 @@ unsafe extern "C" fn ibv_query_qp(
     answer.qp_state = pair.state();
     answer.cur_qp_state = answer.qp_state;
     answer.cap = pair.cap;
-    // SAFETY: C's place for the answer, by this function's contract.
+    // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { attr.write(answer) };
     // SAFETY: C's part of a live queue pair.
     let c = unsafe { of.read() };

@@ -192,7 +192,7 @@ pub(crate) unsafe extern "C" fn post_send(
         Ok(())
     });
     if posted.is_err() {
-        // SAFETY: C's place for the answer, by this function's contract.
+        // SAFETY: the caller's memory for the answer, by this function's contract.
         unsafe { bad.write(wr) };
         return number(posted);
     }
@@ -216,7 +216,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: its list is there until this call returns.
         let elements = unsafe { elements(next.sg_list, next.num_sge) };
         if let Err(errno) = elements.and_then(|elements| qp.receive(next.wr_id, elements)) {
-            // SAFETY: C's place for the answer, by this function's contract.
+            // SAFETY: the caller's memory for the answer, by this function's contract.
             unsafe { bad.write(wr) };
             return number(Err(errno));
         }

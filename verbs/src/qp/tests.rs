@@ -120,7 +120,7 @@ impl End {
 
     fn poll(&self) -> Option<ibv_wc> {
         let mut wc = ibv_wc::zeroed();
-        // SAFETY: a live queue, and a place for one completion.
+        // SAFETY: a live queue, and memory for one completion.
         let taken = unsafe { poll_cq(self.cq, 1, &raw mut wc) };
         (taken == 1).then_some(wc)
     }

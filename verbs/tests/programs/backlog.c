@@ -1,12 +1,12 @@
-/* A listener keeps as many requests as its program asks for. */
+/* A listener keeps as many requests as its application asks for. */
 #include "cm.h"
 #include <sys/resource.h>
 
-/* Requests, if descriptors suffice: more than a listener keeps of itself, and more than an endpoint hands over of
- * itself. Fewer than the least would show nothing. */
+/* More requests than the default limits of a listener and of an endpoint, if descriptors
+ * suffice. With fewer than LEAST, the test would prove nothing. */
 enum { REQUESTS = 1500, LEAST = 513 };
 
-/* The head of an MPA Request of revision 1 without Private Data, with CRC. */
+/* The head of an MPA Request of revision 1, with CRC and without Private Data. */
 static const char request[20] = "MPA ID Req Frame\x40\x01\0";
 
 int main(int count, char **words)
@@ -33,7 +33,7 @@ int main(int count, char **words)
 		CHECK(!connect(peers[each], (struct sockaddr *)&address, sizeof(address)));
 		CHECK(send(peers[each], request, sizeof(request), 0) == sizeof(request));
 	}
-	/* None has given way to another. */
+	/* Each request is reported: none was dropped for another one. */
 	for (int each = 0; each < requests; each++) {
 		struct rdma_cm_id *id = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
 		CHECK(!rdma_reject(id, NULL, 0) && !rdma_destroy_id(id));

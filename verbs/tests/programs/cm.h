@@ -1,4 +1,5 @@
-/* What the programs about rdma_cm share: a channel for each of the two ends, and their events. */
+/* Shared by the programs that use rdma_cm: an event channel for each of the two ends, and its
+ * events. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -15,17 +16,17 @@
 		exit(1); \
 	} \
 } while (0)
-/* A call that fails with -1 and this number. */
+/* Checks that a call returns -1 with this errno. */
 #define FAILS(call, number) do { \
 	errno = 0; \
 	CHECK((call) == -1 && errno == (number)); \
 } while (0)
 
-/* The active end, and the passive. */
+/* The active and the passive end. */
 enum { ACTIVE, PASSIVE };
 static struct rdma_event_channel *channels[2];
 
-/* The next event, acknowledged, and what it said; its private data is copied. */
+/* An acknowledged event, with a copy of its private data. */
 struct told {
 	struct rdma_cm_event event;
 	char private_data[256];
@@ -69,7 +70,7 @@ static inline struct sockaddr_in at(const char *address, int port)
 	return made;
 }
 
-/* An id that listens. */
+/* Returns an id that listens. */
 static inline struct rdma_cm_id *listener_at(int port)
 {
 	struct rdma_cm_id *id;
@@ -80,7 +81,7 @@ static inline struct rdma_cm_id *listener_at(int port)
 	return id;
 }
 
-/* An id whose peer's address and route are known. */
+/* Returns an id that has resolved the address and the route of its peer. */
 static inline struct rdma_cm_id *resolved_to(int port)
 {
 	struct rdma_cm_id *id;
@@ -99,7 +100,8 @@ static inline void open_channels(void)
 		CHECK((channels[end] = rdma_create_event_channel()));
 }
 
-/* Connects two ids, with a queue pair like this for each: `ids[ACTIVE]`, and `ids[PASSIVE]` of its request. */
+/* Connects two ids, with a queue pair like this one for each. The passive id is the one of the
+ * request. */
 static inline void connect_both(struct rdma_cm_id *ids[2], const struct ibv_qp_init_attr *like)
 {
 	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
@@ -112,7 +114,7 @@ static inline void connect_both(struct rdma_cm_id *ids[2], const struct ibv_qp_i
 	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-/* The next completion. */
+/* Waits for the next completion. */
 static inline struct ibv_wc completed(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;

@@ -1,4 +1,5 @@
-/* `exit` in a signal handler, at some point of the library's calls: after so many microseconds. */
+/* Calls `exit` in a signal handler, a given number of microseconds after the first round of
+ * calls: at some point inside the library. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>

@@ -1,5 +1,6 @@
-/* `exit` in a signal handler that has interrupted an allocation. The program's own allocator keeps its lock from then on,
- * as that of C's library does: whoever allocates waits for ever. To free takes no lock, as there: `exit` itself does. */
+/* Calls `exit` in a signal handler that interrupts an allocation. From then on this file's
+ * allocator holds its lock, as the allocator of the C library does: a thread that allocates
+ * blocks for ever. `free` takes no lock in the C library either, and `exit` calls it. */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
 #include <pthread.h>

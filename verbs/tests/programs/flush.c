@@ -1,8 +1,8 @@
-/* rdma_disconnect flushes what is posted (rdma_disconnect(3)), and what has finished stays finished: at either end of
- * a connection, while the peer takes nothing. */
+/* rdma_disconnect flushes the posted work (rdma_disconnect(3)), and finished work stays
+ * finished. Each end of a connection disconnects in turn, while the peer receives nothing. */
 #include "cm.h"
 
-/* What waits is far more than TCP takes. */
+/* The Writes carry far more bytes than TCP accepts at once. */
 enum { LEN = 8 << 20, POSTED = 16, SMALL = 64 };
 
 static struct ibv_mr *registered(struct rdma_cm_id *id, char *memory, size_t len)
@@ -12,7 +12,7 @@ static struct ibv_mr *registered(struct rdma_cm_id *id, char *memory, size_t len
 	return mr;
 }
 
-/* How many of the Writes were flushed. */
+/* Returns the number of Writes that were flushed. */
 static int disconnects(int port, int by)
 {
 	struct ibv_qp_init_attr init = {
@@ -24,14 +24,15 @@ static int disconnects(int port, int by)
 	connect_both(ids, &init);
 	struct rdma_cm_id *id = ids[by], *peer = ids[!by];
 	struct ibv_mr *source = registered(id, from, LEN), *sink = registered(peer, to, LEN);
-	/* A message that has finished. */
+	/* One message finishes first. */
 	struct ibv_sge place = { (uintptr_t)to, SMALL, sink->lkey };
 	struct ibv_recv_wr receive = { .wr_id = 7, .sg_list = &place, .num_sge = 1 }, *bad_receive;
 	struct ibv_sge sge = { (uintptr_t)from, SMALL, source->lkey };
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 }, *bad;
 	CHECK(!ibv_post_recv(peer->qp, &receive, &bad_receive));
 	strcpy(from, "finished");
-	/* The passive end may send when it was sent something, as iWARP has it; here either may. */
+	/* In iWARP, the passive end may send only after it has received a message. Here either
+	 * end may send first. */
 	CHECK(!ibv_post_send(id->qp, &wr, &bad));
 	CHECK(completed(id->send_cq).status == IBV_WC_SUCCESS);
 	CHECK(completed(peer->recv_cq).status == IBV_WC_SUCCESS && !strcmp(to, "finished"));
@@ -49,13 +50,13 @@ static int disconnects(int port, int by)
 	for (int i = 0; i < POSTED; i++) {
 		struct ibv_wc wc = completed(id->send_cq);
 		CHECK(wc.wr_id == i);
-		/* Once one is flushed, all behind it are. */
+		/* After the first flushed Write, all later ones are flushed. */
 		CHECK(wc.status == (flushed ? IBV_WC_WR_FLUSH_ERR : wc.status));
 		CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
 		flushed += wc.status == IBV_WC_WR_FLUSH_ERR;
 	}
 	CHECK(completed(id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
-	/* What is posted afterwards is flushed too. */
+	/* Work that is posted after rdma_disconnect is flushed too. */
 	CHECK(!ibv_post_send(id->qp, &wr, &bad));
 	CHECK(completed(id->send_cq).status == IBV_WC_WR_FLUSH_ERR);
 	expect(!by, RDMA_CM_EVENT_DISCONNECTED);
@@ -70,7 +71,8 @@ static int disconnects(int port, int by)
 	return flushed;
 }
 
-/* TCP takes all of them if this thread is off its processor for long between the last one and rdma_disconnect. */
+/* TCP accepts all Writes if this thread is preempted for long between the last post and
+ * rdma_disconnect. Then none is flushed, and the attempt is repeated. */
 static void flushes(int port, int by)
 {
 	int attempts = 1;

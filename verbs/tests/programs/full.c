@@ -1,7 +1,8 @@
-/* A peer that sends more than may wait for receives, and disconnects: the program is told, though it posts none. */
+/* A peer sends more bytes than may wait for receives, and disconnects. The application gets the
+ * event although it posts no receive. */
 #include "cm.h"
 
-/* MAY_WAIT is what may wait (HELD_BYTES_MAX of the engine). */
+/* MAY_WAIT is the limit of bytes that wait for receives (HELD_BYTES_MAX of the engine). */
 enum { LEN = 1 << 16, MAY_WAIT = 4 << 20 };
 static char octets[LEN];
 

@@ -1,6 +1,7 @@
-/* A program that destroys what its threads wait at, and ends: `gone PORT` (which it does not need). Three threads wait
- * already, three come when it is gone and its memory is other things'. None of them may see anything before the
- * process has ended; a call of this thread is told that there is no such thing. */
+/* `gone PORT` destroys the objects at which its threads wait, and ends. PORT is not used. Three
+ * threads wait before the objects are destroyed; three begin to wait afterwards, when the memory
+ * of the objects is in use for something else. No wait may return before the process ends. A
+ * call of the main thread fails with EBADF. */
 #define _GNU_SOURCE /* gettid */
 #include <errno.h>
 #include <pthread.h>
@@ -47,7 +48,7 @@ static int next_async_event(void)
 static int (*const waits[])(void) = { next_event, next_queue, next_async_event };
 enum { WAITS = 3 };
 
-/* The threads that have come to wait, by what they wait at. */
+/* Thread ids of the waiting threads, in the order of `waits`. */
 static _Atomic pid_t waiting[WAITS];
 
 static void *wait_now(void *next)
@@ -64,7 +65,7 @@ static void *wait_later(void *next)
 	return wait_now(next);
 }
 
-/* Whether each of the threads sleeps. */
+/* Returns true if each of the threads sleeps. */
 static int all_sleep(void)
 {
 	for (int i = 0; i < WAITS; i++) {
@@ -75,7 +76,7 @@ static int all_sleep(void)
 			return 0;
 		stat[fread(stat, 1, sizeof stat - 1, file)] = 0;
 		fclose(file);
-		/* Behind the name, which may have any sign in it. */
+		/* The name stands before the last parenthesis, and may contain any character. */
 		const char *state = strrchr(stat, ')');
 		if (!state || state[1] != ' ' || state[2] != 'S')
 			return 0;
@@ -83,7 +84,8 @@ static int all_sleep(void)
 	return 1;
 }
 
-/* Until they sleep, and still do a while later: on its way to its wait a thread may sleep at a lock. */
+/* Waits until the threads sleep, and still sleep at the next look: before its wait a thread may
+ * sleep at a lock for a short time. */
 static void await_sleep(void)
 {
 	for (int seen = 0, looks = 0; seen < 2; looks++) {
@@ -93,7 +95,7 @@ static void await_sleep(void)
 	}
 }
 
-/* Memory that was freed becomes something else. */
+/* Allocates the freed memory again, and overwrites it. */
 static void use_again(void)
 {
 	for (size_t len = 16; len <= 1024; len += 16)
@@ -132,7 +134,7 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < WAITS; i++)
 		CHECK(!sem_post(&destroyed));
-	/* They have come. */
+	/* By now the other three threads wait. */
 	usleep(100000);
 	printf("all is well\n");
 	return 0;

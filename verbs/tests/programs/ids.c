@@ -1,4 +1,5 @@
-/* Ids: their options, addresses and ports, the order of their calls, and what is refused with which error. */
+/* Options, addresses and ports of ids, the order of their calls, and the error of each refused
+ * call. */
 #include "cm.h"
 #include <netinet/in.h>
 #include <pthread.h>
@@ -29,7 +30,7 @@ static void options(void)
 	FAILS(rdma_create_id(channels[ACTIVE], &id, NULL, 7), EINVAL);
 }
 
-/* Two listeners of one port, one for each family. */
+/* Binds two listeners to one port, one for each address family. */
 static void families(int port)
 {
 	struct rdma_cm_id *v6, *v4;
@@ -91,7 +92,7 @@ static void order(int port)
 	FAILS(rdma_connect(id, &param), EINVAL);
 	CHECK(!rdma_notify(id, IBV_EVENT_COMM_EST));
 
-	/* The peer sees where it comes from. */
+	/* The passive end gets the address and port of the active end. */
 	struct rdma_cm_id *asking = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
 	struct sockaddr_in *from = (struct sockaddr_in *)rdma_get_peer_addr(asking);
 	CHECK(from->sin_addr.s_addr == source.sin_addr.s_addr && from->sin_port == rdma_get_src_port(id));
@@ -136,21 +137,21 @@ static void names(int port)
 	CHECK(!rdma_getaddrinfo("127.0.0.1", text, &hints, &found));
 	CHECK(found->ai_src_len == sizeof(source));
 	CHECK(!memcmp(&((struct sockaddr_in *)found->ai_src_addr)->sin_addr, &source.sin_addr, 4));
-	/* An endpoint without a queue pair: the program makes it. */
+	/* Without attributes of a queue pair, rdma_create_ep makes none. */
 	CHECK(!rdma_create_ep(&id, found, NULL, NULL));
 	CHECK(!id->qp && id->verbs && rdma_get_src_port(id));
 	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(found);
 }
 
-/* What rdma_cm has brought a queue pair to is told by ibv_query_qp. */
+/* ibv_query_qp returns the attributes that rdma_cm has set. */
 static void attributes(int port)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
-	/* As much private data as the length says. */
+	/* The longest Private Data that its length field can state. */
 	char most[255] = "most", *got;
 	struct rdma_conn_param param = {
 		.responder_resources = 3, .initiator_depth = 3, .private_data = most, .private_data_len = 255,
@@ -185,7 +186,8 @@ static void attributes(int port)
 	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(peer));
 }
 
-/* The type of service of a connection's socket at this end, which has the TCP port; -1 without a connection. */
+/* Returns the type of service of the socket whose port at this end is `port`, or whose port at
+ * the peer is, if `is_remote`; -1 if there is no such connection. */
 static int type_of_service(int port, int is_remote)
 {
 	for (int fd = 3; fd < 256; fd++) {
@@ -205,7 +207,8 @@ static int type_of_service(int port, int is_remote)
 	return -1;
 }
 
-/* Connections that an id opens have its type of service, and those that come to a listener have the listener's. */
+/* A connection that an id opens has the type of service of the id. A connection that comes to a
+ * listener has that of the listener. */
 static void types_of_service(int port)
 {
 	struct sockaddr_in address = at("127.0.0.1", port);
@@ -239,7 +242,7 @@ static void *destroy(void *id)
 	return NULL;
 }
 
-/* rdma_destroy_id(3): it waits until the id's events are acknowledged. */
+/* rdma_destroy_id waits until the events of the id are acknowledged (rdma_destroy_id(3)). */
 static void unacknowledged(int port)
 {
 	struct sockaddr_in address = at("127.0.0.1", port);
@@ -256,10 +259,10 @@ static void unacknowledged(int port)
 	CHECK(!pthread_join(thread, NULL) && is_destroyed);
 }
 
-/* A listener closes requests that the program has not looked at. */
+/* A listener closes requests whose events the application has not taken. */
 static void unreported(int port)
 {
-	/* An MPA Request of revision 1 without Private Data, with CRC. */
+	/* An MPA Request of revision 1, with CRC and without Private Data. */
 	static const char request[20] = "MPA ID Req Frame\x40\x01\0";
 	enum { REQUESTS = 3 };
 	struct sockaddr_in address = at("127.0.0.1", port);
@@ -271,7 +274,7 @@ static void unreported(int port)
 		CHECK(!connect(peers[each], (struct sockaddr *)&address, sizeof(address)));
 		CHECK(send(peers[each], request, sizeof(request), 0) == sizeof(request));
 	}
-	/* One of them at least is to be reported. */
+	/* At least one request must be reported. */
 	CHECK(poll(&readable, 1, 10000) == 1);
 	CHECK(!rdma_destroy_id(listener) && is_quiet(PASSIVE));
 	for (int each = 0; each < REQUESTS; each++) {
@@ -281,14 +284,14 @@ static void unreported(int port)
 		do {
 			CHECK(poll(&ends, 1, 10000) == 1);
 			len = recv(peers[each], octets, sizeof(octets), 0);
-			/* A Reply rejects. */
+			/* A Reply, if one comes, has the reject bit. */
 			CHECK(len < 17 || octets[16] & 0x20);
 		} while (len > 0);
 		close(peers[each]);
 	}
 }
 
-/* A channel that was destroyed has no events: the call fails, and does not wait. */
+/* A destroyed channel has no events: the call fails at once. */
 static void no_channel(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();

@@ -1,11 +1,12 @@
-/* Queue pairs that connect without rdma_cm, of which one goes to RTS late and the other never: a target of RDMA stays in
- * RTR. Neither can prove to the other who it is before. */
+/* Queue pairs connect without rdma_cm. One goes to RTS late and the other one never, as the
+ * target of RDMA operations may stay in RTR. Until one is in RTS, neither can prove to the other
+ * who it is. */
 #include "cm.h"
 
 static struct ibv_context *context;
 static union ibv_gid gid;
 
-/* Numbers that the two ends have exchanged. */
+/* The PSNs that the two ends have exchanged. */
 static const uint32_t psns[2] = { 0xabcdef, 0x123456 };
 
 static void to_rtr(struct ibv_qp *qp, struct ibv_qp *peer, uint32_t peer_psn)
@@ -29,7 +30,8 @@ static void to_rts(struct ibv_qp *qp, uint32_t psn)
 		IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-/* The end that sends is the one with the smaller number, which connects, or the other. */
+/* Connects two queue pairs, of which `sender` goes to RTS and sends. Number 0 is the active end:
+ * its queue pair number is smaller. */
 static void meet(int sender)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -48,7 +50,7 @@ static void meet(int sender)
 	for (int end = 0; end < 2; end++)
 		to_rtr(qps[end], qps[!end], psns[!end]);
 	CHECK(!ibv_post_recv(qps[!sender], &receive, &bad_receive));
-	/* Long enough for attempts that prove nothing. */
+	/* Time for attempts that fail, because no end can prove who it is. */
 	usleep(200000);
 	alarm(15);
 	to_rts(qps[sender], psns[sender]);

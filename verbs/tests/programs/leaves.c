@@ -1,15 +1,18 @@
-/* Programs that end, or fork, with open connections. `leaves server ADDRESS PORT` takes messages until
- * its peer disconnects, and says how many came; as `leaves taker ADDRESS PORT` it ends as soon as it has
- * all, without a word to the peer; as `leaves sleeper ADDRESS PORT` it answers each message, and stops
- * for a while in the middle of them. `leaves MODE ADDRESS PORT` sends as many as it is to:
+/* Ends, or forks, with open connections: `leaves MODE ADDRESS PORT`. Modes of the passive end:
  *
- *   exit      and ends when all are completed, without a word
- *   drain     and takes what its channel has while it ends, in a handler of its own
- *   fork      and ends so while a child lives that has all its descriptors
- *   abort     and destroys its queue pair while such a child lives, and then waits itself
- *   anew      and has the child open the device again and do the same as `exit`
+ *   server    receives messages until its peer disconnects, and prints their number
+ *   taker     ends as soon as it has all messages, without a disconnect
+ *   sleeper   answers each message, and stops itself for a while after half of them
  *
- * A child that lives ends when its standard input does. */
+ * Modes of the active end, which sends all messages and polls their completions:
+ *
+ *   exit      ends without a disconnect
+ *   drain     makes its channel nonblocking; a handler of `exit` takes the remaining events
+ *   fork      ends without a disconnect while a child lives that has inherited all descriptors
+ *   abort     destroys its queue pair while such a child lives, and waits
+ *   anew      opens the device and listens; a child then does the same as `exit`
+ *
+ * A child of `fork` or `abort`, and `abort` itself, end with their standard input. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,8 +62,8 @@ static struct ibv_mr *make_qp(struct rdma_cm_id *id)
 
 static int to_waker;
 
-/* Starts a child that continues this process every 100 ms, counted from what it is last told. It ends
- * with this process. */
+/* Starts a child that sends SIGCONT to this process every 100 ms; each byte in the pipe begins
+ * the 100 ms anew. The child ends with this process. */
 static void start_waker(void)
 {
 	int pipes[2];
@@ -83,7 +86,7 @@ static void start_waker(void)
 	to_waker = pipes[1];
 }
 
-/* Stops for 100 ms: far less than the peer drains for when it ends, which is a second. */
+/* Stops this process for 100 ms. The peer, when it ends, drains for a second: far longer. */
 static void stop(void)
 {
 	CHECK(write(to_waker, "", 1) == 1);
@@ -161,7 +164,7 @@ static struct rdma_cm_id *connected(struct sockaddr_in *address)
 	return id;
 }
 
-/* Runs behind the library's own handler, which was told to C's library later. */
+/* Runs after the library's own `atexit` handler, which was registered later. */
 static void drain(void)
 {
 	struct rdma_cm_event *event;
@@ -169,7 +172,7 @@ static void drain(void)
 		rdma_ack_cm_event(event);
 }
 
-/* Lives until its standard input ends. */
+/* Starts a child that lives until its standard input ends. */
 static pid_t live_on(void)
 {
 	pid_t child = fork();
@@ -199,7 +202,7 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "anew")) {
 		int status, count, pipes[2];
 		CHECK(ibv_get_device_list(&count) && count == 1);
-		/* The parent's engine is there before the child is. */
+		/* Starts the parent's engine before the child exists. */
 		struct rdma_event_channel *parents = rdma_create_event_channel();
 		struct rdma_cm_id *id;
 		struct sockaddr_in any = { .sin_family = AF_INET };

@@ -1,4 +1,5 @@
-/* On an interface of urnic's own, all packets have class 0: an id that asks for another one is told. */
+/* On an interface of urnic's own, all packets have type of service 0: rdma_set_option refuses
+ * another one with EOPNOTSUPP. */
 #include "cm.h"
 
 int main(void)
@@ -10,7 +11,7 @@ int main(void)
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &some, 1), EOPNOTSUPP);
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &least, 1), EOPNOTSUPP);
 	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &none, 1));
-	/* The lowest two bits are TCP's own. */
+	/* The lowest two bits are TCP's own (ECN), so they do not count. */
 	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &ecn, 1));
 	CHECK(!rdma_destroy_id(id));
 	printf("all is well\n");

@@ -1,5 +1,6 @@
-/* Connections one behind the other to one listener, by rsockets or by rdma_cm: the last one costs the server what the
- * first one did, and nothing of them is left. */
+/* Opens connections one after the other to one listener, by rsockets or by rdma_cm. The last
+ * ones cost the server no more than the first ones, and leave no descriptor, thread or memory
+ * behind. */
 #include "cm.h"
 #include <dirent.h>
 #include <pthread.h>
@@ -7,14 +8,15 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Parts in which processor time is compared, and how much more the last may take than the second. */
+/* The connections come in PARTS parts. The last part may take MORE_TIMES the processor time of
+ * the second. */
 enum { PARTS = 4, MORE_TIMES = 3 };
-/* What allocators may keep, in KiB. */
+/* Memory, in KiB, that allocators may keep. */
 #define RESIDENT_MORE 6144
 
 static int port, count;
 
-/* Processor time of this process so far, in milliseconds. */
+/* Returns the processor time that this process has used, in milliseconds. */
 static double used(void)
 {
 	struct timespec time;
@@ -52,7 +54,7 @@ static struct holdings holdings(void)
 	return (struct holdings){ entries("/proc/self/fd"), entries("/proc/self/task"), resident() };
 }
 
-/* Serves all of them, and looks at what that costs. */
+/* Accepts all connections, and compares what they cost. */
 static void serve(void (*one)(void))
 {
 	struct holdings first = { 0 }, last;
@@ -65,7 +67,7 @@ static void serve(void (*one)(void))
 		if (part == 0)
 			first = holdings();
 	}
-	/* The last connections may have something to do yet. */
+	/* The last connections may still be closing. */
 	for (int tries = 0; tries < 1000; tries++) {
 		last = holdings();
 		if (last.descriptors <= first.descriptors && last.threads <= first.threads)
@@ -137,7 +139,7 @@ static void connect_id(void)
 	CHECK(!rdma_destroy_id(id));
 }
 
-/* Ends the server with a client that fails: it would wait for the next connection. */
+/* Ends the server if the client fails: the server would wait for the next connection for ever. */
 static void *wait_for_client(void *client)
 {
 	int status;

@@ -1,5 +1,5 @@
-/* Connections whose queue pairs are the program's own, made by ibv_create_qp: the program brings them to each
- * state, with what rdma_init_qp_attr says, and says by rdma_establish when that is done. */
+/* Connects queue pairs that the application makes by ibv_create_qp. The application brings them
+ * to each state with the attributes of rdma_init_qp_attr, and calls rdma_establish at the end. */
 #include "cm.h"
 
 static struct ibv_pd *pd;
@@ -16,7 +16,8 @@ static struct ibv_qp *make(void)
 	return qp;
 }
 
-/* As programs do: what is not said by rdma_cm is not looked at. */
+/* Works as applications do, which pass on what rdma_init_qp_attr sets: it must set each field of
+ * its mask, because all other bytes are 0xaa. */
 static void bring_to(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr, now;
@@ -36,7 +37,7 @@ static void bring_to(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state
 		CHECK(attr.ah_attr.is_global && attr.ah_attr.port_num == id->port_num);
 		CHECK(attr.path_mtu == IBV_MTU_4096 && attr.dest_qp_num && attr.rq_psn < 1 << 24);
 		CHECK(attr.max_dest_rd_atomic == 3);
-		/* 127.0.0.1 as IPv4 in IPv6. */
+		/* 127.0.0.1 as an IPv4-mapped IPv6 address. */
 		CHECK(attr.ah_attr.grh.dgid.raw[11] == 0xff && attr.ah_attr.grh.dgid.raw[12] == 127);
 	}
 	if (state == IBV_QPS_RTS && looks_like_infiniband(id))
@@ -61,7 +62,8 @@ static void complete(void)
 	CHECK(found == 1 && wc.status == IBV_WC_SUCCESS);
 }
 
-/* The peer's receives are flushed too, when it finds that the connection closes. */
+/* Waits for a flushed completion of `qp`. Completions of its peer may come before: the peer's
+ * receives are flushed when it finds that the connection closes. */
 static void flushed(struct ibv_qp *qp)
 {
 	struct ibv_wc wc = { 0 };
@@ -74,12 +76,12 @@ static void ping(struct ibv_qp *from)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	CHECK(!ibv_post_send(from, &wr, &bad));
-	/* The Send, and its receive. */
+	/* One completion of the Send, and one of its receive. */
 	complete();
 	complete();
 }
 
-/* A connection with queue pairs of our own at both ends. */
+/* Connects two queue pairs of the application's own. */
 static void both_ends(struct rdma_cm_id *listener, int port)
 {
 	struct rdma_conn_param param = {
@@ -104,12 +106,12 @@ static void both_ends(struct rdma_cm_id *listener, int port)
 	CHECK(told.event.param.conn.initiator_depth == 3);
 	CHECK(told.event.param.conn.responder_resources == 2);
 	CHECK(!looks_like_infiniband(active) == !told.event.param.conn.qp_num);
-	/* The peer has not answered. */
+	/* The peer has not answered yet, so the number of its queue pair is unknown. */
 	if (looks_like_infiniband(active))
 		FAILS(rdma_init_qp_attr(active, &attr, &mask), EINVAL);
 	struct ibv_qp *other = make();
 	param.qp_num = other->qp_num;
-	/* The passive end is in RTS before it accepts. */
+	/* The application brings the passive end to RTS before it accepts. */
 	param.responder_resources = 2;
 	param.initiator_depth = 3;
 	FAILS(rdma_accept(passive, NULL), EINVAL);
@@ -125,7 +127,7 @@ static void both_ends(struct rdma_cm_id *listener, int port)
 	told = expect(ACTIVE, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	CHECK(told.event.id == active && !strcmp(told.private_data, "hello"));
 	CHECK(!looks_like_infiniband(active) == !told.event.param.conn.qp_num);
-	/* Not in RTS yet, whatever the connection is. */
+	/* The active end is not in RTS yet, although the connection is made. */
 	CHECK(qp->state == IBV_QPS_RESET && ibv_post_send(qp, &wr, &bad) == EINVAL);
 	bring_to(active, qp, IBV_QPS_INIT);
 	CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL);
@@ -148,7 +150,7 @@ static void both_ends(struct rdma_cm_id *listener, int port)
 	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }
 
-/* Numbers that name no queue pair here: the ends exchange private data, and that is all. */
+/* Connects with numbers that name no queue pair: the ends exchange private data only. */
 static void no_queue_pairs(int port)
 {
 	struct rdma_conn_param param = { .qp_num = 0x123, .private_data = "mine", .private_data_len = 5 };
@@ -169,7 +171,8 @@ static void no_queue_pairs(int port)
 	CHECK(!rdma_destroy_id(active) && !rdma_destroy_id(passive));
 }
 
-/* A queue pair that goes to the error state: its work is flushed, what it has sent is delivered. */
+/* Brings a queue pair to the error state: its posted work is flushed, and what it has sent is
+ * delivered. */
 static void error_state(int port)
 {
 	struct rdma_conn_param param = { .responder_resources = 3, .initiator_depth = 3 };

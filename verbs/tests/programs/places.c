@@ -1,17 +1,18 @@
-/* Requests for a queue pair that connects without rdma_cm: how many wait, and that none but the peer's is taken. */
+/* Requests for a queue pair that connects without rdma_cm: how many may wait, and that only the
+ * peer's request is accepted. */
 #include "cm.h"
 
-/* The bound for one address, and more than that. */
+/* The limit of waiting requests from one address, and a larger number. */
 enum { WAITING_OF_ONE = 128, REQUESTS = 150 };
 
 static int peers[REQUESTS];
 
-/* Returns true if the other end has refused or closed it. */
+/* Returns true if the other end has refused or closed the connection. */
 static int is_over(int peer)
 {
 	char octets[64];
 	ssize_t len = recv(peer, octets, sizeof(octets), MSG_DONTWAIT);
-	/* A Reply without the reject bit: an impostor was taken for the peer. */
+	/* A Reply without the reject bit would mean that an impostor was accepted as the peer. */
 	CHECK(len < 17 || octets[16] & 0x20);
 	return len >= 0 || errno != EAGAIN;
 }
@@ -43,7 +44,7 @@ static void put(unsigned char *place, uint32_t number)
 	memcpy(place, &number, 4);
 }
 
-/* A Request as of the peer with this number; proofs that no PSN makes. */
+/* Sends a Request that names queue pair `from` as its sender, with a proof that matches no PSN. */
 static void request(int peer, uint32_t from, uint32_t to)
 {
 	static const unsigned char own[16] = { [10] = 0xff, 0xff, 127, 0, 0, 1 };
@@ -67,7 +68,7 @@ int main(void)
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	struct sockaddr_in address = at("127.0.0.1", qp->qp_num >> 8);
-	/* The peer's number is smaller: it connects. */
+	/* A queue pair with the smaller number connects: the peer. */
 	uint32_t from = qp->qp_num - (1 << 8);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
@@ -79,7 +80,8 @@ int main(void)
 	wait_for(REQUESTS - WAITING_OF_ONE);
 	usleep(100000);
 	CHECK(count_over() == REQUESTS - WAITING_OF_ONE);
-	/* Now it is known who the peer is: none of these, who do not know its PSN. */
+	/* From now on the queue pair knows its peer and the peer's PSN. No request proves that
+	 * PSN, so all are refused. */
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = from, .rq_psn = 0x123456,
 		.ah_attr = { .is_global = 1, .port_num = 1 },
@@ -91,7 +93,7 @@ int main(void)
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	wait_for(REQUESTS);
-	/* Its place is free: one that comes later is judged at once. */
+	/* One place is free again. A later request is checked at once. */
 	peers[0] = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(!connect(peers[0], (struct sockaddr *)&address, sizeof(address)));
 	request(peers[0], from, qp->qp_num);

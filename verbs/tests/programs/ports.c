@@ -1,10 +1,12 @@
-/* One number for TCP and for RDMA: the two are different ports, as they are on InfiniBand. */
+/* TCP and RDMA use one port number at the same time: the two are different ports, as on
+ * InfiniBand. */
 #include "cm.h"
 #include <pthread.h>
 
 static int server, closes;
 
-/* A server of TCP, which does not answer what it does not understand, or closes. */
+/* A TCP server. It does not answer a request that it does not know, or it closes each connection
+ * at once, if `closes` is set. */
 static void *serve(void *arg)
 {
 	char octet;
@@ -50,7 +52,8 @@ static void over_rdma(struct rdma_cm_id *listener, int port)
 	CHECK(!rdma_create_qp(peer, NULL, &made) && !rdma_accept(peer, &param));
 	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
 	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
-	/* What was posted before is there: the attempt at the server of TCP has not touched it. */
+	/* The receive that was posted before rdma_connect is still posted: the attempt to
+	 * connect to the TCP server has not consumed it. */
 	CHECK(!ibv_post_send(peer->qp, &send, &bad));
 	while (!ibv_poll_cq(id->recv_cq, 1, &wc))
 		;
@@ -65,7 +68,8 @@ static void over_rdma(struct rdma_cm_id *listener, int port)
 
 static int questions, impostor, visits;
 
-/* Another user's process, as it were: it has the UDP port, and says that the peer is at its own TCP port. */
+/* Plays another user's process that holds the UDP port: it answers that the peer is at its own
+ * TCP port. */
 static void *answer(void *arg)
 {
 	struct sockaddr_in own, from;
@@ -83,7 +87,8 @@ static void *answer(void *arg)
 	}
 }
 
-/* The owner of TCP port N is the peer, however late it answers and whatever another process says at UDP port N. */
+/* The owner of TCP port N is the peer, however late it answers and whatever another process says
+ * at UDP port N. */
 static void keeps_to_tcp(int port)
 {
 	struct sockaddr_in address = at("127.0.0.1", port), any = at("127.0.0.1", 0);
@@ -104,7 +109,7 @@ static void keeps_to_tcp(int port)
 	id = resolved_to(port);
 	CHECK(!rdma_create_qp(id, NULL, &made) && !rdma_connect(id, &param));
 	peer = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
-	/* The answer has come, and the listener's program takes its time. */
+	/* The impostor has answered, and the listener's application has not accepted yet. */
 	while (!__atomic_load_n(&visits, __ATOMIC_RELAXED))
 		usleep(1000);
 	came = (struct pollfd){ impostor, POLLIN };
@@ -121,7 +126,8 @@ static void keeps_to_tcp(int port)
 	rdma_destroy_qp(id);
 	rdma_destroy_qp(peer);
 	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(peer) && !rdma_destroy_id(listener));
-	/* A listener at a number whose UDP port another user has is refused. Root alone can make such a socket. */
+	/* A listener is refused at a number whose UDP port another user's socket has. Only root
+	 * can make such a socket here. */
 	if (!geteuid() && !fchown(questions, 65534, -1)) {
 		CHECK(!rdma_create_id(channels[PASSIVE], &listener, NULL, RDMA_PS_TCP));
 		CHECK(!rdma_bind_addr(listener, (struct sockaddr *)&address));
@@ -132,7 +138,7 @@ static void keeps_to_tcp(int port)
 	pthread_join(thread, NULL);
 	close(questions);
 	close(impostor);
-	/* A listener that has the UDP port leaves no room for such a process. */
+	/* While a listener has the UDP port, no such process can bind to it. */
 	listener = listener_at(port);
 	questions = socket(AF_INET, SOCK_DGRAM, 0);
 	FAILS(bind(questions, (struct sockaddr *)&address, sizeof(address)), EADDRINUSE);
@@ -152,7 +158,7 @@ int main(int count, char **words)
 	CHECK(!setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)));
 	CHECK(!bind(server, (struct sockaddr *)&address, sizeof(address)) && !listen(server, 9));
 	CHECK(!pthread_create(&thread, NULL, serve, NULL));
-	/* TCP alone: not a peer. */
+	/* A server that speaks TCP only is no peer. */
 	closes = 1;
 	struct rdma_cm_id *listener, *second, *id = resolved_to(port);
 	CHECK(!rdma_connect(id, &param));
@@ -162,7 +168,8 @@ int main(int count, char **words)
 	for (closes = 0; closes < 2; closes++) {
 		listener = listener_at(port);
 		CHECK(rdma_get_src_port(listener) == htons(port));
-		/* The number is taken now for RDMA, at each address that covers it. */
+		/* Now the number is taken for RDMA, at the address and at the unspecified
+		 * address that covers it. */
 		CHECK(!rdma_create_id(channels[PASSIVE], &second, NULL, RDMA_PS_TCP));
 		FAILS(rdma_bind_addr(second, (struct sockaddr *)&address), EADDRINUSE);
 		FAILS(rdma_bind_addr(second, (struct sockaddr *)&any), EADDRINUSE);
@@ -173,7 +180,7 @@ int main(int count, char **words)
 		over_rdma(listener, port);
 		CHECK(!rdma_destroy_id(listener));
 	}
-	/* Without the server of TCP, the TCP port is RDMA's. */
+	/* Without the TCP server, the listener takes the TCP port itself. */
 	shutdown(server, SHUT_RDWR);
 	pthread_join(thread, NULL);
 	close(server);

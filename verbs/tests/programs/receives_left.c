@@ -1,5 +1,6 @@
-/* What is posted to receive when the peer disconnects: InfiniBand knows no close, so it stays until this end
- * disconnects, too, or a second has passed; on iWARP it is flushed at once. */
+/* Posted receives when the peer disconnects. A device that looks like InfiniBand has no close of
+ * a connection: the receives stay until this end disconnects too, or a second has passed. On
+ * iWARP they are flushed at once. */
 #include <time.h>
 
 #include "cm.h"
@@ -13,7 +14,8 @@ static double now_ms(void)
 	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
-/* So many completions within a time, all flushed. */
+/* Returns the number of completions, at most POSTED, that come within a time. All must be
+ * flushed. */
 static int flushed(struct ibv_cq *cq, int tries_ms)
 {
 	struct ibv_wc wc;
@@ -44,7 +46,7 @@ static void peer_disconnects(int port, int left, int waits)
 	struct ibv_recv_wr receive = { .sg_list = &place, .num_sge = 1 }, *bad;
 	for (int i = 0; i < POSTED; i++)
 		CHECK(!ibv_post_recv(id->qp, &receive, &bad));
-	/* One of them has a message, which is the last. */
+	/* The peer's last message consumes one more receive. */
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad_send;
 	CHECK(!ibv_post_recv(id->qp, &receive, &bad));
 	CHECK(!ibv_post_send(ids[!left]->qp, &wr, &bad_send));
@@ -52,7 +54,8 @@ static void peer_disconnects(int port, int left, int waits)
 	double began_ms = now_ms();
 	CHECK(!rdma_disconnect(ids[!left]));
 	int is_infiniband = looks_like_infiniband(id);
-	/* Programs that look at their completions and at their events by turns see it before they hear of the end. */
+	/* The event waits for the completion to be polled, for a limited time: an application that
+	 * polls both by turns gets the completion first. */
 	if (is_infiniband && !waits)
 		CHECK(is_quiet(left) || now_ms() - began_ms >= 100);
 	if (!waits)
@@ -64,7 +67,7 @@ static void peer_disconnects(int port, int left, int waits)
 		CHECK(flushed(id->recv_cq, 100) == 0);
 	else
 		CHECK(flushed(id->recv_cq, 10000) == POSTED);
-	/* The peer of a program that does nothing is told in the end. */
+	/* If this end does not disconnect, its receives are flushed after a second. */
 	if (is_infiniband && waits)
 		CHECK(flushed(id->recv_cq, 10000) == POSTED);
 	CHECK(!rdma_disconnect(id));

@@ -1,4 +1,5 @@
-/* rsockets as sockets: what their calls do, in one process; with "serve", a server for peers of the test. */
+/* Checks the calls of rsockets in one process. With "serve", it is a server for peers of the
+ * test. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/tcp.h>
@@ -15,7 +16,7 @@
 static struct sockaddr_in address = { .sin_family = AF_INET };
 static int listener;
 
-/* Two ends of a connection; neither call may need the other to go on. */
+/* Connects two ends. The active end does not block, because one thread makes all calls. */
 static void pair(int ends[2])
 {
 	struct pollfd ready;
@@ -119,7 +120,7 @@ static void transfers(int ends[2])
 	CHECK(rrecv(ends[0], in, 8, MSG_WAITALL) == 8 && !memcmp(in, "octetsoc", 8));
 	FAILS(rsendto(ends[0], out, 1, 0, (struct sockaddr *)&address, sizeof address), EISCONN);
 	CHECK(rsend(ends[0], out, 0, 0) == 0 && rrecv(ends[1], in, 0, 0) == 0);
-	/* With a descriptor of the kernel's. */
+	/* Polls together with a descriptor of the kernel. */
 	CHECK(!pipe(pipes));
 	ready[0] = (struct pollfd){ ends[1], POLLIN };
 	ready[1] = (struct pollfd){ pipes[0], POLLIN };
@@ -140,7 +141,7 @@ static void transfers(int ends[2])
 	close(pipes[1]);
 }
 
-/* More than all rings have, both ways at once. */
+/* More bytes than all buffers hold, in both directions at once. */
 enum { MANY = 3000000 };
 static void *send_many(void *end)
 {
@@ -173,7 +174,7 @@ static void many(int ends[2])
 		pthread_join(threads[i], NULL);
 }
 
-/* A sender that is not read stops, and may go on when it is. */
+/* A sender stops while its peer does not read, and may go on when the peer reads. */
 static void full(int ends[2])
 {
 	static char octets[100000];
@@ -202,7 +203,7 @@ static void sleeps(int ends[2])
 	pthread_t thread;
 	char octet;
 	sigaction(SIGALRM, &action, NULL);
-	/* Again and again: the first may come before the sleep. */
+	/* The alarm repeats: the first one may come before the thread sleeps. */
 	ualarm(50000, 50000);
 	FAILS(rrecv(ends[0], &octet, 1, 0), EINTR);
 	ualarm(0, 0);
@@ -218,7 +219,7 @@ static void ends_of(void)
 	char in[16], out[] = "last";
 	struct pollfd ready;
 	pair(ends);
-	/* One direction ends, the other goes on. */
+	/* One direction ends; the other one goes on. */
 	CHECK(rsend(ends[0], out, 4, 0) == 4 && !rshutdown(ends[0], SHUT_WR));
 	FAILS(rsend(ends[0], out, 1, 0), EPIPE);
 	CHECK(rrecv(ends[1], in, 16, MSG_WAITALL) == 4 && !memcmp(in, out, 4));
@@ -226,7 +227,7 @@ static void ends_of(void)
 	ready = (struct pollfd){ ends[1], POLLIN };
 	CHECK(rpoll(&ready, 1, 0) == 1 && ready.revents == POLLIN);
 	CHECK(rsend(ends[1], out, 4, 0) == 4 && !rclose(ends[1]));
-	/* What was sent before the end is there, and then the end. */
+	/* The reader gets the bytes that were sent before the end, and then the end. */
 	ready = (struct pollfd){ ends[0], POLLIN };
 	CHECK(rpoll(&ready, 1, 10000) == 1);
 	CHECK(rrecv(ends[0], in, 16, MSG_WAITALL) == 4 && rrecv(ends[0], in, 16, 0) == 0);
@@ -248,7 +249,8 @@ static void mapped(void)
 	pair(ends);
 	memset(memory, 0, 8192);
 	FAILS(riomap(ends[0], memory, 4096, PROT_EXEC, 0, 0), EINVAL);
-	/* The passive end has a table, as it was asked for; the active none. */
+	/* The passive end has a table for its peer's mappings, because RDMA_IOMAPSIZE is set. The
+	 * active end has none, so the passive end cannot map. */
 	FAILS(riomap(ends[1], memory, 4096, PROT_WRITE, 0, 0), ENOMEM);
 	CHECK(riomap(ends[0], memory, 4096, PROT_WRITE, 0, 500) == 500);
 	CHECK(riomap(ends[0], memory, 1, PROT_NONE, 0, -1) == (off_t)(size_t)memory);
@@ -258,11 +260,11 @@ static void mapped(void)
 	while (!*placed)
 		;
 	CHECK(!memcmp(memory + 1000, out, 6));
-	/* Up to the end of what is mapped. */
+	/* The write ends at the end of the mapping. */
 	CHECK(riowrite(ends[1], memory, 8, 500 + 4092, 0) == 4);
 	CHECK(!riounmap(ends[0], memory, 4096));
 	FAILS(riounmap(ends[0], memory, 4096), EINVAL);
-	/* Where nothing is mapped any more, a peer that writes breaks the protocol. */
+	/* A peer that writes to memory that is not mapped any more breaks the protocol. */
 	riowrite(ends[1], out, 6, 1500, 0);
 	FAILS(rrecv(ends[1], in, 1, 0), ECONNRESET);
 	CHECK(!rclose(ends[0]) && !rclose(ends[1]));
@@ -277,7 +279,7 @@ static void children(void)
 	pair(ends);
 	child = fork();
 	if (!child) {
-		/* A parent's is none of the child's, but its descriptor is. */
+		/* The child has the parent's descriptor, but cannot use the parent's connection. */
 		FAILS(rsend(ends[0], &octet, 1, 0), EBADF);
 		CHECK(!rclose(ends[0]) && fcntl(ends[0], F_GETFD) == -1);
 		_exit(0);
@@ -303,7 +305,7 @@ static size_t octets_allocated(void)
 
 static void leaves_nothing(void)
 {
-	/* Of 40 ends, each with rings of 512 KiB, the memory of few may be left. */
+	/* Forty ends each have rings of 512 KiB. The memory of a few may still be allocated. */
 	enum { FEW = 4 << 20 };
 	int ends[2], before = descriptors();
 	size_t allocated = octets_allocated();
@@ -318,8 +320,8 @@ static void leaves_nothing(void)
 	}
 }
 
-/* A peer has as many credits as there are receives: it can use all of them while the reader does not look, more than
- * once, and the stream goes on. */
+/* A peer has as many credits as there are receives. It can use all of them while the reader does
+ * not read, more than once, and then the stream goes on. */
 static void credits(void)
 {
 	enum { ROUNDS = 3 };
@@ -338,7 +340,8 @@ static void credits(void)
 				continue;
 			}
 			CHECK(errno == EAGAIN);
-			/* It may wait for completions as well: silence means no credits only where none are due. */
+			/* The sender may also wait for completions: while it must still have
+			 * credits, the wait is long. */
 			if (!rpoll(&ready, 1, sent < (round ? queue / 2 : queue) ? 10000 : 200))
 				break;
 		}
@@ -352,7 +355,7 @@ static void credits(void)
 	CHECK(!rclose(ends[0]) && !rclose(ends[1]));
 }
 
-/* An attempt that fails at once leaves nothing to the next. */
+/* A connection attempt that fails at once leaves no state to the next attempt. */
 static void connects_after_an_error(void)
 {
 	struct sockaddr_in any_port = address;
@@ -376,7 +379,7 @@ static void connects_after_an_error(void)
 	CHECK(!rclose(ends[0]) && !rclose(ends[1]));
 }
 
-/* Echoes to one peer after the other, whatever becomes of it; "over" ends it. */
+/* Echoes to one peer after the other, and continues if one fails. "over" ends the server. */
 static int serve(void)
 {
 	static char octets[100000];
@@ -417,7 +420,7 @@ int main(int argc, char **argv)
 		return ask();
 	listener = rsocket(AF_INET, SOCK_STREAM, 0);
 	CHECK(!rbind(listener, (struct sockaddr *)&address, sizeof address));
-	/* The test has 40 peers ask at once: none waits for room. */
+	/* The test has 40 peers that connect at once: the backlog holds all of them. */
 	CHECK(!rlisten(listener, 64));
 	if (argc > 2)
 		return serve();

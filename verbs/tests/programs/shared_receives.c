@@ -1,5 +1,5 @@
-/* Two connections whose receives come from one shared queue, and messages that come before their
- * receives. Both ends are in this process; each line that fails is named. */
+/* Two connections take their receives from one shared queue, and messages come before their
+ * receives. Both ends are in this process. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static struct ibv_wc completion(struct ibv_cq *cq)
 	return wc;
 }
 
-/* The next asynchronous event, which is to be there in five seconds. */
+/* Returns the next asynchronous event, which must come within five seconds. */
 static struct ibv_async_event told(struct ibv_context *device)
 {
 	struct pollfd ready = { .fd = device->async_fd, .events = POLLIN };
@@ -134,7 +134,7 @@ int main(int argc, char **argv)
 		done(0, RDMA_CM_EVENT_ESTABLISHED);
 	}
 
-	/* Messages come before there is any receive. */
+	/* Messages come before any receive is posted. */
 	for (i = 0; i < MESSAGES; i++) {
 		struct ibv_sge sge = { (uintptr_t)source, LEN - i, mr_sent->lkey };
 		struct ibv_send_wr wr = {
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
 	}
 	CHECK(each[0] == each[1]);
 
-	/* The limit is told once. */
+	/* The limit event comes once, and sets the limit to 0. */
 	struct ibv_srq_attr limit = { .srq_limit = 2 }, now;
 	post(srq, mr, 0);
 	post(srq, mr, 1);
@@ -175,7 +175,8 @@ int main(int argc, char **argv)
 	CHECK(of.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && of.element.srq == srq);
 	CHECK(!ibv_query_srq(srq, &now) && now.srq_limit == 0);
 
-	/* A queue pair that ends leaves what it has not taken. */
+	/* A closed queue pair leaves its unused receive in the shared queue, for the other queue
+	 * pair. */
 	post(srq, mr, 7);
 	CHECK(ibv_destroy_srq(srq) == EBUSY);
 	CHECK(!rdma_disconnect(from[0]));
@@ -189,7 +190,7 @@ int main(int argc, char **argv)
 	wc = completion(received);
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.qp_num == to[1]->qp->qp_num);
 
-	/* A message that waits is delivered though its sender has gone. */
+	/* A waiting message is delivered although its sender has disconnected. */
 	wr.wr_id = 1;
 	CHECK(!ibv_post_send(from[1]->qp, &wr, &bad));
 	while (completion(sent).wr_id != 1)

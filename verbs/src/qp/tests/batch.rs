@@ -264,7 +264,7 @@ fn another_thread_polls_when_the_round_is_over() {
     let other = thread::spawn(move || {
         let (queue, mut wc) = (queue, ibv_wc::zeroed());
         loop {
-            // SAFETY: a live queue, and a place for one completion.
+            // SAFETY: a live queue, and memory for one completion.
             if unsafe { poll_cq(queue.0, 1, &raw mut wc) } == 1 {
                 return wc.wr_id;
             }

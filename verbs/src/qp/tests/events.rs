@@ -139,7 +139,7 @@ fn a_channel_names_no_queue_that_was_destroyed() {
     let make = || unsafe { ibv_create_cq(end.context, 4, ptr::null_mut(), of, 0) };
     let take = || {
         let (mut cq, mut told) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: a live channel, and places for the answer.
+        // SAFETY: a live channel, and memory for the answer.
         let answer = unsafe { ibv_get_cq_event(of, &raw mut cq, &raw mut told) };
         (answer == 0).then_some(cq)
     };
