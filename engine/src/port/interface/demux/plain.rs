@@ -1,0 +1,177 @@
+//! Fast path: plain frames, which are untagged, unfragmented and without options or extension headers.
+//!
+//! Any other frame takes the general path, [`parse`](super::parse). The tests of
+//! [`demux`](super) compare both.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Inbound, PROTOCOL_TCP, tcp_checksum_is_right};
+use crate::port::interface::framing::{ETHERTYPE_IPV6, LinkFraming};
+use crate::port::tuple::Tuple;
+use crate::tcp;
+
+/// A TCP segment in a plain IPv4 datagram; see [`parse_plain`].
+#[derive(Debug)]
+pub(crate) struct Plain<'f> {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    source_mac: [u8; 6],
+    pub(crate) ecn: tcp::Ecn,
+    pub(crate) segment: &'f [u8],
+}
+
+impl<'f> Plain<'f> {
+    /// Returns the same segment in the general form.
+    pub(crate) fn inbound(&self) -> Inbound<'f> {
+        let Self { source, destination, source_mac, ecn, segment } = *self;
+        let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
+        Inbound { source, destination, source_mac: Some(source_mac), ecn, segment }
+    }
+
+    /// The addresses of its connection.
+    #[inline]
+    pub(crate) fn tuple(&self, header: &tcp::Header) -> Tuple {
+        Tuple::of_ipv4(self.destination, header.dst_port, self.source, header.src_port)
+    }
+}
+
+/// Fast path: finds the TCP segment in a plain IPv4 frame with right checksums. `verify` asks for
+/// the TCP checksum to be checked. Returns `None` for any other frame: [`parse`](super::parse) must process it.
+#[inline(always)]
+pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Plain<'_>> {
+    if framing != LinkFraming::Ethernet {
+        return None;
+    }
+    let (plain, _) = plain_ipv4(frame, frame.len())?;
+    // RFC 9293 MUST-3: the checksum is verified on every segment.
+    (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
+}
+
+/// Finds the TCP segment in a plain frame of `frame_len` bytes whose `head` alone is given, with a
+/// right checksum. Returns the segment as far as it is in the head; the segment must end with the
+/// frame.
+#[inline]
+pub(crate) fn parse_plain_head(
+    framing: LinkFraming,
+    head: &[u8],
+    frame_len: usize,
+) -> Option<Inbound<'_>> {
+    if framing != LinkFraming::Ethernet {
+        return None;
+    }
+    let ipv4 = plain_ipv4(head, frame_len).map(|(plain, end)| (plain.inbound(), end));
+    let (inbound, end) = ipv4.or_else(|| plain_ipv6(head, frame_len))?;
+    (end == frame_len).then_some(inbound)
+}
+
+/// Hint from the beginning of a plain frame. Nothing is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glimpse {
+    /// The addresses of its connection.
+    pub(crate) tuple: Tuple,
+    /// The segment has data.
+    pub(crate) data: bool,
+}
+
+/// Returns the hint from the beginning of a frame, if it is plain.
+pub(crate) fn glimpse(framing: LinkFraming, head: &[u8]) -> Option<Glimpse> {
+    if framing != LinkFraming::Ethernet {
+        return None;
+    }
+    let (ethernet, datagram) = head.split_first_chunk::<ETHERNET_LEN>()?;
+    let ends: (IpAddr, IpAddr);
+    let (segment, len) = match *ethernet {
+        [.., 0x08, 0x00] => {
+            let (ip, segment) = datagram.split_first_chunk::<IPV4_LEN>()?;
+            let &[0x45, _, m, n, _, _, _, _, _, PROTOCOL_TCP, _, _, a, b, c, d, e, f, g, h] = ip
+            else {
+                return None;
+            };
+            ends = ([a, b, c, d].into(), [e, f, g, h].into());
+            (segment, usize::from(u16::from_be_bytes([m, n])).saturating_sub(IPV4_LEN))
+        }
+        [.., 0x86, 0xdd] => {
+            let (ip, segment) = datagram.split_first_chunk::<IPV6_LEN>()?;
+            let &[_, _, _, _, m, n, PROTOCOL_TCP, ..] = ip else { return None };
+            let address = |at: usize| ip[at..].first_chunk::<16>().map(|octets| (*octets).into());
+            ends = (address(8)?, address(24)?);
+            (segment, usize::from(u16::from_be_bytes([m, n])))
+        }
+        _ => return None,
+    };
+    let &[a, b, c, d, _, _, _, _, _, _, _, _, offset] = segment.first_chunk()?;
+    let [from, to] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    let tuple = Tuple::new(ends.1, to, ends.0, from);
+    Some(Glimpse { tuple, data: len > usize::from(offset >> 4) * 4 })
+}
+
+/// Accepts an untagged, unfragmented IPv4 datagram without options, with TCP and a right header
+/// checksum, as nearly every frame is. Any other frame takes the general path.
+///
+/// Also returns the end of the datagram inside the frame of `frame_len` bytes. The segment is cut
+/// to what is in `frame`.
+#[inline(always)]
+pub(super) fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
+    let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let fragment = word(20) & 0x3fff != 0;
+    let multicast = head[0] & 1 != 0;
+    if word(12) != 0x0800 || head[14] != 0x45 || head[23] != PROTOCOL_TCP || fragment || multicast {
+        return None;
+    }
+    // RFC 1071: the sum over a header with a right checksum is all ones, in any byte order.
+    let (words, _) = head[ETHERNET_LEN..].as_chunks::<4>();
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    if (sum >> 16) + (sum & 0xffff) != 0xffff {
+        return None;
+    }
+    let end = ETHERNET_LEN + usize::from(word(16));
+    if end > frame_len {
+        return None;
+    }
+    let segment = frame.get(PLAIN_LEN..end.min(frame.len()))?;
+    let address = |at: usize| Ipv4Addr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
+    let source_mac = [a, b, c, d, e, f];
+    let ecn = tcp::Ecn::from_bits(head[15]);
+    let (source, destination) = (address(26), address(30));
+    Some((Plain { source, destination, source_mac, ecn, segment }, end))
+}
+
+/// Accepts a plain datagram over IPv6, as [`plain_ipv4`] does: no tag, no extension headers.
+fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
+    let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_LEN>()?;
+    let [to, _, _, _, _, _, a, b, c, d, e, f, kind @ ..] = *ethernet;
+    let (fixed, _) = datagram.split_first_chunk::<IPV6_LEN>()?;
+    let is_plain = u16::from_be_bytes(kind) == ETHERTYPE_IPV6
+        && fixed[0] >> 4 == 6
+        && fixed[6] == PROTOCOL_TCP
+        && to & 1 == 0;
+    if !is_plain {
+        return None;
+    }
+    let end = ETHERNET_LEN + IPV6_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    if end > frame_len {
+        return None;
+    }
+    let segment = frame.get(ETHERNET_LEN + IPV6_LEN..end.min(frame.len()))?;
+    let address = |at: usize| fixed[at..].first_chunk().map(|octets| Ipv6Addr::from(*octets));
+    let (source, destination) = (address(8)?, address(24)?);
+    // As in `parse_ipv6`.
+    if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+        return None;
+    }
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+    let source_mac = Some([a, b, c, d, e, f]);
+    // RFC 3168 §5: the last two bits of the traffic class.
+    let ecn = tcp::Ecn::from_bits(fixed[1] >> 4);
+    Some((Inbound { source, destination, source_mac, ecn, segment }, end))
+}
+
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const ETHERNET_LEN: usize = 14;
+/// Bytes of an Ethernet and an IPv4 header.
+const PLAIN_LEN: usize = ETHERNET_LEN + 20;
