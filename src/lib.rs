@@ -60,13 +60,9 @@
 //!
 //! # The engine by hand
 //!
-//! The engine is the package `urnic-engine`, sans-IO: no thread, no clock, no socket. Replay of
-//! captures, simulators, tests and benches drive it themselves; applications do not need it. Two
-//! RNICs on a memory link under a virtual clock (`cargo run --example lockstep`):
-//!
-//! ```no_run
-#![doc = include_str!("../examples/lockstep.rs")]
-//! ```
+//! The package [`urnic_engine`] below is sans-IO: no thread, no clock, no socket. Replay of captures, the
+//! simulator, tests and benches drive it themselves, and its documentation has an example. Applications
+//! do not need it.
 
 mod clock;
 mod config;
