@@ -1,24 +1,24 @@
-//! Whether a peer does anything, and how long it may do nothing.
+//! Activity of a peer, and the time for which it may be inactive.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 use urnic_engine::time::Instant;
 
-/// What a peer was last seen to do.
+/// Signs of activity of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activity {
-    /// What its connection had counted.
+    /// Last sum of the counters of its connection.
     counted: u64,
     at: Instant,
-    /// Whether something of it has completed since.
+    /// Set if a completion came since the last check.
     heard: bool,
-    /// FPDUs of payload that had crossed at most, and when that number last grew.
+    /// Largest number of payload FPDUs that have crossed, and the time when it last grew.
     payload: u64,
     payload_at: Instant,
-    /// When payload is looked for next.
+    /// Time of the next check for payload.
     payload_due: Instant,
-    /// Set when the peer has asked for work since the last look for payload.
+    /// Set if the peer has asked for work since the last check for payload.
     asked: bool,
 }
 
@@ -29,22 +29,23 @@ impl Activity {
         Self { counted: 0, at: now, heard, payload: 0, payload_at, payload_due, asked }
     }
 
-    /// When payload was last seen to cross.
+    /// Time when payload was last seen to cross.
     pub(super) const fn payload_at(&self) -> Instant {
         self.payload_at
     }
 
-    /// This end itself was stopped for so long: nothing of that was the peer's silence.
+    /// Adds the `time` for which this process was stopped: it was not the peer's silence.
     pub(super) fn excuse(&mut self, time: Duration) {
         self.at = self.at + time;
     }
 
-    /// Notes that the peer has asked for work, as the check of a chunk: that is as good as payload.
+    /// Records that the peer has asked for work, such as the check of a chunk, which counts as
+    /// payload.
     pub(super) const fn ask(&mut self) {
         self.asked = true;
     }
 
-    /// Looks whether payload has crossed, or the peer has asked for work or `waits` for this end.
+    /// Checks if payload has crossed, or the peer has asked for work or `waits` for this end.
     pub(super) fn see_payload(
         &mut self,
         now: Instant,
@@ -57,11 +58,11 @@ impl Activity {
         }
     }
 
-    /// Sees now and then [whether payload crosses](Self::see_payload). Signs of life alone keep no session
-    /// for ever.
+    /// Checks from time to time [for payload](Self::see_payload). Keep-alives alone do not keep a
+    /// session open for ever.
     ///
     /// # Errors
-    /// That nothing has crossed for [`quiet_max`].
+    /// If no payload has crossed for [`quiet_max`].
     pub(super) fn look_for_payload(
         &mut self,
         now: Instant,
@@ -78,14 +79,14 @@ impl Activity {
         Ok(())
     }
 
-    /// Something of the peer has completed.
+    /// Records a completion of the peer.
     #[inline]
     pub(super) const fn hear(&mut self) {
         self.heard = true;
     }
 
-    /// Looks whether the peer has done anything since the last look: by completions, because it
-    /// `waits` for this end, or else by what its connection has `counted`. Whether it has.
+    /// Returns true if the peer was active since the last check: by completions, because it `waits`
+    /// for this end, or else by a change of what its connection has `counted`.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -102,31 +103,31 @@ impl Activity {
         is_active
     }
 
-    /// Gives up a peer that has done nothing for `idle_max`; when it would be given up.
+    /// Returns the time at which the peer will time out.
     ///
     /// # Errors
-    /// That it is.
+    /// If the peer was inactive for `idle_max`.
     pub(super) fn check(&self, now: Instant, idle_max: Duration) -> anyhow::Result<Instant> {
         ensure!(now - self.at < idle_max, "nothing came for {idle_max:?}: given up");
         Ok(self.at + idle_max)
     }
 }
 
-/// How often peers are looked at, and how long one may do nothing.
+/// Intervals of the checks of peers, and the time for which a peer may be inactive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub(super) idle_max: Duration,
 }
 
 impl Patience {
-    /// From one look at a peer to the next.
+    /// Interval of the checks of a peer.
     pub(super) fn interval(self) -> Duration {
         (self.idle_max / LOOKS).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// How long a peer may do nothing, when one of its address was last active at `active_at`. With a
-    /// thousand connections on a link that loses much, TCP may leave one out for longer than it takes
-    /// to see that a peer is gone; the others show that it is not.
+    /// Returns the time for which a peer may be inactive, if a peer of its address was last active
+    /// at `active_at`. With a thousand connections on a link with heavy loss, TCP may starve one of
+    /// them for longer than the timeout; activity of the others shows that the peer is alive.
     pub(super) fn limit(self, now: Instant, active_at: Instant) -> Duration {
         if now - active_at < self.idle_max {
             self.idle_max.saturating_mul(WITH_OTHERS)
@@ -136,23 +137,24 @@ impl Patience {
     }
 }
 
-/// Computes how long a session may exist by signs of life alone, whose peer may be hashing a file of
-/// `file_len` bytes meanwhile.
+/// Computes the longest time without payload for a session whose peer may be hashing a file of
+/// `file_len` bytes.
 pub(super) const fn quiet_max(file_len: u64) -> Duration {
     QUIET_MAX.saturating_add(Duration::from_secs(file_len / HASHED_BYTES_PER_SECOND))
 }
 
-/// Times `--timeout` that a peer may be silent while others of its address are not.
+/// Multiple of `--timeout` for which a peer may be silent while others of its address are active.
 const WITH_OTHERS: u32 = 6;
-/// Looks at a silent peer in the time of `--timeout`, within the bounds below.
+/// Checks of a silent peer in the time of `--timeout`, within the bounds below.
 const LOOKS: u32 = 8;
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a file that a peer reads and hashes in a second, at least.
 const HASHED_BYTES_PER_SECOND: u64 = 1 << 20;
-/// How long a session without a file may exist by signs of life alone: each holds a place that others want.
+/// Longest time without payload for a session without a file: each session holds a place that
+/// others want.
 const QUIET_MAX: Duration = Duration::from_secs(3600);
-/// Looks for payload in that time.
+/// Checks for payload in that time.
 const QUIET_LOOKS: u32 = 60;
 
 #[cfg(test)]
@@ -189,7 +191,7 @@ mod tests {
         assert!(look(30, false, 2) && look(89, false, 2));
         assert!(!look(90, false, 2), "an hour after the last");
         assert!(look(91, true, 2), "the peer waits for this end");
-        // Counts that go down and up again are none of new payload.
+        // Counts that fall and rise again are no new payload.
         assert!(look(120, false, 1) && look(150, false, 2) && !look(151, false, 2));
         let mut activity = Activity::new(at(0));
         activity.look_for_payload(at(0), QUIET_MAX, false, || None).unwrap();

@@ -12,9 +12,9 @@ use crate::server::registration::anonymous;
 /// [`Control::Stop`].
 #[derive(Debug)]
 pub(crate) struct Both {
-    /// What the client writes or reads.
+    /// Memory that the client writes or reads.
     pub(super) target: Mr,
-    /// What this end writes from, or reads into.
+    /// Memory from which this end writes, or into which it reads.
     own: Mr,
     remote: RemoteBuffer,
     is_read: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Both {
     stage: Stage,
 }
 
-/// How far it is.
+/// Progress of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Waiting,
@@ -59,7 +59,7 @@ impl Both {
         Ok(())
     }
 
-    /// A message of this end is done.
+    /// Handles the completion of a message of this end.
     pub(super) fn handle_sent(&mut self) -> anyhow::Result<()> {
         ensure!(self.open > 0, "a completion of nothing");
         self.open -= 1;

@@ -1,4 +1,5 @@
-//! A thread for each transfer: reads, checks and writes the file while the server goes on.
+//! A thread for each transfer: reads, checks and writes the file while the server serves other
+//! peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +18,23 @@ use crate::channel::Channel;
 use crate::protocol::{CHECKS_MAX, Control};
 use crate::server::ledger::Place;
 
-/// A thread that answers control messages about a file, in order.
+/// Handle of a thread that answers control messages about a file, in order.
 #[derive(Debug)]
 pub(super) struct Clerk {
-    /// `None` once the thread is to end.
+    /// `None` after the session has ended.
     questions: Option<SyncSender<Control>>,
     answers: Receiver<Control>,
-    /// Questions not answered.
+    /// Questions without an answer.
     open: usize,
-    /// When the peer was last told anything.
+    /// Time of the last message to the peer.
     told: Instant,
     has_last_word: bool,
     gone: Arc<AtomicBool>,
 }
 
 impl Clerk {
-    /// Starts the thread. It keeps `place` until it ends, and calls `waker` after each answer, and when
-    /// there will be no more.
+    /// Starts the thread. The thread holds `place` until it ends, and calls `waker` after each
+    /// answer, and after the last one.
     pub(super) fn start(
         place: &Arc<Place>,
         waker: &Waker,
@@ -46,7 +47,7 @@ impl Clerk {
         let desk = Desk { questions, answers: answers_tx, at_end, gone: Arc::clone(&gone) };
         let place = Arc::clone(place);
         let body = move || {
-            // Also when the work panics: the place is free when all that it has is.
+            // The place is free when all resources of the thread are, also if the work panics.
             let _place = place;
             let desk = desk;
             work(&desk);
@@ -77,7 +78,7 @@ impl Clerk {
         }
     }
 
-    /// Passes an answer on, or says now and then that one takes long.
+    /// Forwards an answer to the peer, or sends from time to time that an answer takes longer.
     pub(super) fn turn(&mut self, qp: &Qp, to: &mut Channel) -> anyhow::Result<Option<Control>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -98,7 +99,7 @@ impl Clerk {
         Ok(None)
     }
 
-    /// Whether the peer has been told why there will be no more answers.
+    /// Returns true if the reason why there are no further answers was sent.
     pub(super) const fn has_last_word(&self) -> bool {
         self.has_last_word
     }
@@ -107,7 +108,7 @@ impl Clerk {
         self.open > 0
     }
 
-    /// When the peer is to be told that an answer takes longer.
+    /// Time when the peer must be informed that an answer takes longer.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.open > 0).then(|| self.told + WORKING_INTERVAL)
     }
@@ -120,7 +121,7 @@ impl Drop for Clerk {
     }
 }
 
-/// Calls its waker when it goes.
+/// Calls its waker when it is dropped.
 struct WakeAtEnd(Waker);
 
 impl Drop for WakeAtEnd {
@@ -129,25 +130,25 @@ impl Drop for WakeAtEnd {
     }
 }
 
-/// The thread's end of the way to its session.
+/// The thread's end of the channels to its session.
 pub(super) struct Desk {
     questions: Receiver<Control>,
     answers: Sender<Control>,
-    /// Behind the answers: first they end, then the session is told.
+    /// Dropped after `answers`: the answers end first, then the session is woken.
     at_end: WakeAtEnd,
     gone: Arc<AtomicBool>,
 }
 
 impl Desk {
-    /// The next question; `None` when the session is over.
+    /// Waits for the next question; `None` if the session is over.
     pub(super) fn next(&self) -> Option<Control> {
         self.questions.recv().ok().filter(|_| self.is_wanted())
     }
 
-    /// The next question if there is one now.
+    /// Returns the next question if there is one now.
     ///
     /// # Errors
-    /// [`TryRecvError::Disconnected`] when the session is over.
+    /// [`TryRecvError::Disconnected`] if the session is over.
     pub(super) fn try_next(&self) -> Result<Control, TryRecvError> {
         // Questions of a session that is over still wait in the channel.
         if !self.is_wanted() {
@@ -156,7 +157,7 @@ impl Desk {
         self.questions.try_recv()
     }
 
-    /// Whether the session is still there. Long work asks at every step.
+    /// Returns true if the session still exists. Long work checks it at every step.
     pub(super) fn is_wanted(&self) -> bool {
         !self.gone.load(Ordering::Relaxed)
     }
@@ -168,7 +169,7 @@ impl Desk {
     }
 }
 
-/// How often the peer is told that an answer takes longer.
+/// Interval of messages that an answer takes longer.
 const WORKING_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -177,7 +178,7 @@ pub(super) mod tests {
     use crate::server::ledger::Ledger;
     use crate::server::places::{Share, Source};
 
-    /// A desk of a session that is over after `questions` were asked.
+    /// Creates a desk whose session has ended after it asked `questions`.
     pub(in crate::server) fn desk_of_one_that_left(
         questions: Vec<Control>,
     ) -> (Desk, Receiver<Control>) {
@@ -209,7 +210,7 @@ pub(super) mod tests {
         }
     }
 
-    /// However it ends, so that its session does not wait for an answer that never comes.
+    /// In every case of its end, so that its session does not wait for an answer that never comes.
     #[test]
     fn the_end_of_the_thread_is_told_after_its_last_answer() {
         let source = Source::of(([127, 0, 0, 1], 1).into());

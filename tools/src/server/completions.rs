@@ -1,8 +1,9 @@
 //! The completion queues that all peers share.
 //!
-//! A queue for each peer would have to be looked at for each, and would take 2.4 KiB. Shared ones grow
-//! and shrink with what the queue pairs of the peers can complete, so that they never overflow. One is
-//! enough until it is as deep as any may be, then there is another.
+//! One queue for each peer would have to be polled for each peer, and would take 2.4 KiB. The shared
+//! queues grow and shrink with the number of completions that the queue pairs of the peers can raise,
+//! so that they never overflow. There is one queue until it has the maximum depth, then another is
+//! created.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,26 +12,26 @@ use anyhow::Context;
 use urnic::{Cq, Rnic, Wc};
 use urnic_engine::limits::CQ_DEPTH_MAX;
 
-/// The queues, and how much of them is promised.
+/// The queues, and the room that is reserved in them.
 #[derive(Debug)]
 pub(super) struct Completions {
     rnic: Rnic,
     queues: Vec<Queue>,
-    /// Completions of one queue at most.
+    /// Largest depth of one queue.
     depth_max: usize,
 }
 
 #[derive(Debug)]
 struct Queue {
     cq: Cq,
-    /// Completions that queue pairs may raise, those included that have gone and whose last ones may
-    /// still wait.
+    /// Completions that queue pairs may raise, including removed queue pairs whose last completions
+    /// may still wait.
     reserved: usize,
-    /// Of those, of queue pairs that have gone since the last round.
+    /// Completions among them of queue pairs that were removed since the last round.
     left: Rc<Cell<usize>>,
 }
 
-/// Room for all that a queue pair can complete.
+/// Room for all completions that a queue pair can raise.
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub(super) cq: Cq,
@@ -39,18 +40,18 @@ pub(super) struct Reserved {
 }
 
 impl Drop for Reserved {
-    /// The queue pair raises no completion any more.
+    /// Releases the room: the queue pair raises no further completion.
     fn drop(&mut self) {
         self.left.set(self.left.get() + self.depth);
     }
 }
 
-/// What waits in one queue when a turn begins.
+/// Completions that wait in one queue when a turn begins.
 #[derive(Debug)]
 pub(super) struct Round {
     queue: usize,
     pub(super) waiting: usize,
-    /// Room that is free when all of that has been taken.
+    /// Room that is free when all of them have been polled.
     left: usize,
 }
 
@@ -59,10 +60,10 @@ impl Completions {
         Self { rnic, queues: Vec::new(), depth_max: CQ_DEPTH_MAX }
     }
 
-    /// Makes room for `depth` completions.
+    /// Reserves room for `depth` completions.
     ///
     /// # Errors
-    /// When one queue pair has more than a queue can hold.
+    /// If one queue pair needs more than a queue can hold.
     pub(super) fn reserve(&mut self, depth: usize) -> anyhow::Result<Reserved> {
         let depth_max = self.depth_max;
         let has_room = |queue: &Queue| queue.reserved + depth <= depth_max;
@@ -78,32 +79,33 @@ impl Completions {
         let queue = &mut self.queues[at];
         let needed = queue.reserved + depth;
         if needed > queue.cq.depth() {
-            // By a part of it, so that few of many more peers make it grow.
+            // Grows in proportion, so that few of many further peers make it grow.
             queue.cq.resize(roomy(needed).min(depth_max)).context("no completion queue")?;
         }
         queue.reserved = needed;
         Ok(Reserved { cq: queue.cq.clone(), depth, left: Rc::clone(&queue.left) })
     }
 
-    /// Queues there are.
+    /// Number of queues.
     pub(super) const fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// What waits in a queue now.
+    /// Starts a round with the completions that wait in a queue now.
     pub(super) fn begin(&self, queue: usize) -> Round {
         let Queue { cq, left, .. } = &self.queues[queue];
-        // In this order: all that a queue pair that has gone has raised is among what waits.
+        // In this order: all completions that a removed queue pair has raised are then among those
+        // that wait.
         let left = left.take();
         Round { queue, waiting: cq.len(), left }
     }
 
-    /// The next completion of the round.
+    /// Polls the next completion of the round.
     pub(super) fn poll(&self, round: &Round) -> Option<Wc> {
         self.queues[round.queue].cq.poll()
     }
 
-    /// All that waited has been taken.
+    /// Ends the round, after all completions that waited have been polled.
     pub(super) fn end(&mut self, round: &Round) {
         if round.left == 0 {
             return;
@@ -112,45 +114,45 @@ impl Completions {
         queue.reserved -= round.left;
         let roomy = roomy(queue.reserved).max(DEPTH_MIN.min(self.depth_max));
         if queue.cq.depth() > DEEP * roomy {
-            // What waits meanwhile is of those that have room, so it fits.
+            // Completions that wait meanwhile have reserved room, so they fit.
             let _as_it_was = queue.cq.resize(roomy);
         }
     }
 
-    /// Gives up queues at the end that no queue pair has.
+    /// Destroys queues at the end of the list that no queue pair uses.
     pub(super) fn trim(&mut self) {
         while self.queues.len() > 1 && self.queues.last().is_some_and(|queue| queue.reserved == 0) {
             self.queues.pop();
         }
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no completion waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(|queue| queue.cq.is_empty())
     }
 
-    /// Completions that may be raised, and those that the queues can hold.
+    /// Completions that may be raised, and the total depth of the queues.
     #[cfg(test)]
     pub(super) fn depths(&self) -> (usize, usize) {
         let sum = |of: fn(&Queue) -> usize| self.queues.iter().map(of).sum();
         (sum(|queue| queue.reserved), sum(|queue| queue.cq.depth()))
     }
 
-    /// With queues that hold no more than `depth_max`.
+    /// Limits queues to `depth_max` completions.
     #[cfg(test)]
     pub(super) const fn set_depth_max(&mut self, depth_max: usize) {
         self.depth_max = depth_max;
     }
 }
 
-/// A depth for `reserved` completions, and for some more that may be needed next.
+/// Computes a depth for `reserved` completions, and for some more that may be needed next.
 const fn roomy(reserved: usize) -> usize {
     reserved + reserved / 8
 }
 
-/// Completions that the first queue holds from the beginning.
+/// Depth of a new queue.
 const DEPTH_MIN: usize = 64;
-/// As many times too deep a queue may be.
+/// A queue that is deeper than needed by this factor shrinks.
 const DEEP: usize = 3;
 
 #[cfg(test)]

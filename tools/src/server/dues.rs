@@ -1,40 +1,40 @@
-//! When which peer is to be looked at.
+//! Timers of peers.
 
 use std::collections::BTreeSet;
 
 use urnic::QpNum;
 use urnic_engine::time::Instant;
 
-/// Peers in the order in which they are due, each once.
+/// Peers in the order of their deadlines, each once.
 #[derive(Debug, Default)]
 pub(super) struct Dues(BTreeSet<(Instant, QpNum)>);
 
 impl Dues {
-    /// A peer that was entered for `before`, if it was, is due at `due` instead.
+    /// Replaces the peer's deadline `before`, if it has one, by `due`.
     pub(super) fn enter(&mut self, key: QpNum, before: Option<Instant>, due: Instant) {
         self.strike(key, before);
         self.0.insert((due, key));
     }
 
-    /// A peer that was entered for `before`, if it was, is due no more.
+    /// Removes the peer's deadline `before`, if it has one.
     pub(super) fn strike(&mut self, key: QpNum, before: Option<Instant>) {
         if let Some(before) = before {
             self.0.remove(&(before, key));
         }
     }
 
-    /// When the next peer is due.
+    /// Earliest deadline.
     pub(super) fn first(&self) -> Option<Instant> {
         self.0.first().map(|(due, _)| *due)
     }
 
-    /// Peers that are entered.
+    /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes a peer that is due by `now`.
+    /// Removes and returns a peer whose deadline is not after `now`.
     pub(super) fn take(&mut self, now: Instant) -> Option<QpNum> {
         self.first().filter(|due| *due <= now)?;
         self.0.pop_first().map(|(_, key)| key)

@@ -1,5 +1,5 @@
-//! Files at the server. The peer moves the bytes to and from memory of the session; from there to
-//! the disk, and back, they are moved and checked by a thread for each transfer.
+//! Files at the server. The peer transfers the bytes to and from memory of the session; one thread
+//! for each transfer copies and checks them between there and the disk.
 
 use std::fs::File;
 use std::io;
@@ -19,27 +19,27 @@ use crate::server::ledger::Place as PeerPlace;
 use crate::server::registration::register;
 use crate::transfer::{Hashing, Partial, Place, Room, Staging, chunk_crc, chunk_range};
 
-/// What a transfer is made with beside its file.
+/// Everything that a transfer needs besides its file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer<'a> {
     pub(crate) host: &'a Host,
     pub(crate) qp: &'a Qp,
-    /// Places for chunks.
+    /// Number of chunk buffers.
     pub(crate) places: u32,
-    /// The place of its peer among the peers.
+    /// Place of its peer among the peers.
     pub(crate) place: &'a Arc<PeerPlace>,
-    /// To be called when its thread has answered.
+    /// Called after each answer of its thread.
     pub(crate) waker: &'a Waker,
 }
 
-/// A file that comes.
+/// A file that the peer sends.
 #[derive(Debug)]
 pub(crate) struct Put {
-    /// Gone when all has been written.
+    /// `None` when all has been written.
     memory: Option<Mr>,
     places: u32,
     len: u64,
-    /// Bytes that were said to have come.
+    /// Bytes that the peer claims to have written.
     claimed: u64,
     present: u64,
     clerk: Clerk,
@@ -76,7 +76,7 @@ impl Put {
         (memory.remote(0), self.present)
     }
 
-    /// A control message has come after `placed` bytes.
+    /// Handles a control message that came after `placed` bytes.
     pub(crate) fn handle_control(
         &mut self,
         message: Control,
@@ -84,7 +84,7 @@ impl Put {
     ) -> anyhow::Result<Option<Control>> {
         if let Control::Verify { place, index, .. } = message {
             ensure!(place < self.places, "the peer speaks of place {place} of {}", self.places);
-            // Memory that was not written to is zeros. A peer could fill the disk with them at the
+            // Memory that was not written is zeros. A peer could fill the disk with them at the
             // price of a message for each chunk.
             let chunk = chunk_range(index, self.len).context("there is no such chunk")?;
             self.claimed = self.claimed.saturating_add(chunk.end - chunk.start);
@@ -92,7 +92,7 @@ impl Put {
         }
         match message {
             Control::Check { .. } | Control::Verify { .. } if self.memory.is_some() => {}
-            // What is hashed from here on, the peer cannot change any more.
+            // From here on the peer cannot change the bytes that are hashed.
             Control::Commit { .. } if self.memory.take().is_some() => {}
             other => return Err(anyhow!("the peer said {other:?}, which makes no sense here")),
         }
@@ -121,7 +121,7 @@ impl Put {
         self.len
     }
 
-    /// Whether the peer has been told why there will be no more answers.
+    /// Returns true if the reason why there are no further answers was sent.
     pub(crate) const fn has_last_word(&self) -> bool {
         self.clerk.has_last_word()
     }
@@ -130,13 +130,13 @@ impl Put {
         self.clerk.is_working()
     }
 
-    /// When it is to be looked at though nothing has happened.
+    /// Time when the session must be polled though no event has come.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.clerk.due()
     }
 }
 
-/// The thread of a file that comes.
+/// Thread of a file that the peer sends.
 fn take_in(mut partial: Partial, staging: &Staging, desk: &Desk) {
     while let Some(question) = desk.next() {
         let answer = match question {
@@ -166,9 +166,9 @@ fn take_in(mut partial: Partial, staging: &Staging, desk: &Desk) {
     }
 }
 
-/// Puts the file in its place; `false` when it is not the one that was sent.
+/// Moves the file to its final name; returns `false` if it is not the file that was sent.
 fn commit(mut partial: Partial, sha256: [u8; 32], desk: &Desk) -> anyhow::Result<bool> {
-    // What never came would be hashed as zeros, for as long as the peer likes.
+    // Missing bytes would be hashed as zeros, for as long as the peer likes.
     ensure!(partial.is_whole(), "not all of the file has arrived");
     let hashing = Hashing::new(partial.len());
     let found = hashing.finish(partial.file(), || desk.is_wanted()).context("hashing the file")?;
@@ -181,7 +181,7 @@ fn commit(mut partial: Partial, sha256: [u8; 32], desk: &Desk) -> anyhow::Result
     Ok(true)
 }
 
-/// A file that goes.
+/// A file that the peer receives.
 #[derive(Debug)]
 pub(crate) struct Get {
     memory: Mr,
@@ -235,7 +235,7 @@ impl Get {
         self.len
     }
 
-    /// As [`Put::has_last_word`].
+    /// See [`Put::has_last_word`].
     pub(crate) const fn has_last_word(&self) -> bool {
         self.clerk.has_last_word()
     }
@@ -244,13 +244,13 @@ impl Get {
         self.clerk.is_working()
     }
 
-    /// When it is to be looked at though nothing has happened.
+    /// Time when the session must be polled though no event has come.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.clerk.due()
     }
 }
 
-/// The thread of a file that goes: hashes it while no question is open.
+/// Thread of a file that the peer receives: hashes it while no question is open.
 fn give_out(file: &File, staging: &Staging, len: u64, desk: &Desk) -> io::Result<()> {
     let mut hashing = Hashing::new(len);
     let mut whole = None;
@@ -331,7 +331,7 @@ mod tests {
         assert!(bad.handle_control(verify(0, 2), u64::MAX).is_err(), "there is no such place");
     }
 
-    /// Bytes that take hours to hash.
+    /// Length of a file that takes hours to hash, in bytes.
     const HUGE: u64 = 1 << 43;
 
     #[test]

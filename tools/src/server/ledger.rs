@@ -1,7 +1,7 @@
-//! What peers have of the places and of the memory, and when each address was last active.
+//! Places and memory that peers have, and the time when each address was last active.
 //!
-//! All sums are kept as they change: whether one more peer has room is a matter of one address, however
-//! many are served.
+//! All sums are updated as they change: the check for one more peer looks at one address only, for
+//! any number of peers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,7 @@ use urnic_engine::time::Instant;
 
 use crate::server::places::{Places, Share, Shortage, Site, Source, Taken};
 
-/// What is taken.
+/// Sums of the places and memory in use.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     places: Places,
@@ -23,15 +23,16 @@ pub(crate) struct Ledger {
     returned: Arc<Returned>,
 }
 
-/// What the peers of one address have.
+/// Sums of the peers of one address.
 #[derive(Debug)]
 struct Account {
     taken: Taken,
-    /// When one of them was last seen to do something.
+    /// Time when one of them was last active.
     active_at: Instant,
 }
 
-/// What was given back and is not in the sums yet. File threads give places back, too.
+/// Places and memory that were released and are not yet subtracted from the sums. File threads
+/// release places, too.
 #[derive(Debug, Default)]
 struct Returned(Mutex<Vec<(Source, Taken)>>);
 
@@ -41,8 +42,8 @@ impl Returned {
     }
 }
 
-/// Place of a peer, and of the thread that works on its file: taken until both have gone, or until the
-/// peer has [left](Grant::leave_place) it.
+/// Place of a peer, and of the thread that works on its file: in use until both have ended, or
+/// until the peer has [left](Grant::leave_place) it.
 #[derive(Debug)]
 pub(crate) struct Place {
     source: Source,
@@ -51,7 +52,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Gives the place back, once.
+    /// Releases the place, once.
     fn give_back(&self) {
         if !self.is_back.swap(true, Ordering::Relaxed) {
             self.returned.give(self.source, Taken { peers: 1, memory: 0 });
@@ -65,19 +66,20 @@ impl Drop for Place {
     }
 }
 
-/// Memory that a site has to give back so that a peer of another has room, in bytes.
+/// Memory that a site must release so that a peer of another site has room, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
     /// Bytes that are missing.
     pub(crate) missing: u64,
-    /// Bytes that the site has and the other's site would not have. No session ends beyond these.
+    /// Bytes by which the site exceeds what the other site would have. No session ends for
+    /// more.
     pub(crate) spare: u64,
 }
 
-/// What a peer was granted. The memory is given back when it goes.
+/// Resources of a peer. Dropping the grant releases its memory.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// `None` once it was left.
+    /// `None` after [`leave_place`](Self::leave_place).
     place: Option<Arc<Place>>,
     source: Source,
     memory: u64,
@@ -98,7 +100,7 @@ impl Grant {
         self.place.as_ref()
     }
 
-    /// Gives the place back before the memory: the peer only has to take in why it has to go, and the
+    /// Releases the place before the memory: only the reason has still to reach the peer, and the
     /// thread of its file ends with it.
     pub(crate) fn leave_place(&mut self) {
         if let Some(place) = self.place.take() {
@@ -119,10 +121,10 @@ impl Ledger {
         Self { places, all: Taken::default(), sources, sites, returned: Arc::default() }
     }
 
-    /// Whether there is room for another peer.
+    /// Checks if there is room for another peer.
     ///
     /// # Errors
-    /// Why not, with the option of `urnic serve` that decides.
+    /// The reason why not, with the option of `urnic serve` that decides.
     pub(crate) fn check(&mut self, wanted: Share) -> anyhow::Result<()> {
         let own = self.taken_by(wanted.source);
         match self.places.shortage(self.all, own, wanted.memory) {
@@ -136,9 +138,10 @@ impl Ledger {
         self.sources.get(&source).map(|account| account.taken).unwrap_or_default()
     }
 
-    /// Finds the site that has to give way so that there is room for another peer: the one that has most
-    /// of what is short, if it has more than the other's site would have. Where places and memory are
-    /// both short, memory decides: sessions that give it back give back their places, too.
+    /// Finds the site that must give way so that there is room for another peer: the site that has
+    /// most of the short resource, if it has more than the other's site would have. If places and
+    /// memory are both short, memory decides, because sessions that release memory release their
+    /// places, too.
     pub(crate) fn crowder(&mut self, wanted: Share) -> Option<(Site, Shortage)> {
         let own = self.taken_by(wanted.source);
         let shortage = match self.places.shortage(self.all, own, wanted.memory)? {
@@ -158,23 +161,23 @@ impl Ledger {
         has_more.then_some((*site, shortage))
     }
 
-    /// Bytes of memory that are missing for another peer, of those for all peers.
+    /// Bytes of memory that are missing for another peer, within the limit for all peers.
     fn missing(&self, wanted: Share) -> u64 {
         let total = self.all.memory.saturating_add(wanted.memory);
         total.saturating_sub(self.places.memory_max)
     }
 
-    /// Computes how much memory [`crowder`](Self::crowder) has to give back, and may.
+    /// Computes how much memory [`crowder`](Self::crowder) must release, and how much it may.
     pub(crate) fn excess(&self, wanted: Share, crowder: Site) -> Excess {
         let of = |site| self.sites.get(&site).map_or(0, |taken| taken.memory);
         let wanted_in_all = of(wanted.source.site()).saturating_add(wanted.memory);
         Excess { missing: self.missing(wanted), spare: of(crowder).saturating_sub(wanted_in_all) }
     }
 
-    /// Gives another peer what it wants.
+    /// Reserves the place and memory of another peer.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// As for [`check`](Self::check).
     pub(crate) fn take(&mut self, wanted: Share) -> anyhow::Result<Grant> {
         self.check(wanted)?;
         let Share { source, memory } = wanted;
@@ -183,7 +186,7 @@ impl Ledger {
         let of_site = self.sites.entry(source.site()).or_default();
         for taken in [&mut self.all, of_site, &mut account.taken] {
             taken.peers += 1;
-            // It was checked that the sum is within a limit.
+            // The check has shown that the sum is within a limit.
             taken.memory += memory;
         }
         let returned = Arc::clone(&self.returned);
@@ -192,19 +195,19 @@ impl Ledger {
         Ok(Grant { place: Some(Arc::new(place)), source, memory, returned })
     }
 
-    /// One of an address has done something.
+    /// Records that a peer of an address was active.
     pub(crate) fn note_active(&mut self, source: Source, at: Instant) {
         if let Some(account) = self.sources.get_mut(&source) {
             account.active_at = account.active_at.max(at);
         }
     }
 
-    /// When one of an address was last seen to do something.
+    /// Time when a peer of an address was last seen active.
     pub(crate) fn active_at(&self, source: Source) -> Instant {
         self.sources.get(&source).map_or(Instant::ZERO, |account| account.active_at)
     }
 
-    /// Takes what was given back out of the sums: each piece once, however long it was ago.
+    /// Subtracts released places and memory from the sums: each once, at any later time.
     fn settle(&mut self) {
         let mut returned = self.returned.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (source, taken) in returned.drain(..) {
@@ -223,7 +226,7 @@ impl Ledger {
         }
     }
 
-    /// What is taken, and by how many addresses.
+    /// Sums in use, and the number of addresses.
     #[cfg(test)]
     pub(crate) fn taken(&mut self) -> (Taken, usize) {
         self.settle();
@@ -314,7 +317,7 @@ mod tests {
         assert_eq!(shortage, Shortage::Peers);
         assert!([site(share(1, 0)), site(v6(7, 0))].contains(&crowder), "two places each");
         assert_eq!(ledger.crowder(v6(3, 0)), None, "a /48 counts as one and would have three");
-        // One has room, and memory is short.
+        // One place is free, and memory is short.
         held.remove(1).leave_place();
         assert_eq!(ledger.crowder(share(9, 20)), None, "there is room");
         assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
@@ -323,7 +326,7 @@ mod tests {
         assert_eq!(ledger.crowder(share(9, 61)), None, "its own limit stands");
         let excess = |ledger: &Ledger, wanted| ledger.excess(wanted, site(v6(2, 0)));
         assert_eq!(excess(&ledger, share(9, 30)), Excess { missing: 10, spare: 20 });
-        // Both are short: a site that gives way gives memory.
+        // Both are short: a site that gives way releases memory.
         held.push(ledger.take(share(5, 0)).unwrap());
         assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
         assert!(matches!(ledger.crowder(share(1, 20)), None | Some((_, Shortage::Peers))));

@@ -1,4 +1,4 @@
-//! A peer's connection: being set up, then open, and what has ended it.
+//! Connection of a peer: its setup, the open connection, and its end.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -8,16 +8,16 @@ use urnic::{Connecting, Connection, ConnectionEvent, Cq, Error};
 
 use crate::server::news::PeerWaker;
 
-/// The connection of a peer. Its waker is called when there is something new.
+/// The connection of a peer. Its waker is called at each event.
 #[derive(Debug)]
 pub(super) struct Link {
     stage: Stage,
-    /// What has ended it, while completions that were raised before still wait.
+    /// Event that has ended the connection, while completions raised before it still wait.
     ending: Option<Box<ConnectionEvent>>,
     waker: Arc<PeerWaker>,
 }
 
-/// How far it is.
+/// State of the connection.
 #[derive(Debug)]
 enum Stage {
     None,
@@ -30,23 +30,23 @@ impl Link {
         Self { stage: Stage::None, ending: None, waker }
     }
 
-    /// The peer has been accepted.
+    /// Stores the connection after the peer was accepted.
     pub(super) fn connecting(&mut self, connecting: Connecting) {
         self.stage = Stage::Connecting(connecting);
         self.wake();
     }
 
-    /// The connection, once it is open.
+    /// Returns the connection, once it is open.
     pub(super) const fn connection(&self) -> Option<&Connection> {
         if let Stage::Open(connection) = &self.stage { Some(connection) } else { None }
     }
 
-    /// Sees to it that the peer is visited in the next turn.
+    /// Ensures that the peer is polled in the next turn.
     pub(super) fn wake(&self) {
         self.waker.wake_by_ref();
     }
 
-    /// The peer is visited: what happens from now on is news again.
+    /// Call when the peer is polled: later events wake it again.
     pub(super) fn heard(&self) {
         self.waker.heard();
     }
@@ -55,10 +55,11 @@ impl Link {
         Waker::from(Arc::clone(&self.waker))
     }
 
-    /// Takes the connection over once it is open; until then, has the waker called when it may be.
+    /// Stores the connection if it is open by now; otherwise the waker is called when it may be
+    /// open.
     ///
     /// # Errors
-    /// Why it will not open.
+    /// The reason why it will not open.
     #[inline]
     pub(super) fn open(&mut self) -> Result<(), Error> {
         if matches!(self.stage, Stage::Connecting(_)) { self.poll() } else { Ok(()) }
@@ -68,7 +69,7 @@ impl Link {
     fn poll(&mut self) -> Result<(), Error> {
         let stage = std::mem::replace(&mut self.stage, Stage::None);
         let Stage::Connecting(connecting) = stage else { return Ok(()) };
-        // First this: what comes afterwards is called for.
+        // Before the poll, so that later events call the waker.
         connecting.notify(&self.waker());
         self.stage = match connecting.poll()? {
             Ok(connection) => Stage::Open(connection),
@@ -77,23 +78,24 @@ impl Link {
         Ok(())
     }
 
-    /// Takes what has ended the connection, once nothing waits in `cq` that was raised before; without
-    /// an end, has the waker called at the next event.
+    /// Takes the event that has ended the connection, after all completions in `cq` that were
+    /// raised before it have been polled. If there is no such event, the waker is called at the
+    /// next event.
     ///
     /// # Errors
-    /// When the endpoint is down.
+    /// If the endpoint has failed.
     pub(super) fn end(&mut self, cq: &Cq) -> Result<Option<ConnectionEvent>, Error> {
         if self.ending.is_some() {
-            // By now what waited then has been taken.
+            // The completions that waited then have been polled by now.
             return Ok(self.ending.take().map(|end| *end));
         }
         while let Some(event) = self.next_event()? {
             if !is_end(&event) {
                 continue;
             }
-            // In this order: the completions before an event are raised before it is told. They came
-            // in the same turn of the endpoint, which visits of this turn of the server may have
-            // made; so the next turn takes them.
+            // In this order: completions before an event are raised before the event. They came in
+            // the same turn of the endpoint, which a poll in this turn of the server may have run.
+            // Therefore the next turn polls them.
             if cq.is_empty() {
                 return Ok(Some(event));
             }
@@ -104,10 +106,10 @@ impl Link {
         Ok(None)
     }
 
-    /// Takes the end of which a flushed request speaks.
+    /// Takes the event that has flushed a request.
     ///
     /// # Errors
-    /// When the endpoint is down.
+    /// If the endpoint has failed.
     pub(super) fn end_of_flushed(&mut self) -> Result<Option<ConnectionEvent>, Error> {
         if self.ending.is_some() {
             return Ok(self.ending.take().map(|end| *end));
@@ -120,8 +122,8 @@ impl Link {
         Ok(None)
     }
 
-    /// Whether the connection is over, and nothing more can be sent; without that, has the waker called
-    /// at the next event.
+    /// Returns true if the connection is over and nothing can be sent. Otherwise the waker is
+    /// called at the next event.
     pub(super) fn is_over(&self) -> bool {
         loop {
             match self.next_event() {
@@ -132,35 +134,36 @@ impl Link {
         }
     }
 
-    /// Takes the oldest event; without one, has the waker called at the next.
+    /// Takes the oldest event; if there is none, the waker is called at the next one.
     fn next_event(&self) -> Result<Option<ConnectionEvent>, Error> {
         let Some(connection) = self.connection() else { return Ok(None) };
         if let Some(event) = connection.next_event(Duration::ZERO)? {
             return Ok(Some(event));
         }
         connection.notify(&self.waker());
-        // It may have come before.
+        // An event may have come before the registration.
         connection.next_event(Duration::ZERO)
     }
 
-    /// What the peer has done so far; `None` before the connection is open and after its end.
+    /// Sum of counters of the peer's activity; `None` before the connection is open and after its
+    /// end.
     pub(super) fn counted(&self) -> Option<u64> {
         let counters = self.connection()?.counters().ok()?;
-        // A segment that brings nothing new shows that the peer is there, and losses.
+        // A segment without new bytes shows that the peer is alive, and counts.
         let heard = counters.tcp.segments_received;
         Some(counters.mpa.fpdus + counters.rdma.bytes_placed + counters.fpdus_framed + heard)
     }
 }
 
 impl Link {
-    /// FPDUs that have crossed in both directions; `None` as with [`counted`](Self::counted).
+    /// FPDUs in both directions; `None` as for [`counted`](Self::counted).
     pub(super) fn fpdus(&self) -> Option<u64> {
         let counters = self.connection()?.counters().ok()?;
         Some(counters.mpa.fpdus + counters.fpdus_framed)
     }
 }
 
-/// Whether a session is over with such an event.
+/// Returns true if such an event ends a session.
 const fn is_end(event: &ConnectionEvent) -> bool {
     matches!(
         event,

@@ -1,4 +1,4 @@
-//! Where a server listens: the address, checked against the device, and the TCP port.
+//! Address and TCP port of a server, checked against the device.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -13,25 +13,25 @@ use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::report;
 
-/// Whether a device has its address by now.
+/// Result of waiting for the address of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// This one, from DHCP; `None` when it was given its addresses.
+    /// The address from DHCP; `None` if the addresses were given.
     With(Option<IpAddr>),
     /// The program was stopped meanwhile.
     Stopped,
 }
 
-/// Whether a peer could reach `local` on the device.
+/// Checks that a peer can reach `local` on the device.
 ///
 /// # Errors
-/// When it is no address of the device.
+/// If `local` is not an address of the device.
 pub(crate) fn check_address(spec: &DeviceSpec, local: IpAddr) -> anyhow::Result<()> {
     let Some(own) = spec.addresses() else { return Ok(()) };
     let is_own = own.iter().any(|address| {
         *address == local || (local.is_unspecified() && address.is_ipv4() == local.is_ipv4())
     });
-    // What DHCP gives is not known yet.
+    // The address from DHCP is not known yet.
     if is_own || (spec.uses_dhcp() && local.is_ipv4()) {
         return Ok(());
     }
@@ -40,11 +40,11 @@ pub(crate) fn check_address(spec: &DeviceSpec, local: IpAddr) -> anyhow::Result<
     bail!("--listen: {local} is no address of the device, which has {has} (--dev {spec})")
 }
 
-/// Waits for the address of a device that gets it from DHCP, until `stop`; says so once when none
-/// comes.
+/// Waits for the address of a device that uses DHCP, until `stop`. Prints one message if no address
+/// comes within the timeout.
 ///
 /// # Errors
-/// When the endpoint fails.
+/// If the endpoint fails.
 pub(crate) fn await_address(host: &Host, stop: &Arc<AtomicBool>) -> anyhow::Result<Opened> {
     if !host.options.dev.uses_dhcp() {
         return Ok(Opened::With(None));
@@ -54,7 +54,7 @@ pub(crate) fn await_address(host: &Host, stop: &Arc<AtomicBool>) -> anyhow::Resu
     while !stop.load(Ordering::Relaxed) {
         match host.endpoint.wait_address(ADDRESS_INTERVAL) {
             Ok(address) => {
-                // What has led to it is no news any more.
+                // Events that led to the address are out of date.
                 while host.endpoint.next_event(Duration::ZERO)?.is_some() {}
                 return Ok(Opened::With(Some(address)));
             }
@@ -75,7 +75,7 @@ pub(crate) fn await_address(host: &Host, stop: &Arc<AtomicBool>) -> anyhow::Resu
 /// Listens at `local`.
 ///
 /// # Errors
-/// When that is not possible; the message says why.
+/// If the address cannot be listened at, with the reason.
 pub(super) fn open(host: &Host, local: SocketAddr) -> anyhow::Result<Listener> {
     let mut attempts = PORT_ATTEMPTS;
     loop {
@@ -100,7 +100,7 @@ pub(super) fn open(host: &Host, local: SocketAddr) -> anyhow::Result<Listener> {
     }
 }
 
-/// One of the dynamic ports (RFC 6335 §6), a different one each time.
+/// Draws a dynamic port (RFC 6335 §6), a different one each time.
 fn any_port() -> u16 {
     const FIRST: u16 = 49_152;
     let drawn = RandomState::new().build_hasher().finish();
@@ -108,9 +108,9 @@ fn any_port() -> u16 {
     FIRST + offset.unwrap_or_default()
 }
 
-/// Ports tried where any will do.
+/// Attempts to find a free port if the port is 0.
 const PORT_ATTEMPTS: usize = 16;
-/// How often it is seen whether the program is to stop.
+/// Interval of checks if the program must stop.
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

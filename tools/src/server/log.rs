@@ -1,4 +1,4 @@
-//! What a server tells of its peers, as it happens: lines with their time, or JSON.
+//! Log of a server: events of its peers as lines with the time, or as JSON.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,27 +9,27 @@ use urnic_engine::time::Instant;
 use crate::printable::printable;
 use crate::report;
 
-/// How a server tells.
+/// Form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
-    /// What went well on standard output, what did not on standard error.
+    /// Normal events on standard output, others on standard error.
     Text,
-    /// All on standard output, an object on each line.
+    /// All events on standard output, one object on each line.
     Json,
-    /// Not at all.
+    /// No output.
     #[cfg(test)]
     Silent,
 }
 
-/// Something that has happened.
+/// An event of the server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
-    /// The server can be reached.
+    /// The server accepts connections.
     Listening { address: SocketAddr, device: String, stack: &'static str },
     /// A session has begun.
     Started { peer: SocketAddr, session: String },
-    /// A session has ended as it should.
+    /// A session has ended normally.
     Ended {
         peer: SocketAddr,
         session: String,
@@ -38,11 +38,11 @@ pub(crate) enum Event {
         fpdus_received: u64,
         fpdus_sent: u64,
     },
-    /// A session has failed.
+    /// A peer was refused.
     Failed { peer: SocketAddr, session: String, reason: String },
     /// A peer got no session.
     Rejected { peer: SocketAddr, reason: String },
-    /// What is to be known of the device, or of files.
+    /// Information about the device, or about files.
     Notice { text: String },
 }
 
@@ -55,7 +55,7 @@ struct Timed<'a> {
 }
 
 impl Log {
-    /// Tells of an event. A reader that has gone is no reason to stop.
+    /// Logs an event. A closed output is no reason to stop.
     pub(crate) fn tell(self, event: &Event) {
         let time = utc(now());
         match (self, event) {
@@ -75,12 +75,12 @@ impl Log {
         }
     }
 
-    /// Returns true if there is a line for such an event.
+    /// Returns true if such an event is logged.
     pub(crate) const fn shows(self, event: &Event) -> bool {
         !matches!((self, event), (Self::Text, Event::Started { .. }))
     }
 
-    /// Tells of what belongs to no peer.
+    /// Logs a text that belongs to no peer.
     pub(crate) fn notice(self, text: impl Into<String>) {
         self.tell(&Event::Notice { text: text.into() });
     }
@@ -106,7 +106,8 @@ impl Event {
     }
 }
 
-/// How many lines peers may bring about: a number at once, and one after each [`INTERVAL`](Self::INTERVAL).
+/// Limit on lines that peers can cause: a burst, and one line after each
+/// [`INTERVAL`](Self::INTERVAL).
 #[derive(Debug)]
 pub(crate) struct Budget {
     lines: u32,
@@ -118,16 +119,16 @@ pub(crate) struct Budget {
 impl Budget {
     /// Time for a line in the long run.
     pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-    /// Lines at once: what two clients with as many connections as they may have bring about.
+    /// Lines in a burst: as many as two clients with all connections that they may have can cause.
     pub(crate) const LINES_MAX: u32 = 4096;
-    /// How often the lines that were left out are told of.
+    /// Interval of reports about lines left out.
     const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
     pub(crate) const fn new(now: Instant) -> Self {
         Self { lines: Self::LINES_MAX, refilled_at: now, left_out: 0, told_at: now }
     }
 
-    /// Takes a line; `false` if it has to be left out.
+    /// Takes a line from the budget; `false` if the line must be left out.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let due = (now - self.refilled_at).as_nanos() / Self::INTERVAL.as_nanos();
         if due > 0 {
@@ -144,7 +145,7 @@ impl Budget {
         is_free
     }
 
-    /// Lines that were left out since this was told last, when it is time to tell.
+    /// Number of lines left out since the last report, if a report is due.
     pub(crate) fn left_out(&mut self, now: Instant) -> Option<u64> {
         if self.left_out == 0 || now - self.told_at < Self::TELL_INTERVAL {
             return None;
@@ -153,7 +154,7 @@ impl Budget {
         self.rest()
     }
 
-    /// Lines that were left out since this was told last, if there are any.
+    /// Number of lines left out since the last report, if there are any.
     pub(crate) fn rest(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.left_out)).filter(|count| *count > 0)
     }
@@ -164,7 +165,7 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// As RFC 3339 has it, in UTC, to the millisecond.
+/// Formats a time by RFC 3339, in UTC, to the millisecond.
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);

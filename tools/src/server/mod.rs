@@ -1,10 +1,10 @@
-//! The end that serves: takes peers in, works for all of them in one thread, and lets them go.
+//! The server's end: accepts peers, serves all of them in one thread, and ends their sessions.
 //!
-//! Each peer has a session ([`peer`]) with memory of its own, all of it bounded by the options before
-//! it is taken ([`needs`], [`places`], [`ledger`]). A turn visits the peers that something has happened
-//! to, however many there are ([`peers`]); their completions come by queues that they share
-//! ([`completions`]). Only reading, hashing and writing files is done elsewhere ([`files`]), by a thread
-//! for each transfer ([`clerk`]).
+//! Each peer has a session ([`peer`]) with memory of its own, bounded by the options before it is
+//! allocated ([`needs`], [`places`], [`ledger`]). A turn polls only the peers with an event, for
+//! any number of peers ([`peers`]); their completions come by shared queues ([`completions`]). Only
+//! files are read, hashed and written elsewhere ([`files`]), by one thread for each transfer
+//! ([`clerk`]).
 
 mod activity;
 mod both;
@@ -50,31 +50,31 @@ pub(crate) use crate::server::listen::{Opened, await_address, check_address};
 pub(crate) use crate::server::log::{Event, Log};
 pub(crate) use crate::server::places::Places;
 
-/// What a server is willing to do.
+/// Limits of a server, from its options.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// The folder whose files are served and written to; none without it.
+    /// Folder whose files are served and written; `None` serves no files.
     pub(crate) folder: Option<Folder>,
-    /// Whether nothing is written there.
+    /// Set if nothing is written there.
     pub(crate) read_only: bool,
-    /// Whether a peer may replace a file.
+    /// Set if a peer may replace a file.
     pub(crate) allow_overwrite: bool,
     /// Bytes of memory for one peer.
     pub(crate) memory_max: u64,
     /// Bytes of one file.
     pub(crate) file_max: u64,
-    /// Bytes of all files that come.
+    /// Bytes of all files that peers put.
     pub(crate) room: Arc<Room>,
-    /// Peers at a time, and their memory.
+    /// Numbers of peers at a time, and their memory.
     pub(crate) places: Places,
 }
 
-/// How serving ended.
+/// Result of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// As it should.
+    /// No session failed.
     Well,
-    /// A session did not end as it should have, or was refused.
+    /// A session failed or was refused.
     Badly,
 }
 
@@ -87,13 +87,13 @@ pub(crate) struct Server<'h> {
     peers: Peers,
     ledger: Ledger,
     outcomes: Outcomes,
-    /// How long the next turn may sleep.
+    /// Longest sleep of the next turn.
     pause: Duration,
-    /// When the last turn began to work.
+    /// Time when the last turn began to work.
     turned_at: Instant,
-    /// When the device is looked at next.
+    /// Time of the next look at the device.
     device_due: Instant,
-    /// Whether wrong checksums were told of.
+    /// Set once the log has a line about wrong checksums.
     advised: bool,
 }
 
@@ -101,7 +101,7 @@ impl<'h> Server<'h> {
     /// Listens.
     ///
     /// # Errors
-    /// When that is not possible.
+    /// If the address cannot be listened at.
     pub(crate) fn new(
         host: &'h Host,
         local: SocketAddr,
@@ -128,10 +128,10 @@ impl<'h> Server<'h> {
         self.listener.local()
     }
 
-    /// Serves until `stop`, or with `once` until a peer has come and all have gone.
+    /// Serves until `stop`, or with `once` until a peer has come and all peers have left.
     ///
     /// # Errors
-    /// When the endpoint fails.
+    /// If the endpoint fails.
     pub(crate) fn run(&mut self, once: bool, stop: &Arc<AtomicBool>) -> anyhow::Result<Ended> {
         while !stop.load(Ordering::Relaxed) {
             let refused = self.turn()?;
@@ -140,7 +140,7 @@ impl<'h> Server<'h> {
                 && let Some(ended) = self.outcomes.ended
             {
                 if refused {
-                    // The reason has to reach the peer.
+                    // The reason must reach the peer.
                     self.host.endpoint.run_for(REFUSAL_TIME)?;
                 }
                 self.outcomes.tell_rest();
@@ -152,9 +152,9 @@ impl<'h> Server<'h> {
         Ok(Ended::Well)
     }
 
-    /// Ends all sessions, and gives the peers some time to take in why.
+    /// Ends all sessions, and gives the peers some time to receive the reason.
     fn stop(&mut self) -> anyhow::Result<()> {
-        // First those that have ended by themselves.
+        // First the sessions that have ended by themselves.
         self.pause = Duration::ZERO;
         self.turn()?;
         let began = monotonic_now();
@@ -170,13 +170,13 @@ impl<'h> Server<'h> {
         }
     }
 
-    /// Works once, and sleeps when there is nothing to do; whether it has refused a peer.
+    /// Works once, and sleeps if there is nothing to do. Returns true if it has refused a peer.
     fn turn(&mut self) -> anyhow::Result<bool> {
         self.host.endpoint.turn(self.pause)?;
         let now = monotonic_now();
         let away = (now - self.turned_at).saturating_sub(self.pause);
         if away >= OWN_STOP_MIN {
-            // What came meanwhile is handled in this turn and the next ones.
+            // Events that came meanwhile are handled in this turn and the next ones.
             self.peers.excuse(away);
         }
         self.turned_at = now;
@@ -185,7 +185,7 @@ impl<'h> Server<'h> {
             self.look_at_device();
             self.outcomes.tell_left_out(now);
         }
-        // Peers that have gone make room for the next.
+        // Peers that leave make room for the next.
         self.peers.turn(now, &mut self.ledger, &mut self.outcomes);
         let mut refused = false;
         while let Some(request) = self.listener.next_request(Duration::ZERO)? {
@@ -195,8 +195,7 @@ impl<'h> Server<'h> {
         Ok(refused)
     }
 
-    /// Tells what has happened to the device, and once, when no peer can connect for lack of right
-    /// checksums.
+    /// Logs events of the device, and once, if no peer can connect because checksums are wrong.
     fn look_at_device(&mut self) {
         while let Ok(Some(event)) = self.host.endpoint.next_event(Duration::ZERO) {
             match event {
@@ -221,7 +220,8 @@ impl<'h> Server<'h> {
         }
     }
 
-    /// Gives a peer the session it asks for, or tells it why not; whether it got it.
+    /// Gives a peer the session that it asks for, or sends it the reason why not. Returns true if
+    /// the session is granted.
     fn admit(&mut self, request: ConnectRequest, now: Instant) -> bool {
         let remote = request.remote();
         let admitted = self.prepare(&request, now);
@@ -257,7 +257,7 @@ impl<'h> Server<'h> {
     ) -> anyhow::Result<(Peer, Vec<u8>)> {
         let remote = request.remote();
         let source = Source::of(remote);
-        // A peer that gets no place costs no look at files.
+        // A peer for which there is no room costs no access to files.
         let least = Share { source, memory: 0 };
         let has_place = self.ledger.check(least);
         if has_place.is_err() && self.ledger.crowder(least).is_none() {
@@ -272,7 +272,8 @@ impl<'h> Server<'h> {
         Ok((peer, welcome.emit()))
     }
 
-    /// Gives a peer its place and its memory; when all are taken, those of an address that has more.
+    /// Reserves the peer's place and memory. If none is left, first evicts sessions of an address
+    /// that has more.
     fn grant(&mut self, share: Share, now: Instant) -> anyhow::Result<Grant> {
         match self.ledger.crowder(share) {
             Some((site, Shortage::Memory)) => {
@@ -286,17 +287,17 @@ impl<'h> Server<'h> {
     }
 }
 
-/// How often the device is looked at, and signals at the latest.
+/// Interval of looks at the device; signals are seen at least as often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a refused peer has to take in why, before a server for one ends.
+/// Time for a refused peer to receive the reason, before a server for one peer ends.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
-/// What peers are told when the server ends.
+/// Reason that peers receive when the server ends.
 const STOPPED: &str = "the server was stopped";
-/// How long they have to take that in.
+/// Time for them to receive it.
 const STOP_TIME: Duration = Duration::from_millis(500);
-/// Longest sleep meanwhile.
+/// Longest sleep during that time.
 const STOP_TURN: Duration = Duration::from_millis(10);
 /// A turn that begins so late shows that this process was stopped.
 const OWN_STOP_MIN: Duration = Duration::from_secs(1);
-/// Reads open at a time, in each direction.
+/// Reads in flight at a time, in each direction.
 const DEPTH_OF_READS: u16 = 16;

@@ -1,4 +1,4 @@
-//! What a session takes from the machine, known before any of it is taken.
+//! Resources of a session, computed before any of them is allocated.
 
 use std::fs::File;
 
@@ -9,30 +9,31 @@ use crate::server::Limits;
 use crate::size;
 use crate::transfer::{place_len, places_within};
 
-/// Requests, buffers and memory of a session, beside those for control messages.
+/// Requests, buffers and memory of a session, without those for control messages.
 #[derive(Debug)]
 pub(crate) struct Needs {
     /// Requests in flight at a time.
     pub(crate) send: usize,
     /// Receive buffers for payload.
     pub(crate) receive: usize,
-    /// Bytes of each.
+    /// Length of each in bytes.
     pub(crate) receive_len: usize,
-    /// Places for chunks of a file.
+    /// Number of chunk buffers.
     pub(crate) places: u32,
-    /// Bytes of memory, all together.
+    /// Bytes of memory, in total.
     pub(crate) memory: u64,
-    /// Bytes that the session takes beside that: what each takes, requests, and control messages.
+    /// Bytes that the session takes beside that memory: its fixed overhead, requests, and control
+    /// messages.
     pub(crate) beside: u64,
-    /// The file to give out, and its length.
+    /// The file that the peer gets, and its length.
     pub(crate) file: Option<(File, u64)>,
 }
 
 impl Needs {
-    /// What `hello` asks for.
+    /// Computes the needs of the session that `hello` asks for.
     ///
     /// # Errors
-    /// When that is more than a peer gets, or is not there.
+    /// If they exceed the limits for a peer, or the file does not exist.
     pub(crate) fn of(hello: &Hello, limits: &Limits) -> anyhow::Result<Self> {
         let Hello { session, len, depth } = hello;
         let most = limits.memory_max;
@@ -82,14 +83,14 @@ impl Needs {
     fn bytes_beside(&self, session: &Session) -> u64 {
         let control = 2 * session.answers_max();
         let buffers = self.receive + session.requests_max();
-        // A buffer for payload takes a control message, too.
+        // A buffer for payload also receives a control message.
         let surplus = CONTROL_LEN_MAX.saturating_sub(self.receive_len);
         let control_bytes = buffers * surplus + control * CONTROL_LEN_MAX;
         let requests = (self.send + control + buffers) * REQUEST_BYTES;
         SESSION_BYTES + (control_bytes + requests) as u64
     }
 
-    /// Memory for chunks of a file of `len` bytes.
+    /// Reserves memory for chunks of a file of `len` bytes.
     fn take_places(&mut self, len: u64, memory_max: u64) -> anyhow::Result<()> {
         self.places = places_within(len, memory_max).with_context(|| {
             format!(
@@ -110,10 +111,10 @@ fn check_depth(depth: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of `count` things of `len` bytes.
+/// Computes the bytes of `count` items of `len` bytes.
 ///
 /// # Errors
-/// When they are more than a peer gets.
+/// If they exceed the limit for a peer.
 fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<u64> {
     let total = len.checked_mul(count);
     let shown = size::format(len);
@@ -133,23 +134,23 @@ fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<
     })
 }
 
-/// Bytes of the heap that a session takes whatever it asks for (`server/tests/memory.rs`).
+/// Heap bytes that every session takes (`server/tests/memory.rs`).
 pub(super) const SESSION_BYTES: u64 = 8 << 10;
-/// Bytes that a request or a buffer takes in the queues, at most: posted, and completed.
+/// Most bytes that a request or a buffer takes in the queues: posted, and completed.
 const REQUEST_BYTES: usize = 256;
-/// Payload messages in flight at a time: twice those of 'urnic bw', for the credits on their way.
+/// Payload messages in flight at a time: twice those of 'urnic bw', to cover credits in flight.
 const DEPTH_MAX: u32 = 8192;
-/// Times the length of a message: what is written to, and what is written from.
+/// Multiple of the message length: one buffer is written to, and one is written from.
 const PING_PONG_SLOTS: u64 = 2;
-/// The same, for both directions.
+/// Multiple of the message length, for both directions.
 const BOTH_SLOTS: u64 = 2;
-/// Writes in flight: one, and those whose completion has not been seen.
+/// Writes in flight: one, and Writes whose completion was not polled yet.
 pub(super) const PING_PONG_DEPTH: usize = 64;
 
-/// The folder that is served.
+/// Returns the folder that is served.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub(crate) fn folder(limits: &Limits) -> anyhow::Result<&crate::transfer::Folder> {
     limits.folder.as_ref().context("no files are served here: 'urnic serve' was not given --dir")
 }
@@ -183,7 +184,7 @@ mod tests {
         let beside = |session, depth| needs(session, 0, depth).unwrap().beside;
         let idle = beside(Session::Memory, 0);
         assert!((SESSION_BYTES..4 * SESSION_BYTES).contains(&idle), "{idle}");
-        // Each buffer is as long as a control message, however short the payload is.
+        // Each buffer is as long as a control message, even if the payload is shorter.
         let deep = beside(Session::Echo, DEPTH_MAX);
         assert!(deep > u64::from(DEPTH_MAX) * CONTROL_LEN_MAX as u64, "{deep}");
         let long = needs(Session::Sink, 600, 16).unwrap().beside;

@@ -1,4 +1,4 @@
-//! Which peers have news: their wakers note them, and a turn of the server visits only those.
+//! Peers with events: their wakers record them, and a turn of the server polls only these peers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,45 +6,45 @@ use std::task::{Wake, Waker};
 
 use urnic::QpNum;
 
-/// The peers with news, by the numbers of their queue pairs.
+/// The peers with events, by the numbers of their queue pairs.
 #[derive(Debug)]
 pub(super) struct News(Arc<Noted>);
 
 #[derive(Debug)]
 struct Noted {
     keys: Mutex<Vec<QpNum>>,
-    /// Whether there are keys; changed only under the lock.
+    /// Set if there are keys; changed only under the lock.
     any: AtomicBool,
     /// Ends the sleep of the endpoint.
     sleeper: Waker,
 }
 
 impl Noted {
-    // A panic of another holder leaves the list whole.
+    // A panic of another holder leaves the list consistent.
     fn keys(&self) -> MutexGuard<'_, Vec<QpNum>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl News {
-    /// No news yet. `sleeper` is called when there are.
+    /// Creates an empty list. A new entry calls `sleeper`.
     pub(super) fn new(sleeper: Waker) -> Self {
         let (keys, any) = (Mutex::default(), AtomicBool::new(false));
         Self(Arc::new(Noted { keys, any, sleeper }))
     }
 
-    /// The waker of the peer whose queue pair has this number.
+    /// Creates the waker of the peer whose queue pair has this number.
     pub(super) fn waker(&self, key: QpNum) -> Arc<PeerWaker> {
         Arc::new(PeerWaker { key, is_noted: AtomicBool::new(false), noted: Arc::clone(&self.0) })
     }
 
-    /// Whether a peer has news.
+    /// Returns true if a peer has an event.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
     }
 
-    /// Takes the peers that have news, in the order in which they had them, for the empty list `to`.
+    /// Moves the peers with events into the empty list `to`, in the order of their events.
     pub(super) fn take(&self, to: &mut Vec<QpNum>) {
         let mut keys = self.0.keys();
         std::mem::swap(&mut *keys, to);
@@ -52,20 +52,20 @@ impl News {
     }
 }
 
-/// Notes that one peer has news. Any thread may call it.
+/// Records that one peer has an event. Any thread may call it.
 #[derive(Debug)]
 pub(super) struct PeerWaker {
     key: QpNum,
-    /// Whether it is noted already, and not looked at since.
+    /// Set if the peer is in the list and was not polled since.
     is_noted: AtomicBool,
     noted: Arc<Noted>,
 }
 
 impl PeerWaker {
-    /// The peer is about to be looked at: what happens from now on is news again.
+    /// Call before the peer is polled: later events are recorded again.
     pub(super) fn heard(&self) {
-        // It pairs with the swap of `wake`: news that are not noted once more were there before, and
-        // are seen after this.
+        // Pairs with the swap in `wake`: an event that is not recorded again came before this swap,
+        // and the poll after it sees the event.
         self.is_noted.swap(false, Ordering::AcqRel);
     }
 }
@@ -84,7 +84,7 @@ impl Wake for PeerWaker {
             keys.push(self.key);
             self.noted.any.store(true, Ordering::Release);
         }
-        // Only now: a server that has looked before goes to sleep and is woken.
+        // Only after the store: a server that has checked before it goes to sleep and is woken.
         self.noted.sleeper.wake_by_ref();
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(taken(&news), [2]);
     }
 
-    /// Whatever a thread brings is seen, though the peer is looked at meanwhile.
+    /// Every event of a thread is seen, though the peer is polled at the same time.
     #[test]
     fn no_news_are_lost_while_others_are_looked_at() {
         const COUNT: usize = 20_000;
@@ -146,7 +146,7 @@ mod tests {
                     waker.heard();
                     seen = brought.load(Ordering::Relaxed);
                 }
-                // Without a note that is still to come this would never end.
+                // If a record were lost, this loop would never end.
                 thread::yield_now();
             }
         });

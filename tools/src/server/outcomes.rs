@@ -1,20 +1,20 @@
-//! How sessions have ended: told, and kept for the exit status.
+//! Results of sessions: logged, and kept for the exit status.
 
 use crate::server::log::Budget;
 use crate::server::peer::Peer;
 use crate::server::{Ended, Event, Log};
 use urnic_engine::time::Instant;
 
-/// What has become of the sessions that have ended.
+/// Results of the sessions that have ended.
 #[derive(Debug)]
 pub(super) struct Outcomes {
     pub(super) log: Log,
-    /// How they did so; `None` while none has.
+    /// Result of the sessions; `None` while none has ended.
     pub(super) ended: Option<Ended>,
-    /// Lines about peers that may be written: of sessions as they should be, and of all others.
+    /// Budgets for lines about peers: of normal events, and of all others.
     well: Budget,
     badly: Budget,
-    /// Why sessions have failed, and how many have gone.
+    /// Reasons of failed sessions, and the number of sessions that ended normally.
     #[cfg(test)]
     pub(super) told: (Vec<String>, usize),
 }
@@ -31,7 +31,7 @@ impl Outcomes {
         }
     }
 
-    /// Tells of an event that a peer has brought about, as far as there is a budget for that.
+    /// Logs an event that a peer has caused, within the budget.
     pub(super) fn tell(&mut self, event: &Event, now: Instant) {
         if !self.log.shows(event) {
             return;
@@ -43,12 +43,12 @@ impl Outcomes {
         }
     }
 
-    /// Tells now and then how many lines were left out since that was told last.
+    /// Logs from time to time how many lines were left out since the last report.
     pub(super) fn tell_left_out(&mut self, now: Instant) {
         self.tell_counts(|budget| budget.left_out(now));
     }
 
-    /// Tells at the end how many lines were left out since that was told last.
+    /// Logs at the end how many lines were left out since the last report.
     pub(super) fn tell_rest(&mut self) {
         self.tell_counts(Budget::rest);
     }
@@ -66,7 +66,7 @@ impl Outcomes {
         }
     }
 
-    /// A peer has closed the connection, and all is done.
+    /// Records a session that has ended normally.
     #[cold]
     pub(super) fn gone(&mut self, peer: &Peer, now: Instant) {
         if let Some(event) = peer.ended_well(now) {
@@ -79,7 +79,7 @@ impl Outcomes {
         self.ended.get_or_insert(Ended::Well);
     }
 
-    /// A session has failed.
+    /// Records a session that has failed.
     #[cold]
     pub(super) fn failed(&mut self, peer: &Peer, error: &anyhow::Error, now: Instant) {
         let (remote, session) = (peer.remote(), peer.session().to_owned());

@@ -34,30 +34,30 @@ use crate::terminated::words;
 #[derive(Debug)]
 pub(crate) struct Peer {
     remote: SocketAddr,
-    /// What kind of session it has, for the log.
+    /// Kind of its session, for the log.
     session: String,
     began: Instant,
     link: Link,
-    /// What carries the connection.
+    /// Device that carries the connection.
     device: Rc<DeviceSpec>,
     qp: Qp,
-    /// Where its completions have room.
+    /// Room for its completions in a shared queue.
     reserved: Reserved,
     channel: Channel,
     role: Role,
     activity: Activity,
-    /// Control messages that have crossed in both directions.
+    /// Control messages in both directions.
     control: u64,
-    /// When it is seen next whether the peer does anything.
+    /// Time of the next check for activity of the peer.
     look_at: Instant,
-    /// When it is entered to be due, if it is.
+    /// Time for which the peer is entered in the timers, if it is.
     entered: Option<Instant>,
-    /// Until when a peer whose session has failed may take in why.
+    /// Deadline for a failed peer to receive the error message.
     parting: Option<Instant>,
     grant: Grant,
 }
 
-/// What peers are made of.
+/// Shared parts that a new peer needs.
 #[derive(Debug)]
 pub(crate) struct Means<'a> {
     pub(crate) host: &'a Host,
@@ -67,19 +67,19 @@ pub(crate) struct Means<'a> {
     pub(super) news: &'a News,
 }
 
-/// What becomes of a peer.
+/// State of a peer after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Stays,
-    /// It has closed the connection, and all is done.
+    /// The peer has closed the connection, and all work is finished.
     Gone,
 }
 
 impl Peer {
-    /// Prepares the session that `hello` asks for, with what it `needs` and was granted.
+    /// Prepares the session that `hello` asks for, with its `needs` and its grant.
     ///
     /// # Errors
-    /// Why it is refused, to be told to the peer.
+    /// The reason of the refusal, for the peer.
     pub(crate) fn new(
         means: Means<'_>,
         remote: SocketAddr,
@@ -88,7 +88,7 @@ impl Peer {
         grant: Grant,
     ) -> anyhow::Result<(Self, Welcome)> {
         let Means { host, device, limits, completions, news } = means;
-        // Two places for each answer: one may be acknowledged later than its successor is asked for.
+        // Two entries for each answer: one may be acknowledged after its successor is requested.
         let control = 2 * hello.session.answers_max();
         let send_depth = needs.send + control;
         let recv_depth = needs.receive + hello.session.requests_max();
@@ -136,44 +136,45 @@ impl Peer {
         self.grant.source()
     }
 
-    /// Bytes of memory that it was granted.
+    /// Bytes of memory that the peer was granted.
     pub(crate) const fn memory(&self) -> u64 {
         self.grant.memory()
     }
 
-    /// When payload last crossed, as far as was looked, and when the session began.
+    /// Time when payload was last seen to cross, and when the session began.
     pub(crate) const fn last_of_use(&self) -> (Instant, Instant) {
         (self.activity.payload_at(), self.began)
     }
 
-    /// Looks whether payload has crossed since the last look.
+    /// Checks if payload has crossed since the last check.
     pub(crate) fn see_payload(&mut self, now: Instant) {
         let Self { activity, link, role, control, .. } = self;
         activity.see_payload(now, role.is_working(), || payload_of(link, *control));
     }
 
-    /// Returns true if the session is over and the peer only has to take in why.
+    /// Returns true if the session is over and only the reason has still to reach the peer.
     pub(crate) const fn is_parting(&self) -> bool {
         self.parting.is_some()
     }
 
-    /// This process was stopped for so long: the peer could not be heard.
+    /// Adds the `time` for which this process was stopped to the deadlines: it could receive
+    /// nothing from the peer.
     pub(crate) fn excuse(&mut self, time: Duration) {
         self.activity.excuse(time);
     }
 
-    /// What kind of session it has.
+    /// Kind of its session.
     pub(crate) fn session(&self) -> &str {
         &self.session
     }
 
-    /// Whether it is to be turned each time, because its session looks at memory.
+    /// Returns true if the peer must be polled in each turn, because its session polls memory.
     pub(crate) const fn watches_memory(&self) -> bool {
         self.role.watches_memory()
     }
 
-    /// What to tell of a session that has ended as it should; nothing of one that has failed and
-    /// was told of.
+    /// Builds the log event of a session that has ended normally. Returns `None` for a failed
+    /// session, which is already in the log.
     pub(crate) fn ended_well(&self, now: Instant) -> Option<Event> {
         if self.parting.is_some() {
             return None;
@@ -193,14 +194,14 @@ impl Peer {
         })
     }
 
-    /// The peer has been accepted: it is looked at by `look_at`.
+    /// Starts the peer after it was accepted: its first check is at `look_at`.
     pub(crate) fn connecting(mut self, connecting: Connecting, look_at: Instant) -> Self {
         self.link.connecting(connecting);
         self.look_at = look_at;
         self
     }
 
-    /// When it is to be turned though nothing has happened.
+    /// Time when the peer must be polled though no event has come.
     #[inline]
     pub(crate) fn due(&self) -> Instant {
         match (self.parting, self.role.due()) {
@@ -210,35 +211,36 @@ impl Peer {
         }
     }
 
-    /// When it is entered to be due.
+    /// Time for which the peer is entered in the timers.
     pub(crate) const fn entered(&mut self) -> &mut Option<Instant> {
         &mut self.entered
     }
 
-    /// The session has failed: ends the connection, at once unless the peer has been told why and
-    /// has to hear it. Whether the peer has to stay for that.
+    /// Ends the connection of a failed session: at once, unless the reason was sent and has still
+    /// to reach the peer. Returns true if the peer must stay for that.
     pub(crate) fn part(&mut self, now: Instant) -> bool {
         let Some(connection) = self.link.connection() else { return false };
         if !self.role.has_last_word() || self.parting.is_some() {
             connection.abort();
             return false;
         }
-        // What was posted is finished first. Reads of the peer may still be answered: an error of
-        // theirs would overtake the last word.
+        // Posted work is finished first. Reads of the peer may still be answered: a Terminate about
+        // one of them would overtake the reason.
         connection.disconnect();
         self.parting = Some(now + PARTING_TIME);
-        // Nothing may have asked for its end yet.
+        // Perhaps nothing has asked for the end of the connection yet.
         self.link.wake();
         true
     }
 
-    /// Ends the session for a reason that is not the peer's, gives its place back and tells the peer why,
-    /// unless the connection has to end `at_once`. Returns true if the peer has to stay for that.
+    /// Ends the session for a reason that is not the peer's fault, releases its place and sends the
+    /// reason, unless the connection must end `at_once`. Returns true if the peer must stay for
+    /// that.
     pub(crate) fn dismiss(&mut self, why: &str, at_once: bool, now: Instant) -> bool {
         self.grant.leave_place();
         let Some(connection) = self.link.connection() else { return false };
         let last_word = Control::Failed(why.to_owned());
-        // RFC 5044 §7.1.2 (4): nothing can be said before the peer's first FPDU.
+        // RFC 5044 §7.1.2 (4): this end may not send before the peer's first FPDU.
         let is_mute = connection.counters().is_ok_and(|counters| counters.mpa.fpdus == 0);
         if at_once
             || is_mute
@@ -254,7 +256,7 @@ impl Peer {
         true
     }
 
-    /// Whether the peer has heard the last word, or has had the time to.
+    /// Returns [`Turn::Gone`] if the peer has received the reason, or if its deadline has passed.
     fn parted(&self, now: Instant) -> Turn {
         let is_late = self.parting.is_some_and(|until| now >= until);
         if let Some(connection) = self.link.connection().filter(|_| is_late) {
@@ -263,10 +265,10 @@ impl Peer {
         if is_late || self.link.is_over() { Turn::Gone } else { Turn::Stays }
     }
 
-    /// Something of it has completed.
+    /// Handles a completion of the peer.
     ///
     /// # Errors
-    /// Why the session has failed.
+    /// The reason why the session has failed.
     pub(crate) fn complete(&mut self, wc: &Wc) -> anyhow::Result<Turn> {
         if self.parting.is_some() {
             return Ok(Turn::Stays);
@@ -280,10 +282,10 @@ impl Peer {
         done.map_or_else(|error| self.failed(error), |()| Ok(Turn::Stays))
     }
 
-    /// There is news of its connection or of its file.
+    /// Handles an event of the connection or an answer of the file thread.
     ///
     /// # Errors
-    /// Why the session has failed.
+    /// The reason why the session has failed.
     pub(crate) fn hear(&mut self, now: Instant) -> anyhow::Result<Turn> {
         self.link.heard();
         if self.parting.is_some() {
@@ -299,16 +301,16 @@ impl Peer {
         }
     }
 
-    /// Does what no completion asks for.
+    /// Does the work for which no completion is awaited.
     #[inline]
     fn work(&mut self) -> anyhow::Result<()> {
         self.role.turn(&self.qp, &mut self.channel)
     }
 
-    /// Looks at the memory of its session.
+    /// Polls the memory of its session.
     ///
     /// # Errors
-    /// Why the session has failed.
+    /// The reason why the session has failed.
     #[inline]
     pub(crate) fn watch(&mut self) -> anyhow::Result<Turn> {
         if self.parting.is_none() {
@@ -320,11 +322,12 @@ impl Peer {
         Ok(Turn::Stays)
     }
 
-    /// It is due: does what was deferred, and looks whether the peer has done anything for
-    /// `idle_max`, and then once more after `interval` at the latest. `active` is called when it has.
+    /// Handles the peer's timer: does deferred work, and checks if the peer was active within
+    /// `idle_max`. The next check is after `interval` at the latest. Calls `active` if the peer was
+    /// active.
     ///
     /// # Errors
-    /// Why the session has failed.
+    /// The reason why the session has failed.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -396,12 +399,13 @@ impl Peer {
         Ok(Counters::of(&counters, &self.device))
     }
 
-    /// Something could not be done. Once the connection is over that is no wonder.
+    /// Handles an error of a session. After the end of the connection an error is expected, and the
+    /// event of the end decides.
     fn failed(&mut self, error: anyhow::Error) -> anyhow::Result<Turn> {
         if self.qp.state() == QpState::Error { self.ended() } else { Err(error) }
     }
 
-    /// A request was flushed: the connection is over; its events say why.
+    /// Handles a flushed request: the connection is over, and its events say why.
     fn ended(&mut self) -> anyhow::Result<Turn> {
         let end = self.link.end_of_flushed()?.context("the connection was lost")?;
         self.happened(&end)
@@ -416,7 +420,7 @@ impl Peer {
                 Ok(Turn::Gone)
             }
             ConnectionEvent::Failed(error) => bail!("{error}"),
-            // A client that does not want the rest withdraws the memory that it is read into.
+            // A client that no longer wants the rest withdraws the memory into which it is read.
             ConnectionEvent::Terminated(terminate) if self.role.is_get() => {
                 bail!("the client ended the transfer: {}", words(terminate))
             }
@@ -429,16 +433,17 @@ impl Peer {
 }
 
 impl Drop for Peer {
-    /// No completion of it comes any more: of its room, what waits takes as much as it needs.
+    /// Ends the completions of the queue pair: its share of the queue shrinks to its waiting
+    /// completions.
     fn drop(&mut self) {
         self.qp.end_completions();
     }
 }
 
-/// FPDUs of payload that have crossed on `link`, beside so many of control messages.
+/// FPDUs of payload that have crossed on `link`: all but `control` messages.
 fn payload_of(link: &Link, control: u64) -> Option<u64> {
     link.fpdus().map(|fpdus| fpdus.saturating_sub(control))
 }
 
-/// How long a peer has to take in why its session has failed.
+/// Time for a peer to receive the reason why its session has failed.
 const PARTING_TIME: Duration = Duration::from_secs(5);

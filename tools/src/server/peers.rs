@@ -1,7 +1,8 @@
-//! All peers, and which of them a turn visits: those that something has happened to.
+//! All peers. A turn polls the peers with an event.
 //!
-//! That is a completion, news of the connection or of the file ([`News`]), or that a peer is due
-//! ([`Dues`]). Only sessions that look at memory, of which nothing tells, are visited each turn.
+//! Events are a completion, an event of the connection or an answer of the file thread ([`News`]),
+//! and a timer ([`Dues`]). Only sessions that poll memory, which raises no event, are polled in
+//! each turn.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -35,34 +36,34 @@ pub(super) struct Peers {
     completions: Completions,
     patience: Patience,
     device: Rc<DeviceSpec>,
-    /// Peers whose news are looked at in this turn: empty between turns.
+    /// Peers whose events are handled in this turn: empty between turns.
     heard: Vec<QpNum>,
 }
 
 /// The peers themselves, by the numbers of their queue pairs.
 #[derive(Debug, Default)]
 struct Table {
-    // Boxed: a table that grows moves what it has.
+    // Boxed: a growing table moves its entries.
     peers: HashMap<QpNum, Box<Peer>, BuildHasherDefault<Spread>>,
     dues: Dues,
-    /// Peers that are visited each turn.
+    /// Peers that are polled in each turn.
     watching: Vec<QpNum>,
     #[cfg(test)]
     visits: Visits,
 }
 
-/// How often peers were visited so far.
+/// Numbers of polls so far.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visits {
     pub(super) all: usize,
-    /// Of those, of peers that were due.
+    /// Polls among them because of a timer.
     pub(super) due: usize,
-    /// Of those, for completions of peers that had gone.
+    /// Polls among them for completions of removed peers.
     pub(super) of_gone: usize,
 }
 
-/// How much there is of what peers leave behind when they go.
+/// Sizes of the tables in which peers have entries.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
@@ -88,10 +89,10 @@ impl Peers {
         self.table.peers.is_empty()
     }
 
-    /// Makes a peer that is to be [taken in](Self::insert) when it has been accepted.
+    /// Creates a peer. Call [`insert`](Self::insert) when it has been accepted.
     ///
     /// # Errors
-    /// Why it is refused, to be told to the peer.
+    /// The reason of the refusal, for the peer.
     pub(super) fn prepare(
         &mut self,
         host: &Host,
@@ -109,19 +110,19 @@ impl Peers {
             needs,
             grant,
         )?;
-        // Numbers come again after 2^32 of them.
+        // Numbers repeat after 2^32 of them.
         let is_new = !self.table.peers.contains_key(&peer.qp().number());
         ensure!(is_new, "the number of the queue pair is still in use: try again");
         Ok((peer, welcome))
     }
 
-    /// Takes a peer in that has been accepted.
+    /// Adds a peer that has been accepted.
     pub(super) fn insert(&mut self, peer: Peer, connecting: Connecting, now: Instant) {
         let look_at = now + self.patience.interval();
         self.table.insert(peer.connecting(connecting, look_at));
     }
 
-    /// Lets those peers work that there is something for.
+    /// Polls the peers that have work.
     pub(super) fn turn(&mut self, now: Instant, ledger: &mut Ledger, outcomes: &mut Outcomes) {
         self.complete(now, outcomes);
         self.hear(now, outcomes);
@@ -129,12 +130,13 @@ impl Peers {
         self.look(now, ledger, outcomes);
     }
 
-    /// Ends the session of `site` that has done without payload for the longest: its place is free then.
+    /// Ends the session of `site` that was without payload for the longest time, which frees its
+    /// place.
     pub(super) fn evict_for_place(&mut self, site: Site, now: Instant, outcomes: &mut Outcomes) {
         let parting = self.table.peers.values().filter(|peer| peer.is_parting()).count();
         let mut longest = None;
         for (&key, peer) in self.table.of_site(site) {
-            // The last look may be a minute old.
+            // The last check may be a minute old.
             peer.see_payload(now);
             let (payload_at, began) = peer.last_of_use();
             let use_of_it = (payload_at, Reverse(began));
@@ -147,8 +149,8 @@ impl Peers {
         }
     }
 
-    /// Ends the largest sessions of `site`, as many as have the memory that is missing. Ends none if
-    /// [`EVICTIONS_MAX`] of them, or those that the site has to spare, have less than that.
+    /// Ends the largest sessions of `site` until the missing memory is free. Ends none if
+    /// [`EVICTIONS_MAX`] sessions, or the memory that the site has to spare, are not enough.
     pub(super) fn evict_for_memory(
         &mut self,
         site: Site,
@@ -171,12 +173,12 @@ impl Peers {
             return;
         }
         for (_, key) in &of_site[..count] {
-            // The memory of a peer that stays for the reason is not free yet.
+            // A peer that stays to receive the reason would keep its memory.
             self.table.dismiss(*key, GAVE_WAY, true, now, outcomes);
         }
     }
 
-    /// Ends all sessions, and tells the peers why.
+    /// Ends all sessions, and sends the reason to the peers.
     pub(super) fn dismiss_all(&mut self, why: &str, now: Instant, outcomes: &mut Outcomes) {
         let keys: Vec<_> = self.table.peers.keys().copied().collect();
         for key in keys {
@@ -184,12 +186,13 @@ impl Peers {
         }
     }
 
-    /// This process was stopped for so long: no peer could be heard.
+    /// Adds the `time` for which this process was stopped to the deadlines: it could receive
+    /// nothing from any peer.
     pub(super) fn excuse(&mut self, time: Duration) {
         self.table.peers.values_mut().for_each(|peer| peer.excuse(time));
     }
 
-    /// How long there is nothing to do but for what wakes the endpoint.
+    /// Returns how long this thread may sleep; an event wakes the endpoint earlier.
     pub(super) fn pause(&self, now: Instant, longest: Duration) -> Duration {
         if self.news.any() || !self.completions.is_empty() {
             return Duration::ZERO;
@@ -197,7 +200,7 @@ impl Peers {
         self.table.dues.first().map_or(longest, |due| (due - now).min(longest))
     }
 
-    /// Handles the completions that wait now. Those of peers that have gone are nothing to the others.
+    /// Handles the completions that wait now. Completions of removed peers are ignored.
     fn complete(&mut self, now: Instant, outcomes: &mut Outcomes) {
         let Self { table, completions, .. } = self;
         for queue in 0..completions.queues() {
@@ -209,7 +212,8 @@ impl Peers {
                 {
                     table.visits.of_gone += usize::from(!table.peers.contains_key(&first.qp));
                 }
-                // Most come with more of the same peer behind them: that is looked up once for all.
+                // Most completions are followed by more of the same peer, which is looked up once
+                // for all.
                 table.visit(first.qp, now, outcomes, |peer| {
                     let mut wc = first;
                     loop {
@@ -232,7 +236,7 @@ impl Peers {
         completions.trim();
     }
 
-    /// Visits the peers that have news.
+    /// Polls the peers that have events.
     fn hear(&mut self, now: Instant, outcomes: &mut Outcomes) {
         if !self.news.any() {
             return;
@@ -243,7 +247,7 @@ impl Peers {
         }
     }
 
-    /// Visits the peers whose sessions look at memory.
+    /// Polls the peers whose sessions poll memory.
     fn watch(&mut self, now: Instant, outcomes: &mut Outcomes) {
         let mut index = 0;
         while let Some(key) = self.table.watching.get(index).copied() {
@@ -255,7 +259,7 @@ impl Peers {
         }
     }
 
-    /// Visits peers that are due, some in a turn: each may have the endpoint work once.
+    /// Polls some peers whose timers have expired: each poll may make the endpoint work once.
     fn look(&mut self, now: Instant, ledger: &mut Ledger, outcomes: &mut Outcomes) {
         let (patience, interval) = (self.patience, self.patience.interval());
         for _ in 0..LOOKS_MAX {
@@ -290,7 +294,7 @@ impl Peers {
         &mut self.completions
     }
 
-    /// Lets all of them go.
+    /// Drops all peers.
     pub(super) fn clear(&mut self) {
         self.table = Table::default();
     }
@@ -312,7 +316,8 @@ impl Table {
         self.peers.insert(key, Box::new(peer));
     }
 
-    /// Lets a peer work, if it is there, and go when it has ended. Whether it is there afterwards.
+    /// Polls a peer, if it exists, and removes it when it has ended. Returns true if it exists
+    /// afterwards.
     #[inline]
     fn visit(
         &mut self,
@@ -373,8 +378,8 @@ impl Table {
     }
 }
 
-/// Sees to it that a peer is visited when it is due. One that is entered for earlier finds nothing to do
-/// then, and is entered once more.
+/// Enters a peer in the timers. A peer that is entered for an earlier time finds nothing to do
+/// then, and is entered again.
 #[inline]
 fn enter(dues: &mut Dues, key: QpNum, peer: &mut Peer) {
     let due = peer.due();
@@ -384,18 +389,18 @@ fn enter(dues: &mut Dues, key: QpNum, peer: &mut Peer) {
     }
 }
 
-/// Peers that are looked at in a turn because they are due, at most.
+/// Most peers that are polled in one turn because of their timers.
 pub(super) const LOOKS_MAX: usize = 16;
 
-/// Sessions that give way to one that needs their memory, at most.
+/// Most sessions that are evicted for one that needs their memory.
 pub(super) const EVICTIONS_MAX: usize = 16;
-/// Peers without a place that may stay until they have taken in why.
+/// Most peers without a place that may stay until they have received the reason.
 const PARTING_MAX: usize = 64;
-/// Why a session ends for one of another address.
+/// Reason of a session that is evicted for one of another address.
 const GAVE_WAY: &str = "the server is full, and your address has most sessions: this one has to give \
                         way to another address";
 
-/// Hashes numbers that this end has given out, one after the other: no peer chooses them.
+/// Hashes numbers that this end has assigned, in sequence: no peer chooses them.
 #[derive(Default)]
 struct Spread(u64);
 

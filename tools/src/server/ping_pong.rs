@@ -1,4 +1,4 @@
-//! The end of a ping-pong that answers.
+//! The answering end of a ping-pong.
 
 use anyhow::ensure;
 use urnic::{Access, Mr, Qp, RemoteBuffer, SendWr, WrId};
@@ -14,7 +14,7 @@ pub(crate) struct PingPong {
     source: Mr,
     remote: RemoteBuffer,
     len: usize,
-    /// The byte that comes next.
+    /// Value of the next byte.
     expected: u8,
     /// Writes whose completion has not been seen.
     open: usize,
@@ -36,11 +36,11 @@ impl PingPong {
     pub(super) fn turn(&mut self, qp: &Qp) -> anyhow::Result<()> {
         let mut last = [0];
         self.target.copy_out(self.len - 1, &mut last);
-        // One that answers before it has been answered is not kept up with.
+        // A peer that answers before it has been answered is too fast: its changes are ignored.
         if last[0] != self.expected || self.open == PING_PONG_DEPTH {
             return Ok(());
         }
-        // The other end has seen the byte before, so the last Write has been sent, and received.
+        // The other end has seen the previous byte, so the last Write has been sent and received.
         self.source.copy_in(self.len - 1, &last);
         qp.post_send(SendWr::write(WrId(0), self.remote, [self.source.sge(0..self.len)]))?;
         self.expected = self.expected.wrapping_add(1);
@@ -48,7 +48,7 @@ impl PingPong {
         Ok(())
     }
 
-    /// A Write of this end is done.
+    /// Handles the completion of a Write of this end.
     pub(super) fn handle_sent(&mut self) -> anyhow::Result<()> {
         ensure!(self.open > 0, "a completion of nothing");
         self.open -= 1;

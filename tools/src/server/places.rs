@@ -1,4 +1,4 @@
-//! Which peers may have a session: places and memory, for all peers and for one address.
+//! Limits on sessions: places and memory, for all peers and for one address.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -6,13 +6,12 @@ use anyhow::anyhow;
 
 use crate::size;
 
-/// Where a peer comes from, as far as it matters for its share: all addresses that one host can
-/// take by itself are one.
+/// Address of a peer for its share: all addresses that one host can choose by itself are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 
-/// Addresses that count as one when all places are taken: an IPv4 address, or a /48 of IPv6, which is
-/// what one subscriber may have (RFC 6177 §2).
+/// Addresses that count as one when all places are in use: an IPv4 address, or a /48 of IPv6, the
+/// prefix that one subscriber may have (RFC 6177 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Site(IpAddr);
 
@@ -27,7 +26,7 @@ impl Source {
     }
 }
 
-/// An IPv6 address with its first `bits` only.
+/// Clears all bits of an IPv6 address after the first `bits`.
 fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
     match address {
         IpAddr::V6(address) => {
@@ -38,10 +37,10 @@ fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
     }
 }
 
-/// Bits of an IPv6 address that all addresses of a subscriber have in common.
+/// Bits of an IPv6 address that all addresses of a subscriber share.
 const SITE_BITS: u32 = 48;
 
-/// What a session takes.
+/// Resources of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) source: Source,
@@ -49,20 +48,20 @@ pub(crate) struct Share {
     pub(crate) memory: u64,
 }
 
-/// What all sessions may take.
+/// Limits for all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     /// Peers at a time.
     pub(crate) peers_max: usize,
-    /// Of those, from one address.
+    /// Peers at a time from one address.
     pub(crate) peers_per_source_max: usize,
     /// Bytes of memory of all peers.
     pub(crate) memory_max: u64,
-    /// Of those, for peers of one address.
+    /// Bytes of memory for peers of one address.
     pub(crate) memory_per_source_max: u64,
 }
 
-/// What some of them have.
+/// Resources in use by some sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) peers: usize,
@@ -80,7 +79,7 @@ pub(crate) enum Shortage {
 }
 
 impl Taken {
-    /// A part of it is free again.
+    /// Subtracts a released part.
     pub(crate) const fn give_back(&mut self, part: Self) {
         self.peers -= part.peers;
         self.memory -= part.memory;
@@ -88,9 +87,9 @@ impl Taken {
 }
 
 impl Places {
-    /// Finds what leaves no room for another one with so much `memory`, beside what `all` have, and of
-    /// those the ones of `own` address. Limits of the address come first: nothing that others have
-    /// matters then.
+    /// Finds the limit that leaves no room for another session with `memory` bytes, given the sums
+    /// of `all` sessions and of the sessions of its `own` address. Limits of the address come
+    /// first: they do not depend on others.
     pub(crate) const fn shortage(&self, all: Taken, own: Taken, memory: u64) -> Option<Shortage> {
         if own.peers >= self.peers_per_source_max {
             Some(Shortage::PeersOfSource)
@@ -105,7 +104,7 @@ impl Places {
         }
     }
 
-    /// Says why there is no room, with the option of `urnic serve` that decides.
+    /// Describes why there is no room, with the option of `urnic serve` that decides.
     pub(crate) fn refusal(
         &self,
         shortage: Shortage,

@@ -1,17 +1,17 @@
-//! Memory that one peer reaches.
+//! Registered memory of one peer.
 
 use anyhow::Context;
 use urnic::{Access, Mr, MrPart, Qp, Region, TaggedOffset};
 
 use crate::host::Host;
 
-/// Fresh memory that only this peer reaches.
+/// Registers new memory for this peer only.
 pub(crate) fn anonymous(host: &Host, qp: &Qp, len: u64, access: Access) -> anyhow::Result<Mr> {
     let region = host.memory(usize::try_from(len)?).context("no memory")?;
     register(host, qp, region, access)
 }
 
-/// Opens all of a region to this peer only.
+/// Registers a region for this peer only.
 pub(crate) fn register(
     host: &Host,
     qp: &Qp,

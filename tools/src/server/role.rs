@@ -1,4 +1,4 @@
-//! What a session does at the server, by its kind.
+//! The part of a session that depends on its kind.
 
 use anyhow::{anyhow, bail, ensure};
 use urnic::{Access, Mr, Qp, RemoteBuffer, Stag, TaggedOffset, Wc};
@@ -17,19 +17,19 @@ use crate::transfer::Place;
 /// A session's own part.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The peer works on the region.
+    /// The peer reads and writes the region.
     Memory { _region: Mr },
-    /// Payload goes back.
+    /// The server returns payload.
     Echo,
-    /// Payload is dropped; how much since credits were last given.
+    /// The server drops payload; `taken` messages have arrived since credits were last given.
     Sink { taken: u32, batch: u32 },
-    /// Writes are answered by writes.
+    /// The server answers Writes by Writes.
     PingPong(PingPong),
     /// Both ends write, or read.
     Both(Both),
-    /// A file comes.
+    /// The peer sends a file.
     Put(Put),
-    /// A file goes.
+    /// The peer receives a file.
     Get(Get),
 }
 
@@ -105,7 +105,7 @@ impl Role {
         }
     }
 
-    /// A payload message of this end has been sent.
+    /// Handles the completion of a payload message of this end.
     pub(crate) fn handle_sent(
         &mut self,
         qp: &Qp,
@@ -120,7 +120,8 @@ impl Role {
         }
     }
 
-    /// A control message has come; `placed` bytes had before, where that matters.
+    /// Handles a control message. `placed` is the number of bytes placed before it, where that
+    /// matters.
     pub(crate) fn handle_control(
         &mut self,
         qp: &Qp,
@@ -143,7 +144,7 @@ impl Role {
         Ok(())
     }
 
-    /// Does what no message asked for just now.
+    /// Does the work that no message has asked for.
     #[inline]
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
         match self {
@@ -155,12 +156,12 @@ impl Role {
         }
     }
 
-    /// Whether [`turn`](Self::turn) looks at memory that the peer writes to without being told of it.
+    /// Returns true if [`turn`](Self::turn) polls memory that the peer writes to, without an event.
     pub(crate) const fn watches_memory(&self) -> bool {
         matches!(self, Self::PingPong(_))
     }
 
-    /// When it is to be turned though nothing has happened.
+    /// Time when the session must be polled though no event has come.
     #[inline]
     pub(crate) fn due(&self) -> Option<Instant> {
         match self {
@@ -170,7 +171,7 @@ impl Role {
         }
     }
 
-    /// Whether the peer has been told why the session has failed.
+    /// Returns true if the reason why the session has failed was sent.
     pub(crate) const fn has_last_word(&self) -> bool {
         match self {
             Self::Put(put) => put.has_last_word(),
@@ -179,12 +180,12 @@ impl Role {
         }
     }
 
-    /// Returns true if a file goes to the peer.
+    /// Returns true if the peer receives a file.
     pub(crate) const fn is_get(&self) -> bool {
         matches!(self, Self::Get(_))
     }
 
-    /// Bytes of the file that the peer may still be hashing; 0 where there is none.
+    /// Bytes of the file that the peer may still be hashing; 0 without a file.
     pub(crate) const fn file_len(&self) -> u64 {
         match self {
             Self::Put(put) if !put.is_committed() => put.len(),
@@ -193,7 +194,7 @@ impl Role {
         }
     }
 
-    /// What is missing, to follow "the peer went away".
+    /// The missing part, as a clause after "the peer went away".
     pub(crate) fn unfinished(&self) -> Option<&'static str> {
         match self {
             Self::Put(put) if !put.is_committed() => {
@@ -203,7 +204,7 @@ impl Role {
         }
     }
 
-    /// Whether it is this end that the other waits for.
+    /// Returns true if the peer waits for this end.
     pub(crate) const fn is_working(&self) -> bool {
         match self {
             Self::Put(put) => put.is_working(),
@@ -213,10 +214,10 @@ impl Role {
     }
 }
 
-/// Where a peer may put a file of that name.
+/// Returns the place where a peer may put a file of that name.
 ///
 /// # Errors
-/// When files are not taken, not of that size, or not of that name.
+/// If files are not accepted, not of that size, or not of that name.
 fn place_to_write(limits: &Limits, name: &str, len: u64, force: bool) -> anyhow::Result<Place> {
     let folder = folder(limits)?;
     ensure!(!limits.read_only, "files are only given out here ('urnic serve' has --read-only)");

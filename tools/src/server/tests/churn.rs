@@ -1,5 +1,5 @@
-//! Sessions that come and go, in every way in which they do: none is lost, none gets what is another's,
-//! and nothing of them is left.
+//! Sessions that come and go, in all ways: no session is lost, none gets data of another, and all
+//! their resources are released.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,11 +22,11 @@ fn roomy(folder: &tempfile::TempDir) -> Limits {
     Limits { places, folder: Some(Folder::open(folder.path()).unwrap()), ..limits() }
 }
 
-/// All peers have gone, and with them all that they had.
+/// Checks that no peer, and no resource of a peer, is left.
 fn nothing_is_left(serving: &mut Serving<'_, '_>) {
     serving.until_true(|server| {
         let nothing = Sizes { dues: 0, ..Sizes::default() };
-        // A file's thread may take a moment to end.
+        // The thread of a file may take a moment to end.
         server.peers.sizes() == nothing && Ledger::taken(&mut server.ledger).0 == Taken::default()
     });
     assert_eq!(serving.server.ledger.taken(), (Taken::default(), 0));
@@ -46,7 +46,7 @@ fn reset_with_work_under_way(clients: &Clients<'_>) {
     client.connection.abort();
 }
 
-/// Ends with the server's last word: what has arrived is not the file.
+/// Puts a file with a wrong digest: the server answers that the file differs.
 fn put_what_is_wrong<'a>(clients: &'a Clients<'_>, name: &str) -> Client<'a> {
     let session = Session::Put { name: name.to_owned(), force: false };
     let mut client = clients.open(session, 0, 0).unwrap();
@@ -71,7 +71,7 @@ fn come_and_go(clients: &Clients<'_>, round: u8, begun: &AtomicUsize) {
     begun.fetch_add(2, Ordering::Relaxed);
     drop(ping_pong);
     crate::client::close_all(idle).unwrap();
-    // Some with work in flight, some not; those that are left go on.
+    // Some with work in flight, some without; the others go on.
     for mut echo in echoes.drain(..3) {
         clients.echo(&mut echo, &[round; 64], 2);
     }
@@ -98,7 +98,7 @@ fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
                     come_and_go(clients, round, &begun);
                 }
                 clients.step();
-                // The server gives them up.
+                // The server times them out.
                 let mut idle = clients.idle(5);
                 begun.fetch_add(idle.len(), Ordering::Relaxed);
                 for client in &mut idle {
@@ -179,7 +179,7 @@ fn a_full_server_takes_another_when_one_has_gone() {
                     assert!(format!("{refused:#}").contains("--peers"), "{refused:#}");
                     held.pop().unwrap().close().unwrap();
                     let again = loop {
-                        // The server may hear of it a little later.
+                        // The server may see the end of the session a little later.
                         match clients.open(Session::Memory, 64, 0) {
                             Ok(client) => break client,
                             Err(error) => assert!(format!("{error:#}").contains("--peers")),

@@ -1,4 +1,5 @@
-//! A full server: an address with many sessions gives way to one with fewer, and is told so.
+//! A full server: sessions of an address with many of them are evicted for an address with fewer,
+//! with the reason.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -28,7 +29,8 @@ struct Held {
     memory: Mr,
 }
 
-/// Opens a session from 127.0.0.`from` with a region of `len` bytes; the reason if it is refused.
+/// Opens a session from 127.0.0.`from` with a region of `len` bytes; returns the reason if it is
+/// refused.
 fn open(clients: &Clients<'_>, from: u8, len: u64) -> Result<Held, String> {
     open_session(clients, from, Session::Memory, len)
 }
@@ -65,7 +67,7 @@ fn open_session(
 }
 
 impl Held {
-    /// What the server has said, if it has ended the session.
+    /// Last message of the server, if it has ended the session.
     fn last_word(&self) -> Option<String> {
         while let Some(wc) = self.cq.poll() {
             if wc.status != WcStatus::Success {
@@ -82,7 +84,7 @@ impl Held {
     }
 }
 
-/// Waits until one of them has ended, and takes it out.
+/// Waits until one of the sessions has ended, and removes it from the list.
 fn ended(clients: &Clients<'_>, held: &mut Vec<(u8, Held)>) -> (u8, String) {
     let deadline = monotonic_now() + TIMEOUT;
     loop {
@@ -110,7 +112,7 @@ fn two_addresses_do_not_keep_all_places_from_others() {
     two_addresses_keep_no_places(&Session::Memory, limits());
 }
 
-/// The thread of a file does not keep the place of a session that was ended.
+/// The thread of a file does not keep the place of an evicted session.
 #[test]
 fn two_addresses_do_not_keep_all_places_by_files() {
     let served = tempfile::tempdir().unwrap();
@@ -140,7 +142,7 @@ fn two_addresses_keep_no_places(session: &Session, limits: Limits) {
             let count =
                 |held: &[(u8, Held)], of| held.iter().filter(|(from, _)| *from == of).count();
             assert_eq!([2, 3, 4, 5].map(|of| count(&held, of)), [2, 2, 1, 1]);
-            // None has more than the newcomer would have.
+            // None has more than the new address would have.
             for from in [2, 3, 4, 5] {
                 refused(clients, from, 64, "--peers");
             }
@@ -167,7 +169,7 @@ fn two_addresses_keep_no_places(session: &Session, limits: Limits) {
 #[test]
 fn one_address_does_not_keep_all_memory_from_others() {
     const MIB: u64 = 1 << 20;
-    // What sessions take beside their regions needs some, too.
+    // The overhead of sessions needs some memory, too.
     let places = Places {
         peers_max: 100,
         peers_per_source_max: 100,
@@ -185,11 +187,11 @@ fn one_address_does_not_keep_all_memory_from_others() {
             refused(clients, 2, MIB, "--total-size");
             held.push(open_one(3, MIB / 2));
             held.push(open_one(4, MIB));
-            // The largest of the one with most.
+            // The largest session of the address with most memory.
             assert_eq!(ended(clients, &mut held).0, 2);
             held.push(open_one(4, MIB));
             assert_eq!(ended(clients, &mut held).0, 2);
-            // It would have nearly as much as the one with most.
+            // The new address would have nearly as much as the address with most.
             refused(clients, 3, 2 * MIB - MIB / 2, "--total-size");
             clients.step();
             drop(held);
@@ -207,7 +209,7 @@ fn one_address_does_not_keep_all_memory_from_others() {
     );
 }
 
-/// Sessions end for another only if that helps it.
+/// Sessions are evicted only if that makes enough room.
 #[test]
 fn small_sessions_do_not_give_way_to_one_that_is_too_large_for_them() {
     const MIB: u64 = 1 << 20;
@@ -224,7 +226,7 @@ fn small_sessions_do_not_give_way_to_one_that_is_too_large_for_them() {
         Limits { places, memory_max: 2 * MIB, ..limits() },
         |clients| {
             let held: Vec<_> = (0..SESSIONS).map(|_| open(clients, 2, MIB / 16).unwrap()).collect();
-            // So much would be there if more of them ended than may.
+            // More sessions would have to end than may.
             refused(clients, 3, 2 * MIB, "--total-size");
             clients.step();
             let other = open(clients, 3, MIB).unwrap();
@@ -246,7 +248,7 @@ fn small_sessions_do_not_give_way_to_one_that_is_too_large_for_them() {
     );
 }
 
-/// RFC 5042 §6.2.1: guessing steering tags shows.
+/// RFC 5042 §6.2.1: guessed steering tags are counted.
 #[test]
 fn accesses_that_are_refused_are_counted() {
     const GUESSES: u64 = 5;

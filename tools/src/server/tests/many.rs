@@ -1,4 +1,4 @@
-//! A server after many sessions, one behind the other, is as it was after few.
+//! A server after many sessions, one after the other, is in the same state as after few.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use crate::protocol::Session;
 use crate::server::peers::Sizes;
 use crate::server::places::Taken;
 
-/// Sessions in a round: what is compared is the first round after tables have their size, and the last.
+/// Sessions in a round. The test compares the first round after tables have reached their size with
+/// the last.
 const ROUND: usize = 1000;
-/// Bytes that a session may leave: two steering tags that are remembered so that they do not come back
-/// soon (`STAGS_RETIRED_MAX` of them at most).
+/// Bytes that a session may leave: two steering tags that are remembered so that they are not
+/// reused soon (at most `STAGS_RETIRED_MAX` of them).
 const LEFT_MAX: i64 = 40;
 
-/// What one round took, and what there was after it.
+/// Work of one round, and the heap after it.
 #[derive(Debug)]
 struct Round {
     visits: usize,
@@ -35,7 +36,7 @@ fn one_behind_the_other(by: By, rounds: usize) {
                     if number % 2 == 0 {
                         client.connection.abort();
                     }
-                    // Else dropped, which resets it, too: nothing waits for TIME-WAIT.
+                    // Otherwise the drop resets the connection: nothing waits for TIME-WAIT.
                 }
                 clients.step();
             }
@@ -46,7 +47,7 @@ fn one_behind_the_other(by: By, rounds: usize) {
                 let visits = serving.server.peers.visits().all;
                 serving.step();
                 serving.until_true(|server| server.ledger.taken().0 == Taken::default());
-                // Why sessions have failed is kept for other tests.
+                // Other tests need the reasons of failed sessions.
                 serving.server.outcomes.told = Default::default();
                 let visits = serving.server.peers.visits().all - visits;
                 seen.push(Round { visits, live: live_bytes() });

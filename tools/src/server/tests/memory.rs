@@ -1,4 +1,4 @@
-//! What an idle session takes of the heap.
+//! Heap memory of an idle session.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const SESSION_BYTES_MAX: i64 = 8 << 10;
 
 #[test]
 fn an_idle_session_takes_8_kib_at_most() {
-    /// Sessions that are there before any is counted. With those that are, they fill tables that double.
+    /// Sessions before the counted ones. Together they fill tables that double.
     const BEFORE: usize = 256;
     const COUNTED: usize = 256;
     for by in [By::KernelTcp, By::Link] {

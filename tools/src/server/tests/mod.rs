@@ -1,4 +1,5 @@
-//! A server with its peers: what a turn visits, what a session takes, and sessions that come and go.
+//! A server with its peers: the work of a turn, the memory of a session, and sessions that come and
+//! go.
 
 mod churn;
 mod evict;

@@ -13,22 +13,22 @@ use crate::host::{Host, StackOptions};
 use crate::protocol::{Hello, Session};
 use crate::server::{Limits, Log, Server};
 
-/// What carries the connections.
+/// Transport of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     KernelTcp,
     Link,
 }
 
-/// How long a step may take, and how long clients wait for the server.
+/// Longest time of a step, and of a client's wait for the server.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
-/// How many steps have been asked for, and done.
+/// Numbers of steps requested and done.
 #[derive(Default)]
 struct Steps {
     asked: AtomicUsize,
     done: AtomicUsize,
-    /// One of the two threads has ended: the other waits no longer.
+    /// Set if one of the two threads has ended: the other stops waiting.
     ended: AtomicBool,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Serving<'a, 'h> {
     steps: &'a Steps,
 }
 
-/// Runs a server with such limits and such a `--timeout`, and clients of it. Each of the clients' steps
-/// ends with [`Clients::step`], and the test has them go on with [`Serving::step`].
+/// Runs a server with these limits and `timeout`, and its clients. Each of the clients' steps ends
+/// with [`Clients::step`], and the test starts the next one with [`Serving::step`].
 pub(super) fn scene(
     by: By,
     timeout: Duration,
@@ -55,7 +55,7 @@ pub(super) fn scene(
     test: impl FnOnce(&mut Serving<'_, '_>),
 ) {
     let options = StackOptions::kernel(timeout);
-    // Clients have time: it is the server that gives up.
+    // Clients wait longer than the server, so that the server times out first.
     let far = StackOptions::kernel(STEP_MAX);
     let (host, client_host, local) = match by {
         By::KernelTcp => {
@@ -84,7 +84,7 @@ pub(super) fn scene(
     });
 }
 
-/// Tells that its thread has ended, however it does.
+/// Records that its thread has ended, in every case.
 struct AtEnd<'a>(&'a Steps);
 
 impl Drop for AtEnd<'_> {
@@ -94,13 +94,13 @@ impl Drop for AtEnd<'_> {
 }
 
 impl Clients<'_> {
-    /// A step is done: waits for the next to be asked for. The sessions stay meanwhile.
+    /// Ends a step and waits for the next. The sessions stay open meanwhile.
     pub(super) fn step(&self) {
         self.steps.done.fetch_add(1, Ordering::Release);
         self.wait();
     }
 
-    /// Whether the next step is asked for.
+    /// Returns true if the next step is requested.
     pub(super) fn is_asked(&self) -> bool {
         let Steps { asked, done, ended } = self.steps;
         asked.load(Ordering::Acquire) > done.load(Ordering::Acquire)
@@ -126,12 +126,12 @@ impl Clients<'_> {
         Client::connect(self.host, &[self.remote], &Hello { session, len, depth }, depths)
     }
 
-    /// Opens idle ones.
+    /// Opens idle sessions.
     pub(super) fn idle(&self, count: usize) -> Vec<Client<'_>> {
         (0..count).map(|_| self.open(Session::Memory, 64, 0).unwrap()).collect()
     }
 
-    /// Has `octets` come back on a session of [`Session::Echo`], with `under_way` of them at a time.
+    /// Echoes `octets` on a session of [`Session::Echo`], with `under_way` messages in flight.
     pub(super) fn echo(&self, client: &mut Client<'_>, octets: &[u8], under_way: usize) {
         let memory = self.host.pd.reg_mr(octets.len(), Access::empty()).unwrap();
         memory.copy_in(0, octets);
@@ -154,12 +154,12 @@ impl Clients<'_> {
 }
 
 impl Serving<'_, '_> {
-    /// Has the clients take their next step, and serves until it is done.
+    /// Starts the next step of the clients, and serves until it is done.
     pub(super) fn step(&mut self) {
         self.step_with(|_| {});
     }
 
-    /// As [`step`](Self::step), with a look after each turn.
+    /// As [`step`](Self::step), and calls `look` after each turn.
     pub(super) fn step_with(&mut self, mut look: impl FnMut(&mut Server<'_>)) {
         let asked = self.steps.asked.fetch_add(1, Ordering::AcqRel) + 1;
         self.until(|server, steps| {
@@ -168,7 +168,7 @@ impl Serving<'_, '_> {
         });
     }
 
-    /// Serves until it is so.
+    /// Serves until `is_so` returns true.
     pub(super) fn until_true(&mut self, mut is_so: impl FnMut(&mut Server<'_>) -> bool) {
         self.until(|server, _| is_so(server));
     }

@@ -1,4 +1,4 @@
-//! What a turn does is not a matter of how many sessions there are.
+//! The work of a turn does not depend on the number of sessions.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::server::Limits;
 use crate::server::peers::{LOOKS_MAX, Visits};
 use crate::server::places::Places;
 
-/// Sessions that do nothing.
+/// Idle sessions.
 const IDLE: usize = 1000;
-/// Longer than the test takes: none is given up.
+/// Longer than the test takes, so that no session times out.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Limits with room for so many.
+/// Limits with room for all sessions.
 fn roomy() -> Limits {
     let places =
         Places { peers_max: IDLE + 100, peers_per_source_max: IDLE + 100, ..limits().places };
@@ -46,13 +46,13 @@ fn a_turn_visits_the_one_that_works_among_a_thousand_idle_ones() {
             serving.step_with(|server| {
                 let now = server.peers.visits();
                 let (all, due) = (now.all - last.all, now.due - last.due);
-                // Four receives and four sends of the one, and of those before.
+                // Four receives and four sends of this session, and of previous rounds.
                 assert!(all - due <= 16, "{all} visits in a turn, {due} of them were due");
                 assert!(due <= LOOKS_MAX, "{due} looks in a turn");
                 last = now;
             });
             let worked = last.all - first.all - (last.due - first.due);
-            // One for each completion at most; those that come together need one.
+            // At most one for each completion; completions that come together need one.
             assert!((ROUNDS..=2 * 4 * ROUNDS).contains(&worked), "{worked}");
         },
     );
@@ -111,7 +111,7 @@ fn looks_are_spread_over_turns_and_none_is_left_out() {
                 last = now;
                 now.due - first.due >= 3 * IDLE
             });
-            // Each is due once a second.
+            // Each timer expires once a second.
             let seconds = (urnic::monotonic_now() - started).as_secs_f64();
             assert!(seconds > 1.9, "{seconds} s for 3 looks at each");
             assert_eq!(serving.server.peers.sizes().dues, IDLE, "each is due again");
@@ -120,7 +120,7 @@ fn looks_are_spread_over_turns_and_none_is_left_out() {
     );
 }
 
-/// Whatever is being served, one more is taken in, or refused, without a look at the others.
+/// One more peer is admitted or refused without polling the others.
 #[test]
 fn an_admission_visits_no_other_peer() {
     scene(
