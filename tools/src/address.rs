@@ -1,4 +1,4 @@
-//! Where a server is, as the command line has it: `HOST[:PORT]`, `[IPV6][:PORT]`.
+//! Address of a server on the command line: `HOST[:PORT]`, `[IPV6][:PORT]`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -8,17 +8,17 @@ use anyhow::{Context, ensure};
 
 use crate::device::DeviceSpec;
 
-/// The TCP port of a server, unless told.
+/// Default TCP port of a server.
 pub(crate) const DEFAULT_PORT: u16 = 7174;
 
-/// A host: an IP address, or a name that has some.
+/// A host: an IP address, or a name that has addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostName {
     Literal(IpAddr),
     Name(String),
 }
 
-/// A host and a TCP port there.
+/// A host and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPort {
     pub(crate) host: HostName,
@@ -26,10 +26,10 @@ pub(crate) struct HostPort {
 }
 
 impl HostName {
-    /// Its addresses that a device can reach, those of IPv4 first.
+    /// Returns the addresses that a device can reach, IPv4 first.
     ///
     /// # Errors
-    /// When it has none.
+    /// If there is none.
     pub(crate) fn resolve(&self, dev: &DeviceSpec) -> anyhow::Result<Vec<IpAddr>> {
         let name = match self {
             Self::Literal(address) => return Ok(vec![*address]),
@@ -52,10 +52,10 @@ impl HostName {
 }
 
 impl HostPort {
-    /// As [`HostName::resolve`], with the port.
+    /// See [`HostName::resolve`]; adds the port.
     ///
     /// # Errors
-    /// When the host has no address.
+    /// If the host has no address.
     pub(crate) fn resolve(&self, dev: &DeviceSpec) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = self.host.resolve(dev)?.into_iter();
         Ok(addresses.map(|address| SocketAddr::new(address, self.port)).collect())
@@ -80,7 +80,7 @@ impl FromStr for HostName {
         };
         let name = text.strip_suffix('.').unwrap_or(text);
         let is_name = name.len() <= 253 && name.split('.').all(is_label);
-        // No name ends in a number (RFC 3696 §2): that is an address with a slip in it.
+        // No name ends in a number (RFC 3696 §2): such a text is a mistyped address.
         let last = name.rsplit('.').next().unwrap_or_default();
         if !is_name || name.starts_with('-') || last.bytes().all(|c| c.is_ascii_digit()) {
             let shown: String = text.chars().take(80).collect();

@@ -1,43 +1,44 @@
-//! Control messages over a queue pair, beside the payload of a session.
+//! Control messages over a queue pair, in addition to the payload of a session.
 
 use anyhow::{Context, bail, ensure};
 use urnic::{Access, Mr, Pd, PostError, Qp, RecvWr, SendOp, SendWr, Wc, WcOpcode, WrId};
 
 use crate::protocol::{CONTROL_LEN_MAX, Control};
 
-/// How many messages a channel has memory for.
+/// Numbers of messages for which a channel has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffers {
-    /// Receive buffers, for payload and control messages together.
+    /// Receive buffers, shared by payload and control messages.
     pub(crate) receive: usize,
-    /// Bytes of a payload message at most.
+    /// Largest payload message in bytes.
     pub(crate) payload_len: usize,
     /// Control messages in flight from this end.
     pub(crate) control: usize,
 }
 
-/// Receive buffers of one size, and places to send control messages from.
+/// Receive buffers of one size, and buffers from which control messages are sent.
 ///
-/// Every buffer is long enough for a control message and for a payload message: which of the two
-/// comes next is the peer's choice.
+/// # Errors
+/// very receive buffer is long enough for a control message and for a payload message, because the
+/// peer chooses which comes next.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// The receive buffers, and behind them the places to send from.
+    /// The receive buffers, followed by the send buffers.
     memory: Mr,
     slot_len: usize,
     /// Receive buffers.
     slots: usize,
-    /// Places to send from.
+    /// Number of send buffers.
     outbox_places: usize,
     outbox_next: usize,
     /// Control messages whose bytes the engine may still read.
     outbox_open: usize,
 }
 
-/// Why a control message was not sent.
+/// Reason why a control message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendError {
-    /// As many as there are places for have been sent, and not one of them has been received.
+    /// All send buffers are in use, because the peer has received none of the messages.
     #[error("the peer does not take the answers that it asks for")]
     NotTaken,
     #[error(transparent)]
@@ -45,7 +46,7 @@ pub(crate) enum SendError {
 }
 
 impl Channel {
-    /// Registers the buffers and posts those to receive.
+    /// Registers the buffers and posts the receive buffers.
     pub(crate) fn new(pd: &Pd, qp: &Qp, buffers: Buffers) -> anyhow::Result<Self> {
         let Buffers { receive, payload_len, control } = buffers;
         let slot_len = payload_len.max(CONTROL_LEN_MAX);
@@ -66,7 +67,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Sends a control message. Its place is taken until [`sent`](Self::sent).
+    /// Sends a control message. Its buffer is in use until [`sent`](Self::sent).
     pub(crate) fn send(&mut self, qp: &Qp, message: &Control) -> Result<(), SendError> {
         if self.outbox_open == self.outbox_places {
             return Err(SendError::NotTaken);
@@ -81,12 +82,12 @@ impl Channel {
         Ok(())
     }
 
-    /// A control message, the oldest, was completed.
+    /// Frees the buffer of the oldest control message, which has completed.
     pub(crate) const fn sent(&mut self) {
         self.outbox_open = self.outbox_open.saturating_sub(1);
     }
 
-    /// Reads the control message that a receive completed with, and posts its buffer again.
+    /// Reads the control message of a completed receive, and reposts its buffer.
     pub(crate) fn take_control(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<Control> {
         let len = wc.byte_len as usize;
         ensure!(len <= CONTROL_LEN_MAX, "the peer sent a control message of {len} octets");
@@ -105,13 +106,13 @@ impl Channel {
         Ok(octets)
     }
 
-    /// Posts the buffer of a received payload message again.
+    /// Reposts the buffer of a received payload message.
     pub(crate) fn repost(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         self.post_slot(qp, self.slot(wc)?)
     }
 
-    /// Sends a received payload message back from where it is. Its buffer is to be posted again
-    /// when the request that `wr_id` names, made by [`echo_id`], has completed.
+    /// Sends a received payload message back in place. Repost its buffer when the request with the
+    /// `wr_id` of [`echo_id`] has completed.
     pub(crate) fn echo(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         let slot = self.slot(wc)?;
         let at = slot * self.slot_len;
@@ -125,7 +126,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The echo of a buffer has been sent: posts it again.
+    /// Reposts a buffer whose echo has been sent.
     pub(crate) fn echoed(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         let slot = usize::try_from(wc.wr_id.0 - ECHO_SENT)?;
         self.post_slot(qp, slot)
@@ -147,16 +148,16 @@ impl Channel {
     }
 }
 
-/// Names a control message that is being sent.
+/// Identifies a control message that is being sent.
 pub(crate) const CONTROL_SENT: WrId = WrId(1 << 32);
-/// Names the echo of the buffer whose number is added.
+/// Identifies the echo of the buffer whose number is added.
 const ECHO_SENT: u64 = 1 << 33;
 
 const fn echo_id(slot: usize) -> WrId {
     WrId(ECHO_SENT + slot as u64)
 }
 
-/// What is said where there is no memory for them.
+/// Error text if memory for receive buffers is missing.
 const RECEIVE_BUFFERS: &str = "memory for receive buffers (a smaller --size needs less)";
 
 #[cfg(test)]

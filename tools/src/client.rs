@@ -1,4 +1,4 @@
-//! One session, at the end that asks.
+//! A session at the client.
 
 mod close;
 mod failure;
@@ -27,12 +27,12 @@ use crate::host::{Host, Payload};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::protocol::{Control, Hello, Session, Welcome};
 
-/// What the client side of a session is made with.
+/// Queue depths of a client's session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depths {
     /// Requests of the session in flight at a time.
     pub(crate) send: usize,
-    /// Payload messages to receive at a time, and their length.
+    /// Payload messages to receive at a time, and their length in bytes.
     pub(crate) recv: usize,
     pub(crate) recv_len: usize,
 }
@@ -49,32 +49,32 @@ pub(crate) struct Client<'h> {
     cq: Cq,
     waiting: Waiting,
     life: SignsOfLife,
-    /// What ends the session early, where its command does not look itself.
+    /// Ends the session early, if the command does not check for signals itself.
     interrupt: Interrupt,
 }
 
-/// What tells a server that its client, which asks for nothing, is still there.
+/// Messages that show a server that its idle client is still there.
 #[derive(Clone, Copy, Debug)]
 struct SignsOfLife {
-    /// How often one is sent.
+    /// Interval of these messages.
     interval: Duration,
     last: Instant,
-    /// Whether the last one has not been answered.
+    /// Set while the last one has not been answered.
     open: bool,
 }
 
-/// Something that has happened in a session.
+/// An event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// The request with this name is done.
+    /// The request with this name has completed.
     Done(WrId),
-    /// Payload has arrived, and keeps its buffer until [`Client::release`].
+    /// Payload has arrived. It occupies its buffer until [`Client::release`].
     Payload(Wc),
-    /// The server says something.
+    /// A control message of the server.
     Control(Control),
 }
 
-/// Direction of a session's payload; `None` where it depends on the operations.
+/// Direction of a session's payload; `None` if it depends on the operations.
 const fn payload(session: &Session) -> Option<Payload> {
     Some(match session {
         Session::Memory => return None,
@@ -85,10 +85,10 @@ const fn payload(session: &Session) -> Option<Payload> {
 }
 
 impl<'h> Client<'h> {
-    /// Connects to the first of `remotes` that answers, and asks for a session.
+    /// Connects to the first of `remotes` that answers, and requests a session.
     ///
     /// # Errors
-    /// Why there is none, of the last; the message says what to do.
+    /// The reason why the last attempt failed; the message says what to do.
     pub(crate) fn connect(
         host: &'h Host,
         remotes: &[SocketAddr],
@@ -118,7 +118,7 @@ impl<'h> Client<'h> {
         hello: &Hello,
         depths: Depths,
     ) -> anyhow::Result<Self> {
-        // Two places for each request: one may be acknowledged later than its answer comes.
+        // Two entries for each request: one may be acknowledged after its answer comes.
         let control = 2 * hello.session.requests_max();
         let send_depth = depths.send + control;
         let recv_depth = depths.recv + hello.session.answers_max();
@@ -153,7 +153,7 @@ impl<'h> Client<'h> {
         Ok(client)
     }
 
-    /// The server.
+    /// Address of the server.
     pub(crate) const fn remote(&self) -> SocketAddr {
         self.remote
     }
@@ -168,7 +168,7 @@ impl<'h> Client<'h> {
         self.channel.payload(wc)
     }
 
-    /// Gives the buffer of payload back.
+    /// Reposts the buffer of payload.
     pub(crate) fn release(&self, wc: &Wc) -> anyhow::Result<()> {
         self.channel.repost(&self.qp, wc).map_err(|error| self.reason(error))
     }
@@ -185,7 +185,7 @@ impl<'h> Client<'h> {
         sent.map_err(|_| self.lost())
     }
 
-    /// Takes what has happened, without waiting.
+    /// Returns the next event, without waiting.
     #[inline]
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Happened>> {
         if self.interrupt.has_come() {
@@ -201,7 +201,7 @@ impl<'h> Client<'h> {
                     match taken.map_err(|error| self.reason(error))? {
                         Control::Failed(reason) => return Err(self.ended(&reason)),
                         Control::Working => self.waiting.told(monotonic_now()),
-                        // Credits are not what this end waits for: they answer no question.
+                        // Credits answer no question, so they do not end a wait.
                         message @ Control::Credit(_) => {
                             return Ok(Some(Happened::Control(message)));
                         }
@@ -226,10 +226,10 @@ impl<'h> Client<'h> {
         Ok(None)
     }
 
-    /// Waits until something happens.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// When nothing does within the timeout, or the session has ended.
+    /// If none comes within the timeout, or the session has ended.
     pub(crate) fn wait(&mut self) -> anyhow::Result<Happened> {
         loop {
             if let Some(happened) = self.poll()? {
@@ -239,13 +239,13 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Nothing has happened: lets the endpoint work, for `sleep_max` at most, and looks after the
-    /// time.
+    /// Call when there is no event: lets the endpoint work, for `sleep_max` at most, and checks the
+    /// timeout.
     ///
     /// # Errors
-    /// When nothing has happened for longer than the timeout.
+    /// If no event has come for longer than the timeout.
     pub(crate) fn idle(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
-        // Short sleeps show when this program itself was stopped.
+        // Short sleeps show if this process itself was stopped.
         self.host.endpoint.turn(sleep_max.min(SIGNAL_INTERVAL))?;
         match self.waiting.is_over(monotonic_now()) {
             Some(time) => Err(self.silent(time)),
@@ -253,18 +253,18 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Returns true if this process was stopped since the last look. Look before taking what has happened:
-    /// it may be the end of the session for that.
+    /// Returns true if this process was stopped since the last check. Check before handling events:
+    /// the stop may be the reason why the session has ended.
     #[inline]
     pub(crate) fn was_stopped(&mut self, now: Instant) -> bool {
         self.waiting.was_stopped(now)
     }
 
-    /// It is not the server that this end waits for: lets the endpoint work, for `sleep_max` at
-    /// most, and gives a sign of life when one is due.
+    /// Call when this end does not wait for the server: lets the endpoint work, for `sleep_max` at
+    /// most, and sends a keep-alive message when one is due.
     ///
     /// # Errors
-    /// When the last one was not answered within the timeout, or the session has ended.
+    /// If the last keep-alive was not answered within the timeout, or the session has ended.
     pub(crate) fn pause(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
         let now = monotonic_now();
         self.waiting.end();
@@ -282,17 +282,18 @@ impl<'h> Client<'h> {
         Ok(())
     }
 
-    /// What the server sent while this process was stopped is still to be read.
+    /// Restarts the deadline of the keep-alive if this process was stopped: messages of the server
+    /// may still have to be read.
     fn excuse_silence(&mut self, now: Instant) {
         if self.was_stopped(now) && self.life.open {
             self.life.last = now;
         }
     }
 
-    /// Does nothing for a while, and stays in the session.
+    /// Waits for `time`, and keeps the session alive.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause), and when the server says something.
+    /// As for [`pause`](Self::pause), and if the server sends a message.
     pub(crate) fn rest(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = monotonic_now() + time;
         loop {
@@ -311,7 +312,7 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Whether a file can cross: without a place for a chunk it never would.
+    /// Checks that the server has a buffer for a chunk: without one no file could be transferred.
     fn check_places(&self) -> anyhow::Result<()> {
         ensure!(self.welcome.credits > 0, "{} has no place for a chunk of a file", self.remote);
         Ok(())
@@ -328,12 +329,12 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Asks the server for its counters: the answer comes when all that was sent has arrived.
+    /// Requests the server's counters: the answer comes when all data sent before has arrived.
     pub(crate) fn ask_counters(&mut self) -> anyhow::Result<()> {
         self.send(&Control::CountersRequest)
     }
 
-    /// Waits for the counters asked for. Credits that come meanwhile are of no use any more.
+    /// Waits for the requested counters, and ignores credits that come meanwhile.
     pub(crate) fn wait_counters(&mut self) -> anyhow::Result<Counters> {
         loop {
             match self.wait_control()? {
@@ -344,7 +345,7 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// The processor time that the server has used so far.
+    /// Returns the processor time that the server has used so far.
     pub(crate) fn processor_time(&mut self) -> anyhow::Result<Duration> {
         self.send(&Control::ProcessorTimeRequest)?;
         loop {
@@ -356,7 +357,7 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Ends the server's part of a session of both; how many messages that had.
+    /// Ends the server's part of a bidirectional session; returns its number of messages.
     pub(crate) fn stop(&mut self) -> anyhow::Result<u64> {
         self.send(&Control::Stop)?;
         match self.wait_control()? {
@@ -365,14 +366,14 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// This end's counters.
+    /// Returns this end's counters.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
         let counters = self.connection.counters().map_err(|_| self.lost())?;
         Ok(Counters::of(&counters, &self.host.options.dev))
     }
 }
 
-/// The file at the other end is not the one that was sent.
+/// Error: the file at the other end differs from the file that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the file that has arrived is not the one that was sent; was it changed meanwhile? The next \
@@ -380,5 +381,5 @@ impl<'h> Client<'h> {
 )]
 pub(crate) struct Unverified;
 
-/// How soon a signal is noticed at the latest.
+/// Longest delay until a signal is noticed.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,8 +1,8 @@
-//! The wall clock, for what is reported to people; nothing else depends on it.
+//! Real time, for reports only; nothing else depends on it.
 
 use std::time::{Duration, Instant};
 
-/// Measures real time from its making.
+/// Measures real time since its creation.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     start: Instant,

@@ -1,4 +1,4 @@
-//! The file of `urnic replay --write`: a capture again, with a comment on each frame of iWARP.
+//! Writes the output of `urnic replay --write`: the capture with a comment on each frame of iWARP.
 
 use std::io::BufWriter;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -10,7 +10,7 @@ use urnic_replay::{FrameComments, Written};
 
 use crate::report::{complain, count};
 
-/// Whether the file that is written is the one that is read.
+/// Returns true if the output file is the input file.
 pub(crate) fn is_same(source: &Path, target: &Path) -> bool {
     let source = match source.as_os_str() == "-" {
         true => rustix::fs::fstat(io::stdin()),
@@ -21,11 +21,11 @@ pub(crate) fn is_same(source: &Path, target: &Path) -> bool {
     source.is_ok_and(|source| target.is_ok_and(|target| file(source) == file(target)))
 }
 
-/// Writes a capture with its comments. A file takes the place of an earlier one when it is written:
-/// that may be the capture itself (`is_own`), if all of it is there again.
+/// Writes a capture with its comments. The new file replaces an earlier file when it is complete.
+/// It replaces the capture itself (`is_own`) only if all frames were copied.
 ///
 /// # Errors
-/// When it cannot be read or written.
+/// If the capture cannot be read or the file cannot be written.
 pub(crate) fn write(
     comments: FrameComments,
     source: impl io::Read,
@@ -40,7 +40,7 @@ pub(crate) fn write(
         let sink = fs::File::options().write(true).open(target)?;
         return comments.write(source, &mut BufWriter::new(sink));
     }
-    // Not a link is replaced, but what it leads to.
+    // Replaces the target of a link, not the link.
     let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let file = new_file(folder.unwrap_or_else(|| Path::new(".")), fs::metadata(&target).ok())?;
@@ -60,7 +60,8 @@ pub(crate) fn write(
     Ok(written)
 }
 
-/// A file to take the place of `known`, with its permissions and its owner as far as that is allowed.
+/// Creates a file that will replace `known`, with its permissions, and its owner as far as that is
+/// permitted.
 fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempFile> {
     let Some(known) = known else {
         return Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
@@ -71,7 +72,7 @@ fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempF
     Ok(file)
 }
 
-/// Tells what was written to `target`, and what of the capture is not in it.
+/// Reports what was written to `target`, and what of the capture was left out.
 pub(crate) fn tell(target: &Path, written: &Written) {
     let name = match target.as_os_str() == "-" {
         true => "standard output".to_owned(),

@@ -1,4 +1,4 @@
-//! What an end counted, as it is reported and as it crosses the wire.
+//! Counters of one end, as reported and as sent in control messages.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use urnic::ConnectionCounters;
@@ -8,64 +8,64 @@ use crate::device::DeviceSpec;
 /// Fields of [`Counters`].
 pub(crate) const FIELD_COUNT: usize = 19;
 
-/// Counts of the connections of a session, at one end.
+/// Counters of the connections of a session, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
-    /// Bytes that were copied in user space to be sent. Of Writes and Sends the engine copies none
-    /// (`tests/copies.rs` looks for them) but those of FPDUs that were cut: frames and vectored
-    /// writes refer to registered memory, where `--send-path` does not stage it. Read Responses are
-    /// copied once. An AF_XDP socket can send from nowhere but its packet memory, so there it is all
-    /// once more, with what frames it.
+    /// Bytes copied in user space for sending. For Writes and Sends the engine copies only FPDUs
+    /// that were cut (`tests/copies.rs` checks this): frames and vectored writes refer to
+    /// registered memory, unless `--send-path` stages it. Read Responses are copied once. An AF_XDP
+    /// socket can send only from its packet memory, so there all bytes are copied once more, with
+    /// their headers.
     pub(crate) payload_bytes_copied_tx: u64,
-    /// Of those, bytes of Read Responses: what was in memory when they were framed.
+    /// Bytes of Read Responses among these: snapshots of memory, taken when they were framed.
     pub(crate) payload_bytes_snapshot: u64,
-    /// Of those, bytes of other FPDUs that were kept because a part of them went out alone or was
+    /// Bytes among these of other FPDUs that were kept because a part of them was sent alone or was
     /// acknowledged, or because their request was flushed.
     pub(crate) payload_bytes_kept: u64,
-    /// Bytes of payload copied in user space from where they arrived: once to where they belong,
-    /// and once more what had to be held because its FPDU was not whole.
+    /// Bytes of payload copied in user space from the receive buffer: once to registered memory,
+    /// and once more if their FPDU was incomplete and had to be held.
     pub(crate) payload_bytes_copied_rx: u64,
     /// Bytes placed in registered memory.
     pub(crate) bytes_placed: u64,
-    /// Of those, placed before all earlier bytes had arrived.
+    /// Bytes among these that were placed before all earlier bytes had arrived.
     pub(crate) bytes_placed_out_of_order: u64,
-    /// Bytes held because their FPDU was not whole.
+    /// Bytes held because their FPDU was incomplete.
     pub(crate) bytes_held: u64,
     /// FPDUs framed for sending.
     pub(crate) fpdus_sent: u64,
-    /// FPDUs found in what arrived.
+    /// FPDUs found in received data.
     pub(crate) fpdus_received: u64,
-    /// Of those, with a wrong CRC.
+    /// FPDUs among these with a wrong CRC.
     pub(crate) crc_bad: u64,
     /// Markers read.
     pub(crate) markers_received: u64,
-    /// TCP segments with FPDUs that were sent, by our own TCP.
+    /// TCP segments with FPDUs sent by urnic's own TCP.
     pub(crate) segments_sent: u64,
-    /// Of those, that begin and end with an FPDU.
+    /// Segments among these that begin and end with an FPDU.
     pub(crate) segments_aligned: u64,
-    /// TCP segments received by our own TCP.
+    /// TCP segments received by urnic's own TCP.
     pub(crate) segments_received: u64,
-    /// Of those, ahead of bytes still missing.
+    /// Segments among these that were ahead of missing bytes.
     pub(crate) segments_out_of_order: u64,
     /// Segments retransmitted.
     pub(crate) retransmissions: u64,
     /// Retransmission timeouts.
     pub(crate) rtos: u64,
-    /// Frames sent by our own TCP, acknowledgments too.
+    /// Frames sent by urnic's own TCP, including acknowledgments.
     pub(crate) frames_sent: u64,
-    /// Of those, super-frames: of more than one segment.
+    /// Super-frames among these: frames of more than one segment.
     pub(crate) super_frames_sent: u64,
 }
 
 macro_rules! in_order {
     ($($field:ident),* $(,)?) => {
-        /// All fields, in the order in which they cross the wire.
+        /// All fields, in the order of the control message.
         pub(crate) const fn fields(&self) -> [u64; FIELD_COUNT] {
             let Self { $($field),* } = *self;
             [$($field),*]
         }
 
-        /// From all fields.
+        /// Builds the counters from all fields.
         pub(crate) const fn from_fields(fields: [u64; FIELD_COUNT]) -> Self {
             let [$($field),*] = fields;
             Self { $($field),* }
@@ -84,18 +84,18 @@ impl Counters {
         frames_sent, super_frames_sent,
     }
 
-    /// Returns true if the end has a TCP of its own: only that one counts segments and frames. An end
-    /// with an open connection has received one.
+    /// Returns true if the end has a TCP of its own: only this TCP counts segments and frames. An
+    /// end with an open connection has received at least one segment.
     pub(crate) const fn knows_segments(&self) -> bool {
         self.segments_received > 0 || self.frames_sent > 0
     }
 
-    /// A count of segments or frames; `None` where the kernel's TCP has them.
+    /// Count of segments or frames; `None` over the kernel's TCP.
     pub(crate) fn of_tcp(&self, count: u64) -> Option<u64> {
         self.knows_segments().then_some(count)
     }
 
-    /// What one connection counted on a device.
+    /// Counters of one connection on a device.
     pub(crate) const fn of(counters: &ConnectionCounters, device: &DeviceSpec) -> Self {
         let ConnectionCounters { tcp, alignment, fpdus_framed, mpa, rdma, rdma_tx, .. } = counters;
         let copied_by_device = if device.copies_to_send() { tcp.bytes_sent } else { 0 };
@@ -125,14 +125,14 @@ impl Counters {
         }
     }
 
-    /// The sum of two, field by field.
+    /// Returns the sum, field by field.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let (a, b) = (self.fields(), other.fields());
         Self::from_fields(std::array::from_fn(|i| a[i].saturating_add(b[i])))
     }
 }
 
-/// Segments and frames of the kernel's TCP are not known, which is not the same as none.
+/// Counts of segments and frames are null over the kernel's TCP: unknown is not zero.
 impl Serialize for Counters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(FIELD_COUNT))?;
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Every layer's counter in its own field, and sums of copies.
+    /// The counter of every layer has its own field; copies are summed.
     #[test]
     fn counters_are_those_of_the_layers() {
         let mut of = ConnectionCounters { frames_sent: 1, fpdus_framed: 2, ..Default::default() };

@@ -1,12 +1,12 @@
-//! Figures as people read them: one rule for all commands.
+//! Figures for people: one rule for all commands.
 //!
-//! Units are decimal and follow the number; the size of a figure chooses its unit, and three digits are
-//! shown. Counts are exact, their thousands apart. A figure that is not known is a dash. Sizes that an
-//! option takes, such as that of a message, are shown as the option reads them (`crate::size`).
+//! Units are decimal and follow the number; the size of a figure chooses its unit, and three digits
+//! are shown. Counts are exact, with separated thousands. An unknown figure is a dash. Sizes that
+//! an option takes, such as that of a message, are shown in the form of the option (`crate::size`).
 
 use urnic_replay::figures::count;
 
-/// Shown in the place of a figure that is not known.
+/// Shown instead of an unknown figure.
 pub(crate) const UNKNOWN: &str = "–";
 
 /// A rate: `46.7 Mbit/s`.
@@ -31,7 +31,7 @@ pub(crate) fn seconds(time: f64) -> String {
     scaled(time * 1e9, &["ns", "µs", "ms", "s"])
 }
 
-/// A number of things in a second: `2.60`, `46 123`.
+/// A number of events in a second: `2.60`, `46 123`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -50,12 +50,12 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// `show` of a figure, or a dash.
+/// Shows a figure by `show`; an unknown figure is a dash.
 pub(crate) fn known<T>(figure: Option<T>, show: impl FnOnce(T) -> String) -> String {
     figure.map_or_else(|| UNKNOWN.to_owned(), show)
 }
 
-/// Three digits in the smallest unit in which the rounded number is below 1000.
+/// Shows three digits in the smallest unit in which the rounded number is below 1000.
 fn scaled(number: f64, units: &[&str]) -> String {
     if !number.is_finite() {
         return UNKNOWN.into();
@@ -69,7 +69,7 @@ fn scaled(number: f64, units: &[&str]) -> String {
     format!("{} {}", three_digits(number), unit.unwrap_or(&""))
 }
 
-/// Three digits: `1.23`, `12.3`, `123`; without a fraction `0`.
+/// Formats three digits: `1.23`, `12.3`, `123`; zero is `0`.
 fn three_digits(number: f64) -> String {
     match number {
         0.0 => "0".into(),

@@ -1,4 +1,4 @@
-//! What `put` and `get` have in common: where a file is at a server, options, and the report.
+//! Common parts of `put` and `get`: the address of a file at a server, options, and the report.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) struct TransferOptions {
     pub(crate) stack: StackOptions,
 }
 
-/// Whether a file is standard input, or standard output.
+/// Returns true if a file name means standard input or standard output.
 pub(crate) fn is_standard_stream(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
@@ -62,7 +62,7 @@ impl FromStr for Remote {
     }
 }
 
-/// A transfer has broken off: ends the session, and says what is kept for the next attempt.
+/// Handles a failed transfer: ends the session, and says what is kept for the next attempt.
 pub(crate) fn broken_off(
     client: Client<'_>,
     error: anyhow::Error,
@@ -70,7 +70,7 @@ pub(crate) fn broken_off(
     where_kept: &str,
 ) -> anyhow::Error {
     if error.is::<Interrupted>() {
-        // The server learns at once that nothing more comes.
+        // The server learns at once that the transfer has ended.
         let _as_far_as_it_goes = client.close();
     }
     if error.is::<Unverified>() || moved == 0 {
@@ -81,7 +81,7 @@ pub(crate) fn broken_off(
     BrokenOff { error, kept }.into()
 }
 
-/// Why a transfer has broken off, then what is kept of it.
+/// Reason why a transfer failed, followed by what is kept of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{error:#}; {kept}")]
 pub(crate) struct BrokenOff {
@@ -89,20 +89,20 @@ pub(crate) struct BrokenOff {
     kept: String,
 }
 
-/// Returns true if a signal has ended the command, whatever is kept of its work.
+/// Returns true if a signal has ended the command, even if a part of its work is kept.
 pub(crate) fn is_interrupted(error: &anyhow::Error) -> bool {
     let inner = error.downcast_ref::<BrokenOff>().map_or(error, |broken_off| &broken_off.error);
     inner.is::<Interrupted>()
 }
 
-/// The result of a transfer.
+/// Result of a transfer.
 #[derive(Debug, Serialize)]
 pub(crate) struct FileReport {
     op: &'static str,
     file: String,
     peer: SocketAddr,
     bytes: u64,
-    /// Bytes that were there from an earlier attempt.
+    /// Bytes already present from an earlier attempt.
     resumed_bytes: u64,
     seconds: f64,
     gbps: f64,
@@ -133,10 +133,10 @@ impl FileReport {
         }
     }
 
-    /// Prints it.
+    /// Prints the report.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// If standard output cannot be written.
     pub(crate) fn print(&self, json: bool) -> std::io::Result<()> {
         if json {
             return report::print_json(self);

@@ -13,11 +13,11 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 
-/// Columns of a terminal that says nothing of them, and the most that are used.
+/// Largest width, and the width for an unknown terminal, in columns.
 const WIDTH_MAX: usize = 100;
 const WIDTH_MIN: usize = 40;
 
-/// The command line, with its texts wrapped for this terminal.
+/// Builds the command line, with texts wrapped for this terminal.
 pub(crate) fn tree<C: CommandFactory>() -> Command {
     wrapped_tree(C::command(), width())
 }
@@ -33,7 +33,7 @@ fn wrapped_tree(tree: Command, width: usize) -> Command {
         .fold(rewrap(tree.term_width(width)), |tree, name| tree.mut_subcommand(name, rewrap))
 }
 
-/// Columns of the terminal, as clap finds them.
+/// Width of the terminal in columns, determined as clap does.
 fn width() -> usize {
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let columns = terminal.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
@@ -46,11 +46,11 @@ fn width() -> usize {
 enum Piece {
     /// A line that ends with a colon.
     Heading(String),
-    /// At the margin.
+    /// Text at the margin.
     Paragraph(String),
     /// A command.
     Command(String),
-    /// About the line before.
+    /// Text about the line before.
     Remark(String),
     /// A term and its meaning.
     Row(String, String),
@@ -130,7 +130,7 @@ fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Longest term of the rows around one.
+/// Length of the longest term in the group of rows around one.
 fn column(pieces: &[Piece], index: usize) -> usize {
     let term = |piece: &Piece| match piece {
         Piece::Row(term, _) => Some(term.chars().count()),
@@ -160,7 +160,7 @@ fn fill(lines: &mut Vec<String>, first: &str, text: &str, hang: usize, width: us
     lines.push(line.trim_end().to_owned());
 }
 
-/// Sections of a manual page, by name, in the order in which manual pages have them.
+/// Names of the sections of a manual page, in their usual order.
 const SECTIONS: [&str; 5] = ["NOTES", "EXIT STATUS", "DEVICES", "ENVIRONMENT", "EXAMPLES"];
 
 /// Writes a text as sections of a manual page.
@@ -205,12 +205,12 @@ pub(crate) fn roff(text: &str) -> String {
         }
     }
     let parts = SECTIONS.iter().zip(bodies).filter(|(_, body)| !body.is_empty());
-    // Commands that follow each other are one block.
+    // Consecutive commands are one block.
     let text: String = parts.map(|(name, body)| format!(".SH \"{name}\"\n{body}")).collect();
     text.replace(".RE\n.fi\n.PP\n.nf\n.RS 4\n", "")
 }
 
-/// Text that is no request of roff.
+/// Escapes text so that roff reads it as text.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }

@@ -1,4 +1,5 @@
-//! What every command on a device begins with: an RNIC, an endpoint on the device, a domain.
+//! Common start of every command on a device: an RNIC, an endpoint on the device, a protection
+//! domain.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -89,7 +90,7 @@ impl From<SendPathKind> for SendPath {
 }
 
 impl StackKind {
-    /// As it is reported.
+    /// Name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Optimized => "optimized",
@@ -99,7 +100,7 @@ impl StackKind {
 }
 
 impl StackOptions {
-    /// The stack that the options select.
+    /// Returns the stack that the options select.
     pub(crate) const fn stack_kind(&self) -> StackKind {
         match self.stack {
             Some(kind) => kind,
@@ -108,7 +109,7 @@ impl StackOptions {
         }
     }
 
-    /// Those of a test without privilege.
+    /// Options for a test without privileges.
     #[cfg(test)]
     pub(crate) fn kernel(timeout: Duration) -> Self {
         let dev = "kernel".parse().expect("a device that there is");
@@ -124,7 +125,7 @@ impl StackOptions {
     }
 
     fn startup(&self) -> StartupConfig {
-        // A peer may be siw, and nothing tells before it stalls.
+        // A peer may be siw, and nothing shows this before it stalls.
         let nudge = true;
         StartupConfig {
             markers: self.markers,
@@ -134,34 +135,35 @@ impl StackOptions {
         }
     }
 
-    /// What to connect with.
+    /// Options of a connection.
     pub(crate) fn connect_options(&self, private_data: Vec<u8>) -> ConnectOptions {
         let (startup, lower_layer) = (self.startup(), self.lower_layer());
         ConnectOptions { startup, private_data, lower_layer, ..ConnectOptions::default() }
     }
 
-    /// What to listen with.
+    /// Parameters of a listener.
     pub(crate) fn listen_params(&self) -> ListenParams {
         let lower_layer = self.lower_layer();
         ListenParams { startup: self.startup(), lower_layer, ..ListenParams::default() }
     }
 }
 
-/// An endpoint on the device of a command, turned by the command's own thread.
+/// An endpoint on the device of a command, polled by the command's own thread.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) rnic: Rnic,
     pub(crate) pd: Pd,
     pub(crate) endpoint: Endpoint,
     pub(crate) options: StackOptions,
-    /// Options without effect are reported once, not for each connection.
+    /// Set after options without effect were reported, so that this happens once, not for each
+    /// connection.
     is_noted: Cell<bool>,
-    /// Kept while the endpoint is shown to `urnic top`.
+    /// Keeps the endpoint visible to `urnic top`.
     _shown: Option<Shown>,
 }
 
-/// Shows the endpoint to `urnic top`. Where that cannot be, as where another user has the name of the folder, the
-/// command goes on without, and says so.
+/// Shows the endpoint to `urnic top`. If that is impossible, for example because another user has
+/// the name of the folder, the command prints this and continues.
 fn shown(endpoint: &Endpoint) -> anyhow::Result<Option<Shown>> {
     match Shown::start(endpoint) {
         Ok(shown) => Ok(Some(shown)),
@@ -174,10 +176,10 @@ fn shown(endpoint: &Endpoint) -> anyhow::Result<Option<Shown>> {
 }
 
 impl Host {
-    /// Opens the device. The thread looks for work for `spin` before it sleeps.
+    /// Opens the device. The thread polls for work for `spin` before it sleeps.
     ///
     /// # Errors
-    /// When that is not possible; the message says what to do.
+    /// If the device cannot be opened; the message says what to do.
     pub(crate) fn open(options: &StackOptions, spin: Duration) -> anyhow::Result<Self> {
         if options.dev.is_kernel() && options.stack == Some(StackKind::Optimized) {
             bail!(
@@ -191,7 +193,7 @@ impl Host {
         let seed = random_seed().context("drawing a random number")?;
         let rnic = Rnic::new(RnicConfig { seed });
         let mut life = LifeTimes::default();
-        // A peer that connects and sends no Request does nothing, too.
+        // A peer that connects and sends no Request is also a peer that does nothing.
         life.request = life.request.min(options.timeout);
         let send_path = options.send_path.into();
         let config = EndpointConfig {
@@ -207,7 +209,7 @@ impl Host {
         Ok(Self { rnic, pd, endpoint, options: options.clone(), is_noted, _shown: shown })
     }
 
-    /// On an end of a link in memory.
+    /// Opens an endpoint on an end of a link in memory.
     #[cfg(test)]
     pub(crate) fn on_link(
         device: urnic_netdev::memory::MemoryDevice,
@@ -231,14 +233,15 @@ impl Host {
 }
 
 impl Host {
-    /// Fresh memory for `len` bytes that are to be transferred: published where the device sends from
-    /// published memory without a copy, else of huge pages where it fills at least half of one. A page of
-    /// 2 MiB for each of a thousand connections with small messages would be 2 GiB.
+    /// Allocates memory for `len` bytes of transfers. The memory is published if the device sends
+    /// published memory without a copy. Otherwise it is of huge pages if it fills at least half of
+    /// one: a page of 2 MiB for each of a thousand connections with small messages would be 2 GiB.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no memory.
     pub(crate) fn memory(&self, len: usize) -> io::Result<Arc<Region>> {
-        // What cannot be published, as beyond a number of connections or of descriptors, is copied to be sent.
+        // Memory that cannot be published, for example beyond a number of connections or
+        // descriptors, is copied for sending.
         if self.options.dev.sends_published()
             && let Ok(region) = Region::published(self.rnic.publisher(), len)
         {
@@ -247,15 +250,15 @@ impl Host {
         if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
     }
 
-    /// Reports options that the peer has left without effect, once: `framing` is that of a connection, on
-    /// which payload goes this way.
+    /// Reports options that the peer has made ineffective, once. `framing` is that of a connection
+    /// with `payload` in this direction.
     pub(crate) fn note_framing(&self, framing: Framing, payload: Payload) {
         if !self.is_noted.replace(true) {
             without_effect(&self.options, framing, payload).iter().for_each(|line| complain(line));
         }
     }
 
-    /// What to say where checksums were found wrong; `None` where none was.
+    /// Advice if checksums were wrong; `None` if none was.
     pub(crate) fn checksum_advice(&self) -> Option<String> {
         let wrong = self.endpoint.drops().ok()?.tcp_checksum;
         let dev = &self.options.dev;
@@ -278,7 +281,7 @@ pub(crate) enum Payload {
     Both,
 }
 
-/// A line for each option of this end that has no effect, or less than it seems.
+/// Returns a line for each option of this end that has no effect, or less effect than expected.
 fn without_effect(options: &StackOptions, framing: Framing, payload: Payload) -> Vec<String> {
     let mut lines = Vec::new();
     if options.markers && payload != Payload::FromPeer && !framing.markers_to_peer {
@@ -299,17 +302,17 @@ fn without_effect(options: &StackOptions, framing: Framing, payload: Payload) ->
     lines
 }
 
-/// Raises the number of descriptors that this process may have as far as it is free to: each
-/// connection over the kernel's TCP takes one.
+/// Raises this process's limit of descriptors as far as permitted: each connection over the
+/// kernel's TCP takes one.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // What cannot be raised is met when a connection is opened.
+    // If the limit cannot be raised, opening a connection fails later.
     let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Bytes from which on memory is of huge pages.
+/// Smallest length for which memory is of huge pages, in bytes.
 const HUGE_LEN_MIN: usize = 1 << 20;
 
-/// How long a thread that waits looks for work before it sleeps: longer than most answers take on a
-/// link, short enough to leave a core to others.
+/// Time for which a waiting thread polls for work before it sleeps: longer than most answers take
+/// on a link, short enough to leave a core to others.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);

@@ -1,4 +1,4 @@
-//! What can be used on this machine.
+//! Devices and features that can be used on this machine.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,7 +15,7 @@ use urnic_netdev::xdp::XdpSocket;
 
 use crate::report;
 
-/// All that was found.
+/// All findings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Found {
     devices: Vec<Device>,
@@ -28,11 +28,11 @@ pub(crate) struct Found {
 struct Device {
     device: &'static str,
     usable: bool,
-    /// What it can do here.
+    /// Its offloads here.
     offloads: &'static str,
-    /// What is missing.
+    /// Missing right or feature.
     missing: Option<String>,
-    /// Way to get it.
+    /// How to get it.
     remedy: Option<String>,
 }
 
@@ -50,15 +50,15 @@ struct Interface {
 #[derive(Debug, Serialize)]
 struct Machine {
     cores: usize,
-    /// Whether CRC32c has an instruction of its own.
+    /// Set if the processor has an instruction for CRC32c.
     crc32c_instruction: bool,
-    /// Whether SHA-256 has.
+    /// Set if the processor has an instruction for SHA-256.
     sha256_instruction: bool,
-    /// Huge pages in the kernel's reserve, if it tells.
+    /// Huge pages in the kernel's reserve, if known.
     huge_pages_free: Option<u64>,
 }
 
-/// Looks.
+/// Examines the machine.
 pub(crate) fn look() -> Found {
     Found {
         devices: vec![
@@ -86,14 +86,14 @@ const fn kernel() -> Device {
     }
 }
 
-/// Memory shared with another process takes a socket and an event: nothing that needs a right.
+/// Device in memory shared with another process: it needs a socket and an event, and no privilege.
 fn shared(device: &'static str) -> Device {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let tried = eventfd(0, flags).map_err(io::Error::from);
     judged(device, SHARED, tried, "an eventfd", "ulimit -n 1024")
 }
 
-/// Memory that another process may read and not write.
+/// Device in memory that another process may read but not write.
 fn published() -> Device {
     let tried = Publisher::new().allocate(1);
     let remedy = "use a kernel from 5.1 on, or --dev vhost-user:PATH,…";
@@ -112,14 +112,15 @@ fn ib() -> Device {
     }
 }
 
-/// Whether there is a simulated fabric: the abstract socket that it is controlled by. The NUL at the
-/// end of its name is shown as '@', like the one at its beginning.
+/// Returns true if a simulated fabric runs: its abstract control socket exists. The kernel shows
+/// the NUL at the end of its name as '@', like the NUL at its beginning.
 fn has_simulator() -> bool {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     sockets.lines().any(|line| line.ends_with(":ctl@"))
 }
 
-/// Whether something worked; if not, why not and what helps.
+/// Builds the entry of a device from the result of a trial: if the trial failed, the reason and the
+/// remedy.
 fn judged<T>(
     device: &'static str,
     offloads: &'static str,
@@ -135,7 +136,7 @@ fn judged<T>(
 fn tap() -> Device {
     let device = of_kernel("tap", VNET, Tap::check_rights());
     let own = own_taps();
-    // An interface that this user may use takes the node, and no other right.
+    // An interface that this user may use needs the node, and no other right.
     if device.usable || own.is_empty() || !has_tun() {
         return device;
     }
@@ -149,14 +150,14 @@ fn has_tun() -> bool {
     OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok()
 }
 
-/// The TAP interfaces that this process may use without privilege: those of its user, and those of
-/// no user.
+/// TAP interfaces that this process may use without privilege: those of its user, and interfaces
+/// without an owner.
 fn own_taps() -> Vec<String> {
     let user = rustix::process::geteuid().as_raw();
     let is_own = |name: &Name| {
         let owner = fs::read_to_string(format!("/sys/class/net/{name}/owner")).ok();
         owner.and_then(|owner| owner.trim().parse::<i64>().ok()).is_some_and(|owner| {
-            // The kernel shows -1 for none.
+            // The kernel shows -1 if there is no owner.
             owner == -1 || owner == i64::from(user)
         })
     };
@@ -174,7 +175,7 @@ fn xdp() -> Device {
     of_kernel("xdp", offloads, XdpSocket::check_rights())
 }
 
-/// A device of the kernel, and the error of opening one, if so.
+/// Builds the entry of a device of the kernel from the result of opening one.
 fn of_kernel(device: &'static str, offloads: &'static str, tried: Result<(), OpenError>) -> Device {
     let (missing, remedy) = match tried {
         Ok(()) => (None, None),
@@ -221,7 +222,7 @@ fn machine() -> Machine {
 }
 
 impl Found {
-    /// For people.
+    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let mut table = report::table(&["device", "usable", "offloads"]);
         for device in &self.devices {

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: a command ends early and tells what it has; the second signal ends it at once.
+//! SIGINT and SIGTERM: the first signal ends a command early with its results so far; the second
+//! signal ends it at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Whether the command was told to end.
+/// State of the signals that end a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     has_come: Arc<AtomicBool>,
@@ -15,17 +16,17 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on signals are taken note of. Before, they end the program: while it connects, there
-    /// is nothing to tell.
+    /// Records signals from now on. Earlier signals end the program: while it connects, there is
+    /// nothing to report.
     ///
     /// # Errors
-    /// When they cannot be.
+    /// If the signals cannot be registered.
     pub(crate) fn watch(&self) -> anyhow::Result<()> {
         if self.is_watched.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down, the second up.
+            // In this order: the first signal finds the flag unset, the second finds it set.
             flag::register_conditional_shutdown(signal, STATUS.into(), Arc::clone(&self.has_come))
                 .and_then(|_| flag::register(signal, Arc::clone(&self.has_come)))
                 .context("waiting for signals")?;
@@ -33,21 +34,21 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Whether a signal has come.
+    /// Returns true if a signal has come.
     #[inline]
     pub(crate) fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Relaxed)
     }
 }
 
-/// How long a stop may go unnoticed, in nanoseconds, when the signal comes between looking and waiting:
-/// loops wait no longer at a time.
+/// Longest time in nanoseconds for which loops wait: a signal that comes between the check and the
+/// wait is unnoticed for that long.
 pub(crate) const CHECK_NS: u64 = 100_000_000;
 
-/// The command was ended by a signal before it was done.
+/// Error: a signal ended the command before it was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Exit status of what a signal has ended: that of SIGINT, as shells have it.
+/// Exit status after a signal: that of SIGINT, as in shells.
 pub(crate) const STATUS: u8 = 130;

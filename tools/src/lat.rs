@@ -1,4 +1,4 @@
-//! Measuring latency: one message to and fro, again and again.
+//! Latency measurement: one message there and back, repeatedly.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, Samples, Times, Timing};
 use crate::protocol::{Hello, Session};
 
-/// What to measure.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) op: Op,
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) iterations: u32,
 }
 
-/// What was measured in an interval.
+/// Result of an interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Moment {
     iterations: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Moment {
 /// Makes round trips and measures each.
 ///
 /// # Errors
-/// When the server cannot be reached, refuses, or falls silent.
+/// If the server cannot be reached, refuses, or stops answering.
 pub(crate) fn measure(
     host: &Host,
     remotes: &[SocketAddr],
@@ -99,13 +99,14 @@ struct Trips<'h> {
     target: Mr,
     remote: RemoteBuffer,
     len: usize,
-    /// The byte that the next Write ends with, and its answer.
+    /// Last byte of the next Write, and of its answer.
     next: u8,
 }
 
 impl Trips<'_> {
-    /// Makes round trips that are not measured, so many and for so long that both ends are in the caches, and on
-    /// cores of their own: a server that slept is often woken on its client's core, and stays there for some 20 ms.
+    /// Makes round trips that are not measured. Their number and time are chosen so that both ends
+    /// are in the caches, and on separate cores: a server that slept is often woken on its client's
+    /// core, and stays there for some 20 ms.
     fn warm_up(&mut self, plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<()> {
         let least = (plan.iterations / 10).clamp(WARM_UP_MIN, WARM_UP_MAX);
         let begin = monotonic_now();
@@ -150,7 +151,7 @@ impl Trips<'_> {
         let Self { client, source, target, remote, len, next } = self;
         let expected = [*next];
         *next = next.wrapping_add(1);
-        // The answer to the last Write has come, so the source is not read any more.
+        // The answer to the last Write has arrived, so the source is no longer read.
         source.copy_in(*len - 1, &expected);
         client.post(SendWr::write(WrId(0), *remote, [source.sge(0..*len)]))?;
         let mut seen = [0];
@@ -160,7 +161,7 @@ impl Trips<'_> {
             if seen == expected {
                 break;
             }
-            // A failure shows as a completion.
+            // A failure is reported as a completion.
             while let Some(event) = client.poll()? {
                 match event {
                     Happened::Control(other) => return Err(client.unexpected(&other)),
@@ -191,7 +192,7 @@ impl Trips<'_> {
     }
 }
 
-/// Waits without ever sleeping.
+/// Waits for the next event without sleeping.
 fn next(client: &mut Client<'_>) -> anyhow::Result<Happened> {
     loop {
         client.idle(Duration::ZERO)?;
@@ -201,12 +202,12 @@ fn next(client: &mut Client<'_>) -> anyhow::Result<Happened> {
     }
 }
 
-/// Requests that are done but not seen to be.
+/// Most requests whose completion was not polled.
 const SEND_DEPTH: usize = 64;
 /// Round trips before the measurement: a tenth of those measured, within these bounds.
 const WARM_UP_MIN: u32 = 10;
 const WARM_UP_MAX: u32 = 1_000;
-/// How long a warm-up lasts at least, in nanoseconds.
+/// Shortest warm-up in nanoseconds.
 const WARM_UP_NS: u64 = 100_000_000;
-/// Never sleep.
+/// Spin time for which a thread never sleeps.
 pub(crate) const SPIN_ALWAYS: Duration = Duration::from_secs(3600);

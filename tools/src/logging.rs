@@ -1,4 +1,4 @@
-//! What the library and the engine tell about their decisions, on standard error.
+//! Log of the library and the engine, on standard error.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Which events are shown: a level, or levels of modules.
+/// Filter of events: a level, or levels of modules.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Targets);
 
-/// Reads `debug`, or `info,urnic_engine::tcp=trace`.
+/// Parses `debug`, or `info,urnic_engine::tcp=trace`.
 ///
 /// # Errors
-/// When a part is no level, or a module's name is none.
+/// If a part is not a level, or a module's name is invalid.
 pub(crate) fn filter(text: &str) -> Result<Filter, String> {
     for part in text.split(',') {
         let (target, level) = part.split_once('=').unwrap_or(("urnic", part));
@@ -28,14 +28,14 @@ pub(crate) fn filter(text: &str) -> Result<Filter, String> {
     text.parse().map(Filter).map_err(|error| format!("{error}"))
 }
 
-/// Shows events from now on, each with its time. Without a filter nothing is looked at.
+/// Prints events from now on, each with its time. Without a filter, events cost nothing.
 pub(crate) fn start(filter: Option<Filter>) {
     let Some(Filter(targets)) = filter else { return };
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(lines).with(targets).init();
 }
 
-/// From the fewest events to the most.
+/// Levels, from the fewest events to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 #[cfg(test)]

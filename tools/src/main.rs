@@ -1,10 +1,11 @@
-//! The `urnic` command: what the library does, from a terminal.
+//! The `urnic` command: the library's functions on a terminal.
 //!
-//! This file only dispatches. Each command is a file in [`cmd`], with its machinery in a folder of
-//! its own name.
+//! This file only dispatches. Each command is a file in [`cmd`], with its implementation in a
+//! folder of its own name.
 //!
-//! Exit status: 0 when all went well, 1 when something did not verify, 2 when the command could
-//! not be carried out as given (usage, files, a peer that does not answer).
+//! # Errors
+//! xit status: 0 on success, 1 if a verification failed, 2 if the command failed (usage, files, a
+//! peer that does not answer).
 #![forbid(unsafe_code)]
 
 mod address;
@@ -46,7 +47,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Tests look at what sessions take of the heap.
+/// Counts heap bytes for tests of the memory of sessions.
 #[cfg(test)]
 #[global_allocator]
 static COUNTING: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;
@@ -147,12 +148,12 @@ impl Command {
     }
 }
 
-/// Exit status of a run in which something did not verify.
+/// Exit status if a verification failed.
 const EXIT_UNVERIFIED: u8 = 1;
-/// Exit status of a command that could not be carried out; clap's for wrong usage.
+/// Exit status of a command that failed; clap uses it for wrong usage.
 const EXIT_UNUSABLE: u8 = 2;
 
-/// Reads the command line; texts of help are wrapped for this terminal.
+/// Parses the command line; texts of help are wrapped for this terminal.
 fn parse() -> Result<Cli, clap::Error> {
     let mut tree = help::tree::<Cli>();
     let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
@@ -160,14 +161,15 @@ fn parse() -> Result<Cli, clap::Error> {
 }
 
 fn main() -> ExitCode {
-    // Of what cannot be read, too: a program that asked for JSON gets the reason as JSON.
+    // Also for a command line that cannot be parsed: a program that asked for JSON gets the reason
+    // as JSON.
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     let (mut is_json, mut is_stream) = (false, false);
     words.by_ref().for_each(|word| {
         is_json |= word == OsStr::new("--json");
         is_stream |= word == OsStr::new("-");
     });
-    // Standard output is the file's.
+    // Standard output belongs to the file.
     is_json &= !is_stream;
     let cli = match parse() {
         Ok(cli) => cli,
@@ -182,7 +184,7 @@ fn main() -> ExitCode {
     logging::start(cli.log);
     match cli.command.run() {
         Ok(code) => code,
-        // As of 'head -1': the reader has what it wanted.
+        // For example with 'head -1': the reader has read enough.
         Err(error) if report::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let status = match () {

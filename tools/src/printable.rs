@@ -1,3 +1,3 @@
-//! Text of peers, made fit for a terminal.
+//! Removes control characters from text of peers, for terminals.
 
 pub(crate) use urnic_replay::printable::printable;

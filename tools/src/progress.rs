@@ -1,4 +1,4 @@
-//! A progress bar on standard error; silent when that is not a terminal, unless lines are asked for.
+//! A progress bar on standard error; silent if that is not a terminal, unless lines are requested.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,40 +8,40 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::clock::Stopwatch;
 use crate::{figure, report};
 
-/// Bytes, as [`Progress::with_lines`] shows them.
+/// Formats bytes for [`Progress::with_lines`].
 pub(crate) fn octets(count: u64) -> String {
     figure::bytes(count)
 }
 
-/// A count of things.
+/// Formats a count of items.
 pub(crate) fn items(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
-/// Bytes done out of bytes to do.
+/// Progress in bytes or items.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// The bar itself goes to its end when it is taken away.
+    /// Count so far. The bar itself jumps to its end when it is cleared.
     done: Cell<u64>,
     lines: Option<Lines>,
 }
 
-/// Lines now and then, where there is no terminal to draw a bar on.
+/// Periodic lines, if there is no terminal for a bar.
 #[derive(Debug)]
 struct Lines {
     since: Stopwatch,
-    /// When the next one is due, after the start.
+    /// Time of the next line, since the start.
     next: Cell<Duration>,
     show: fn(u64) -> String,
 }
 
-/// The first line comes after this time; then it is doubled, up to the longest pause.
+/// Time of the first line; the pause doubles after each line, up to the longest pause.
 const LINE_AFTER: Duration = Duration::from_secs(5);
 const LINE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Progress {
-    /// A bar for `total` bytes; draws nothing when `quiet`, or without a terminal.
+    /// Creates a bar for `total` bytes; it draws nothing if `quiet`, or without a terminal.
     pub(crate) fn octets(total: u64, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -53,7 +53,8 @@ impl Progress {
         Self { bar, done: Cell::new(0), lines: None }
     }
 
-    /// A bar for `total` things called `name`; draws nothing when `quiet`, or without a terminal.
+    /// Creates a bar for `total` items called `name`; it draws nothing if `quiet`, or without a
+    /// terminal.
     pub(crate) fn items(total: u64, name: &str, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -65,7 +66,7 @@ impl Progress {
         Self { bar, done: Cell::new(0), lines: None }
     }
 
-    /// Tells of a long run by lines where no bar can be drawn.
+    /// Prints periodic lines if no bar can be drawn.
     pub(crate) fn with_lines(mut self, show: fn(u64) -> String) -> Self {
         if self.bar.is_hidden() {
             let next = Cell::new(LINE_AFTER);
@@ -74,12 +75,12 @@ impl Progress {
         self
     }
 
-    /// Takes the bar away while `action` writes something else.
+    /// Hides the bar while `action` writes other output.
     pub(crate) fn suspend<R>(&self, action: impl FnOnce() -> R) -> R {
         self.bar.suspend(action)
     }
 
-    /// `done` bytes, or things, are done.
+    /// Sets the number of finished bytes or items.
     pub(crate) fn set(&self, done: u64) {
         self.done.set(done);
         self.bar.set_position(done);
@@ -94,19 +95,19 @@ impl Progress {
         }
     }
 
-    /// What is done.
+    /// Number of finished bytes or items.
     pub(crate) const fn done(&self) -> u64 {
         self.done.get()
     }
 
-    /// `done` were done before: what follows is how fast it goes.
+    /// Sets the number finished in an earlier attempt, which does not count for the speed.
     pub(crate) fn resume(&self, done: u64) {
         self.done.set(done);
         self.bar.set_position(done);
         self.bar.reset_eta();
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

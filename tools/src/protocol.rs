@@ -1,9 +1,9 @@
-//! What `urnic serve` and its clients say to each other.
+//! Control protocol of `urnic serve` and its clients.
 //!
-//! A session is one connection. Its client says what it wants in the Private Data of the MPA Request
-//! ([`Hello`]); the server accepts with the memory and the receive buffers it gives ([`Welcome`]) or
-//! rejects with a reason ([`refusal_from`]). After that, Sends *with* Solicited Event carry [`Control`]
-//! messages and Sends without it carry payload. All numbers are big-endian.
+//! A session is one connection. The client sends its request in the Private Data of the MPA Request
+//! ([`Hello`]). The server accepts, with its memory and its number of receive buffers ([`Welcome`]),
+//! or rejects with a reason ([`refusal_from`]). Afterwards, Sends *with* Solicited Event carry
+//! [`Control`] messages and Sends without it carry payload. All numbers are big-endian.
 //!
 //! ```text
 //! session      payload                                   control
@@ -11,22 +11,22 @@
 //! Echo         client sends, server sends it back        "
 //! Sink         client sends, at most its credits         Credit ←, CountersRequest → Counters
 //! PingPong     each writes into the other's region when  CountersRequest → Counters
-//!              the last octet of its own has changed
+//!              the last byte of its own has changed
 //! Both         each writes into, or reads from, the      Start; Stop → Stopped
 //!              region of the other
-//! Put          client writes chunks into the places of   Check, Verify → Chunk; Commit → Committed
-//!              the region; the server stores them
-//! Get          client reads chunks from those places,    DigestRequest, Fetch → Digest;
+//! Put          client writes chunks into places of the   Check, Verify → Chunk; Commit → Committed
+//!              region; the server stores them
+//! Get          client reads chunks from these places,    DigestRequest, Fetch → Digest;
 //!              where the server has put them             ShaRequest → Sha
 //! ```
 //!
-//! A place of a region holds a chunk of the file, or all of a shorter file. No file is mapped: what
-//! becomes of a file while it crosses is an error of its session.
+//! A place of a region holds a chunk of the file, or all of a shorter file. No file is mapped: if a
+//! file changes during a transfer, only its session fails.
 //!
-//! `Working` says that an answer takes longer, `Failed` why none will come. A client that has nothing
-//! to ask for longer than a part of [`Welcome::idle_ms`] asks for counters, and is still there.
+//! `Working` says that an answer takes longer, `Failed` why none will come. A client that has asked
+//! nothing for a part of [`Welcome::idle_ms`] requests counters, as a keep-alive.
 //!
-//! Everything that a peer says is bounded by its frame, and checked before it is used.
+//! The frame bounds everything that a peer sends, and it is checked before use.
 
 mod control;
 
@@ -36,40 +36,40 @@ use urnic::{RemoteBuffer, Stag, TaggedOffset};
 
 use crate::printable::printable;
 
-/// First bytes of Private Data of both sides.
+/// First bytes of Private Data in both directions.
 const MAGIC: [u8; 4] = *b"urnc";
-/// Version of this protocol. Another is refused.
+/// Version of this protocol. Other versions are refused.
 const VERSION: u16 = 3;
-/// Bytes of a file's name at most.
+/// Longest file name in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 400;
-/// Bytes of a file between two checks of what has arrived.
+/// Bytes of a file between two checks of received data.
 pub(crate) const CHUNK_LEN: u64 = 4 << 20;
 /// Checks that a client may have in flight.
 pub(crate) const CHECKS_MAX: usize = 16;
-/// Chunks of a file that may be between its two ends: one crosses while others are read and written.
+/// Chunks of a file in flight between its two ends: one crosses while others are read and written.
 pub(crate) const PLACES_MAX: u32 = 4;
 
-/// What kind of session a client wants.
+/// Kind of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// A region to write and read.
+    /// A region that the client writes and reads.
     Memory,
-    /// Payload comes back.
+    /// The server returns payload.
     Echo,
-    /// Payload is taken in.
+    /// The server drops payload.
     Sink,
-    /// Both write the last byte of the other's region; this is the client's.
+    /// Both ends write the last byte of the other's region; this is the client's region.
     PingPong(RemoteBuffer),
-    /// Both write the other's region, or read it; this is the client's.
+    /// Both ends write the other's region, or read it; this is the client's region.
     Both { remote: RemoteBuffer, is_read: bool },
-    /// A file for the server.
+    /// A file that the client sends.
     Put { name: String, force: bool },
-    /// A file of the server.
+    /// A file that the client receives.
     Get { name: String },
 }
 
 impl Session {
-    /// As the log names it.
+    /// Name in the log.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Memory => "reads and writes".into(),
@@ -86,15 +86,15 @@ impl Session {
     /// each, as long as a payload message.
     pub(crate) const fn requests_max(&self) -> usize {
         match self {
-            // A sign of life, and the question at the end.
+            // A keep-alive, and the question at the end.
             Self::Memory | Self::Echo | Self::Sink | Self::PingPong(_) => 2,
-            // The same, and the beginning and the end.
+            // The same, and the messages at the beginning and the end.
             Self::Both { .. } => 4,
             Self::Put { .. } | Self::Get { .. } => 2 * CHECKS_MAX,
         }
     }
 
-    /// Control messages that a client has to have receive buffers for.
+    /// Control messages for which a client must have receive buffers.
     pub(crate) const fn answers_max(&self) -> usize {
         match self {
             // Two answers, and the credits for each half of the buffers.
@@ -104,7 +104,7 @@ impl Session {
     }
 }
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) session: Session,
@@ -114,31 +114,32 @@ pub(crate) struct Hello {
     pub(crate) depth: u32,
 }
 
-/// What a server gives.
+/// Answer of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// Its region.
+    /// Region of the server.
     pub(crate) region: RemoteBuffer,
-    /// Bytes of the region: of the file to get.
+    /// Bytes of the region or of the file to get.
     pub(crate) len: u64,
-    /// Payload messages that it has buffers for now; chunks of a file that the region has places for.
+    /// Payload messages for which the server has buffers now, or the number of chunk buffers in the
+    /// region.
     pub(crate) credits: u32,
-    /// Chunks of the file to put that it has from an earlier session.
+    /// Chunks of the file to put that the server already has from an earlier session.
     pub(crate) chunks_present: u64,
-    /// Milliseconds without any work after which the server gives a client up.
+    /// Milliseconds without any work after which the server times out a client.
     pub(crate) idle_ms: u32,
 }
 
-/// Why Private Data, or a control message, means nothing.
+/// Reason why Private Data, or a control message, is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
-    /// It is of another protocol.
+    /// Another protocol.
     #[error("the peer speaks RDMA, but is no 'urnic serve'")]
     Foreign,
-    /// It is of another version.
+    /// Another version.
     #[error("the peer speaks version {0} of the control protocol, this is version {VERSION}")]
     Version(u16),
-    /// It ends too soon, goes on for too long, or contains nonsense.
+    /// Too short, too long, or with invalid contents.
     #[error("the peer sent a malformed message of the control protocol")]
     Malformed,
 }
@@ -224,19 +225,20 @@ impl Welcome {
     }
 }
 
-/// The Private Data of a rejection.
+/// Builds the Private Data of a rejection.
 pub(crate) fn emit_refusal(reason: &str) -> Vec<u8> {
     let mut out = header();
     out.extend(truncated(reason, REASON_LEN_MAX).as_bytes());
     out
 }
 
-/// The reason in the Private Data of a rejection; `None` when it is not one of `urnic serve`.
+/// Returns the reason in the Private Data of a rejection; `None` if the rejection is not from
+/// `urnic serve`.
 pub(crate) fn refusal_from(octets: &[u8]) -> Option<String> {
     check_header(octets).ok()?.text(REASON_LEN_MAX).ok().map(|text| printable(&text))
 }
 
-/// The beginning of a text, of at most `len_max` bytes.
+/// Returns the beginning of a text, of at most `len_max` bytes.
 fn truncated(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {
@@ -245,7 +247,7 @@ fn truncated(text: &str, len_max: usize) -> &str {
     &text[..end]
 }
 
-/// Bytes of a reason: what fits into an MPA frame of RFC 6581, beside the header.
+/// Most bytes of a reason that fit into an MPA frame of RFC 6581 with the header.
 const REASON_LEN_MAX: usize = 480;
 
 fn header() -> Vec<u8> {
@@ -300,7 +302,7 @@ impl<'a> Input<'a> {
         Ok(RemoteBuffer { stag: Stag(self.u32()?), to: TaggedOffset(self.u64()?) })
     }
 
-    /// All that is left.
+    /// Takes all remaining bytes.
     fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

@@ -1,4 +1,4 @@
-//! How results reach the user: a table for people, JSON for programs, both made from one struct.
+//! Output of results: a table for people, JSON for programs, both from one struct.
 
 use std::io::{self, BufWriter, Write};
 
@@ -8,8 +8,8 @@ pub(crate) use urnic_replay::figures::{count, share};
 
 use crate::printable::printable;
 
-/// An empty table in the style of all reports: `header` names its columns, all but the first
-/// aligned to the right.
+/// Creates an empty table in the style of all reports: `header` names its columns, all but the
+/// first aligned to the right.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -29,32 +29,33 @@ fn align(column: usize, text: String) -> Cell {
     Cell::new_owned(text).set_alignment(side)
 }
 
-/// A report that could not be written. Its source is hidden: the reason is part of the text.
+/// Error of a report that could not be written. Its source is hidden, because the reason is part of
+/// the text.
 #[derive(Debug, thiserror::Error)]
 #[error("writing to standard output: {0}")]
 struct Unwritten(io::Error);
 
-/// Says what could not be written.
+/// Names the output that could not be written.
 fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Unwritten(error))
 }
 
-/// Writes `text` and a line feed to standard output, in ASCII where the locale has nothing else.
+/// Writes `text` and a line feed to standard output, in ASCII if the locale has nothing else.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     if is_ascii_locale() { print_as_it_is(&ascii(text)) } else { print_as_it_is(text) }
 }
 
-/// Returns true in the locales C and POSIX; where none is set, UTF-8 is assumed.
+/// Returns true in the locales C and POSIX; if no locale is set, UTF-8 is assumed.
 fn is_ascii_locale() -> bool {
     let mut names = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
     names.find(|name| !name.is_empty()).is_some_and(|name| name == "C" || name == "POSIX")
 }
 
-/// Text with the characters of tables, units and bars in ASCII. Names of files lose the same characters;
-/// `--json` has them.
+/// Replaces the characters of tables, units and bars by ASCII. Names of files lose the same
+/// characters; `--json` has them.
 fn ascii(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
@@ -99,9 +100,9 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// Writes `value` as indented JSON to standard output.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    // Not by way of a string: a report can be long.
+    // Without a string in between: a report can be long.
     let mut out = BufWriter::new(io::stdout().lock());
     let mut write = || {
         serde_json::to_writer_pretty(&mut out, &Versioned { schema: SCHEMA, value })?;
@@ -114,13 +115,13 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
 /// Writes `value` as JSON on one line to standard output.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn print_json_line(value: &impl Serialize) -> io::Result<()> {
     print_as_it_is(&serde_json::to_string(&Versioned { schema: SCHEMA, value })?)
 }
 
-/// Version of the meaning of all JSON fields (`docs/json.md`): another number when a field is gone
-/// or means something else. New fields keep the number.
+/// Version of the meaning of all JSON fields (`docs/json.md`): it changes when a field is removed
+/// or changes its meaning. New fields keep the number.
 const SCHEMA: u32 = 3;
 
 /// A report with the version of its fields.
@@ -131,22 +132,22 @@ struct Versioned<'a, T: Serialize> {
     value: &'a T,
 }
 
-/// Why a command was not carried out, for programs.
+/// Reason why a command failed, for programs.
 #[derive(Serialize)]
 struct Failure<'a> {
     error: &'a str,
     exit_status: u8,
 }
 
-/// Says on standard output, as JSON, why a command was not carried out.
+/// Writes to standard output, as JSON, the reason why a command failed.
 pub(crate) fn fail_as_json(text: &str, exit_status: u8) {
     let lines: Vec<String> = text.trim_end().lines().map(printable).collect();
     let _unheard = print_json(&Failure { error: &lines.join("\n"), exit_status });
 }
 
-/// Tells the user on standard error what is wrong. When even that fails, the exit status tells.
+/// Writes an error to standard error. If that fails, only the exit status shows the error.
 ///
-/// Names that a peer chose can be part of any error: what is no text is replaced, line by line.
+/// Names that a peer chose can be part of any error: control characters are replaced, line by line.
 pub(crate) fn complain(text: &str) {
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _unheard = writeln!(io::stderr(), "urnic: {}", lines.join("\n"));

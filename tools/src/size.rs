@@ -2,10 +2,10 @@
 //!
 //! K, M, G and T are powers of 1024, with or without `i`, `iB`; case does not matter.
 
-/// Reads a size.
+/// Parses a size.
 ///
 /// # Errors
-/// When `text` is not a number with an optional unit, or is 2⁶⁴ or more.
+/// If `text` is not a number with an optional unit, or is 2⁶⁴ or more.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let scale = match unit.to_ascii_lowercase().as_str() {
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     scaled(number, scale)
 }
 
-/// Writes a size so that [`parse`] reads it again, with at most two decimals.
+/// Formats a size so that [`parse`] can read it, with at most two decimals.
 pub(crate) fn format(bytes: u64) -> String {
     let unit = [(1_u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")]
         .into_iter()
@@ -35,7 +35,7 @@ pub(crate) fn format(bytes: u64) -> String {
     format!("{whole}{decimals}{name}")
 }
 
-/// The number at the beginning of `text`, and the unit behind it.
+/// Splits `text` into the number at its beginning and the unit behind it.
 pub(crate) fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -43,10 +43,10 @@ pub(crate) fn split(text: &str) -> (&str, &str) {
     (number, unit.trim_start())
 }
 
-/// A decimal number times `scale`, rounded down.
+/// Multiplies a decimal number by `scale`, rounded down.
 ///
 /// # Errors
-/// When it is not a number, or the product is 2⁶⁴ or more.
+/// If it is not a number, or the product is 2⁶⁴ or more.
 pub(crate) fn scaled(number: &str, scale: u64) -> Result<u64, String> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let is_number = !(whole.is_empty() && decimals.is_empty())
@@ -62,7 +62,7 @@ pub(crate) fn scaled(number: &str, scale: u64) -> Result<u64, String> {
     u64::try_from(product / 10_u128.pow(shift)).map_err(|_| too_large())
 }
 
-/// Digits behind the point; more would be a slip of the finger.
+/// Digits after the point; more would be a typing error.
 const DECIMALS_MAX: usize = 9;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use urnic::Terminate;
 
-/// Says what a peer's Terminate is about, with its code, by which the RFCs name it.
+/// Describes a peer's Terminate in words, with its code from the RFCs.
 pub(crate) fn words(terminate: &Terminate) -> String {
     format!("{} (Terminate {})", terminate.code.text(), terminate.code)
 }

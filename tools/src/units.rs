@@ -6,11 +6,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::size;
 
-/// Reads a time such as `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h` or `7d`; a number alone is in
-/// seconds, for every option.
+/// Parses a time such as `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h` or `7d`; a number alone is
+/// in seconds, for every option.
 ///
 /// # Errors
-/// When the unit is not known, or there is no number.
+/// If the unit is not known, or there is no number.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = size::split(text);
     let nanos = match unit {
@@ -26,10 +26,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     size::scaled(number, nanos).map(Duration::from_nanos)
 }
 
-/// Reads a time as [`duration`] does, of a millisecond at least.
+/// Parses a time as [`duration`] does, of at least a millisecond.
 ///
 /// # Errors
-/// As [`duration`], and when it is shorter.
+/// As for [`duration`], and if it is shorter.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if time < Duration::from_millis(1) {
@@ -38,10 +38,11 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Reads a rate in bits per second, such as `10G`, `1.5Mbit`, `10Gbit/s` or `100Gbps`; K, M, G and T are powers of 1000.
+/// Parses a rate in bits per second, such as `10G`, `1.5Mbit`, `10Gbit/s` or `100Gbps`; K, M, G and
+/// T are powers of 1000.
 ///
 /// # Errors
-/// When it is not a number with an optional unit, or is 0.
+/// If it is not a number with an optional unit, or is 0.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let (number, unit) = size::split(text);
     let unit = unit.to_ascii_lowercase();
@@ -66,10 +67,10 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a percentage from 0 to 100, with or without a sign.
+/// Parses a percentage from 0 to 100, with or without a sign.
 ///
 /// # Errors
-/// When it is not a number, or outside that range.
+/// If it is not a number, or outside that range.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim();
     let number = number.strip_suffix('%').unwrap_or(number).trim_end();

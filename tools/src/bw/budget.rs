@@ -1,7 +1,9 @@
-//! Bounds how many messages are posted by a time: the count and the rate that the user has chosen.
+//! Limits the number of messages posted up to a time: by the count and the rate that the user has
+//! chosen.
 //!
-//! With a rate, a message is posted when the link could have carried it: the first one after its own time, not
-//! at once. By a time `t` after the start, no more than `rate × t` bits are posted, whatever `t` is.
+//! With a rate, a message is posted when the link could have carried it: the first message after
+//! its own time, not at once. Until a time `t` after the start, at most `rate × t` bits are posted,
+//! for any `t`.
 
 use std::time::Duration;
 
@@ -11,16 +13,16 @@ use urnic_engine::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     left: u64,
-    /// With a rate: picoseconds of a message on the link, rounded up.
+    /// With a rate: time of a message on the link in picoseconds, rounded up.
     message_ps: Option<u128>,
     started: Instant,
-    /// With a rate: when the next message may go, in picoseconds after the start.
+    /// With a rate: time after the start in picoseconds when the next message may be posted.
     due_ps: u128,
     now: Instant,
 }
 
 impl Budget {
-    /// `count` messages of `size` bytes, at `rate` bits per second.
+    /// Limits to `count` messages of `size` bytes, at `rate` bits per second.
     pub(super) fn new(count: Option<u64>, rate: Option<u64>, size: u32, now: Instant) -> Self {
         let message_ps = rate.map(|rate| message_ps(size, rate));
         let left = count.unwrap_or(u64::MAX);
@@ -39,7 +41,7 @@ impl Budget {
         self.left == 0
     }
 
-    /// Takes a message, if there is one for now.
+    /// Takes a message; `false` if none may be posted now.
     #[inline]
     pub(super) fn take(&mut self) -> bool {
         if self.left == 0 {
@@ -50,7 +52,7 @@ impl Budget {
             if now_ps < self.due_ps {
                 return false;
             }
-            // An end that was late makes good what it has missed, but for more than a moment.
+            // An end that was late catches up, but only by a moment.
             let missed_ps = (now_ps - self.due_ps).saturating_sub(BURST.as_nanos() * PS_PER_NS);
             self.due_ps += missed_ps + message_ps;
         }
@@ -58,7 +60,7 @@ impl Budget {
         true
     }
 
-    /// Longest sleep that misses no message, at most `longest`.
+    /// Longest sleep that delays no message, at most `longest`.
     pub(super) fn pause(&self, longest: Duration) -> Duration {
         if self.message_ps.is_none() || self.left == 0 {
             return longest;
@@ -84,7 +86,7 @@ fn message_ps(size: u32, rate: u64) -> u128 {
 
 const PS_PER_NS: u128 = 1000;
 const PS_PER_SECOND: u128 = 1_000_000_000_000;
-/// How much of a rate may be made good at once.
+/// Longest time by which an end may catch up at once.
 const BURST: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -133,7 +135,8 @@ mod tests {
     }
 
     proptest! {
-        /// Turns at any times: never more than the rate since the start, and all of it while turns are close.
+        /// At any times of the turns: never more than the rate since the start, and the full rate
+        /// while turns are close.
         #[test]
         fn a_rate_is_at_most_that_from_the_first_message_on(
             size in 1_u32..100_000,
@@ -157,7 +160,7 @@ mod tests {
                     return Ok(());
                 }
             }
-            // What is missing: turns that came over 20 ms late, the message in flight, and rounding.
+            // Missing parts: turns over 20 ms late, the message in flight, and rounding.
             let due = u128::from(rate) * u128::from(elapsed - late) / 1_000_000_000;
             let missing = due.saturating_sub(bits);
             prop_assert!(missing <= u128::from(size) * 16 + due / 500, "{missing} of {due} bits");

@@ -1,4 +1,4 @@
-//! One connection of a measurement: messages posted, done, and credited.
+//! One connection of a measurement: messages posted, completed, and credited.
 
 use anyhow::Context;
 use urnic::{Mr, SendOp, SendWr, WrId};
@@ -15,9 +15,9 @@ pub(super) struct Flow<'h> {
     depth: u32,
     /// Messages in flight.
     pub(super) open: u32,
-    /// Messages that were in flight at a time, at most.
+    /// Most messages in flight at a time.
     pub(super) most: u32,
-    /// Messages that the server has buffers for; for Sends.
+    /// Messages for which the server has buffers; for Sends.
     credits: u32,
     pub(super) done: u64,
 }
@@ -28,13 +28,13 @@ impl<'h> Flow<'h> {
         Self { client, op, depth, open: 0, most: 0, credits, done: 0 }
     }
 
-    /// Whether the server is to do something before this end can go on.
+    /// Returns true if this end cannot continue before the server acts.
     #[inline]
     pub(super) const fn is_waiting(&self) -> bool {
         self.open > 0 || self.credits == 0
     }
 
-    /// Posts as much as may be in flight and the budget has.
+    /// Posts as many messages as depth, credits and budget allow.
     #[inline]
     pub(super) fn fill(&mut self, memory: &Mr, budget: &mut Budget) -> anyhow::Result<()> {
         while self.open < self.depth && self.credits > 0 && budget.take() {
@@ -61,7 +61,7 @@ impl<'h> Flow<'h> {
         Ok(())
     }
 
-    /// Takes what is done; whether anything was.
+    /// Handles events; returns true if there were any.
     #[inline]
     pub(super) fn collect(&mut self) -> anyhow::Result<bool> {
         let mut happened = false;
@@ -73,7 +73,7 @@ impl<'h> Flow<'h> {
                     self.done += 1;
                 }
                 Happened::Control(Control::Credit(more)) if self.op.takes_buffer() => {
-                    // A buffer is given back once: there are never more than at first.
+                    // A buffer is returned once: there are never more credits than at first.
                     let credits = self
                         .credits
                         .checked_add(more)

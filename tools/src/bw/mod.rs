@@ -1,4 +1,4 @@
-//! Measuring throughput: as many messages as fit into some seconds, or a number of them.
+//! Throughput measurement: for some seconds, or for a number of messages.
 
 mod budget;
 mod flow;
@@ -25,41 +25,41 @@ use crate::measure::{Intervals, Op, processor_time};
 use crate::protocol::{Control, Hello, Session};
 use crate::{figure, size};
 
-/// What to measure.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) op: Op,
     pub(crate) size: u32,
-    /// How long; as long as it takes without one.
+    /// Duration; `None` for a measurement by count.
     pub(crate) time: Option<Duration>,
-    /// How many messages, on all connections together.
+    /// Number of messages, on all connections together.
     pub(crate) count: Option<u64>,
-    /// Bits of payload per second at most, on all connections together.
+    /// Most bits of payload per second, on all connections together.
     pub(crate) rate: Option<u64>,
-    /// Messages in flight on each connection, as asked for.
+    /// Messages in flight on each connection, as requested.
     pub(crate) depth_asked: u32,
-    /// The same, or less where so many of this size would be too much.
+    /// The same, or less if so many messages of this size need too much memory.
     pub(crate) depth: u32,
     pub(crate) connections: u32,
-    /// Whether the server does the same at the same time.
+    /// Set if the server does the same at the same time.
     pub(crate) is_both: bool,
 }
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) messages: u64,
-    /// Of the server, in a session of both.
+    /// Messages of the server, in a bidirectional session.
     pub(crate) messages_of_server: u64,
-    /// From the first request until the server had received all.
+    /// Time from the first request until the server had received all.
     pub(crate) time: Duration,
-    /// Messages that a connection had in flight at most.
+    /// Most messages that a connection had in flight.
     pub(crate) depth: u32,
-    /// Messages that it could have had: the depth that was asked for, or less.
+    /// Most messages that it could have had: the requested depth, or less.
     pub(crate) depth_max: u32,
-    /// Reads and Atomics that the peer takes at a time.
+    /// Reads and Atomics that the peer accepts at a time.
     pub(crate) reads_max: u32,
-    /// Whether there were markers in the direction of the payload.
+    /// Set if there were markers in the direction of the payload.
     pub(crate) markers: bool,
     pub(crate) crc: bool,
     pub(crate) local: Counters,
@@ -69,12 +69,12 @@ pub(crate) struct Measured {
     pub(crate) was_interrupted: bool,
 }
 
-/// What was measured in an interval.
+/// Results of an interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Moment {
     messages: u64,
     bytes: u64,
-    /// `None` in an interval shorter than the clock's step.
+    /// `None` if the interval was shorter than the clock's step.
     gbps: Option<f64>,
     messages_per_second: Option<f64>,
 }
@@ -93,10 +93,10 @@ impl Moment {
     }
 }
 
-/// Measures, and tells of each interval.
+/// Measures, and reports each interval.
 ///
 /// # Errors
-/// When the server cannot be reached, refuses, or falls silent.
+/// If the server cannot be reached, refuses, or stops answering.
 pub(crate) fn measure(
     host: &Host,
     remotes: &[SocketAddr],
@@ -113,7 +113,7 @@ pub(crate) fn measure(
         host.pd.reg_region(region()?, access).context("registering memory")
     };
     let memory = registered(Access::LOCAL_WRITE)?;
-    // What the server writes and reads meanwhile.
+    // Region that the server writes and reads meanwhile.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let target = plan.is_both.then(|| registered(access)).transpose()?;
     let mut flows = connect(host, remotes, plan, target.as_ref())?;
@@ -153,7 +153,7 @@ fn connect<'h>(
             (Session::Both { remote: target.remote(0), is_read: op == Op::Read }, plan.depth)
         }
         (None, Op::Write | Op::Read | Op::FetchAdd) => (Session::Memory, 0),
-        // All may be on their way while the credits for half as many are on their way back.
+        // All messages may be in flight while the credits for half as many are returning.
         (None, Op::Send | Op::Immediate) => (Session::Sink, plan.depth + plan.depth.div_ceil(2)),
     };
     let hello = Hello { session, len: u64::from(plan.size), depth };
@@ -212,14 +212,14 @@ fn run(
             intervals.rest(now, |seconds| Moment::new(done - told, plan.size, seconds));
             return Ok(());
         }
-        // What was posted goes out here; only an idle endpoint sleeps.
+        // Posted messages are sent here; only an idle endpoint sleeps.
         let sleep = if happened { Duration::ZERO } else { budget.pause(SIGNAL_INTERVAL) };
         host.endpoint
             .turn(end.filter(|end| now < *end).map_or(sleep, |end| sleep.min(end - now)))?;
     }
 }
 
-/// Adds to the reason why a measurement ended early what was measured until then.
+/// Adds the results so far to the reason why a measurement ended early.
 fn with_what_was_measured(
     error: anyhow::Error,
     plan: &Plan,
@@ -235,8 +235,8 @@ fn with_what_was_measured(
     anyhow!("{error:#}; until then {messages} messages in {seconds:.2} s: {}", rate.trim_start())
 }
 
-/// Messages that each connection may have in flight: as many as asked for, as long as all together
-/// are not more than [`UNDER_WAY_MAX`], or than one connection has.
+/// Messages that each connection may have in flight: the requested depth, unless the total exceeds
+/// [`UNDER_WAY_MAX`] and the total of one connection.
 fn depth_within(plan: &Plan) -> u32 {
     let message = u64::from(plan.size);
     let budget = UNDER_WAY_MAX.max(message * u64::from(plan.depth));
@@ -244,15 +244,15 @@ fn depth_within(plan: &Plan) -> u32 {
     plan.depth.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Messages that one connection may have in flight: the peer's IRD bounds Reads and Atomics, too.
+/// Messages that one connection may have in flight: the peer's IRD also limits Reads and Atomics.
 const fn depth_max(plan: &Plan, reads_max: u32) -> u32 {
     if plan.op.is_read() && reads_max < plan.depth { reads_max } else { plan.depth }
 }
 
-/// Checks that a message fits into the time at the rate that was asked for.
+/// Checks that a message fits into the time at the requested rate.
 ///
 /// # Errors
-/// When it does not: nothing would be measured.
+/// If it does not: nothing would be measured.
 fn check_rate(plan: &Plan) -> anyhow::Result<()> {
     let Some(rate) = plan.rate else { return Ok(()) };
     let message = message_time(plan.size, rate);
@@ -274,7 +274,7 @@ const fn rate_of(rate: u64) -> f64 {
     rate as f64
 }
 
-/// Waits until the server has received all, and adds up.
+/// Waits until the server has received all, and sums up.
 fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Result<Measured> {
     let framing = flows.first().context("no connection")?.client.connection.terms().framing;
     let (mut peer, mut messages_of_server) = (Counters::default(), 0);
@@ -312,16 +312,17 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
     })
 }
 
-/// What to do when messages of `size` bytes do not fit into the memory of this machine.
+/// Advice if messages of `size` bytes do not fit into the memory of this machine.
 pub(crate) fn no_memory(size: u32) -> String {
     format!("memory for messages of {}: ask for a smaller --size", size::format(u64::from(size)))
 }
 
-/// Longest time of a message at a rate, of a measurement by count: a day without a message measures nothing.
+/// Longest time of a message at a rate, for a measurement by count: a day without a message
+/// measures nothing.
 const LONE_MESSAGE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Bytes in flight on all connections together: more is the length of a queue, and of the wait for
-/// its end.
+/// Most bytes in flight on all connections together: more would only lengthen the queue, and the
+/// wait for its end.
 const UNDER_WAY_MAX: u64 = 128 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What `urnic bw` tells in the end: text and JSON from one struct.
+//! Report of `urnic bw`: text and JSON from one struct.
 
 use serde::Serialize;
 
@@ -8,15 +8,15 @@ use crate::host::StackOptions;
 use crate::measure::{Interval, Op, Processor};
 use crate::{figure, report, size};
 
-/// The result. `docs/json.md` tells what each field means.
+/// The result. `docs/json.md` defines each field.
 #[derive(Debug, Serialize)]
 pub(crate) struct Bandwidth {
     op: Op,
     size_bytes: u32,
     depth: u32,
-    /// Messages that a connection had in flight at most.
+    /// Most messages that a connection had in flight.
     depth_used: u32,
-    /// Messages that it could have had.
+    /// Most messages that it could have had.
     #[serde(skip)]
     depth_max: u32,
     connections: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Bandwidth {
     interrupted: bool,
     seconds: f64,
     messages: u64,
-    /// Of the server's messages too.
+    /// Including the server's messages.
     bytes: u64,
     bytes_of_server: u64,
     gbps: f64,
@@ -56,7 +56,7 @@ impl Bandwidth {
         stack: &StackOptions,
     ) -> Self {
         let seconds = measured.time.as_secs_f64();
-        // The server may say any number.
+        // The server may send any number.
         let bytes_of_server = measured.messages_of_server.saturating_mul(u64::from(plan.size));
         let messages = measured.messages.saturating_add(measured.messages_of_server);
         let bytes = messages.saturating_mul(u64::from(plan.size));
@@ -88,7 +88,7 @@ impl Bandwidth {
         }
     }
 
-    /// A line of the table of all sizes.
+    /// Line of the table of all sizes.
     pub(crate) fn row(&self) -> String {
         let size = size::format(u64::from(self.size_bytes));
         let rate = figure::bits_per_second(self.gbps * 1e9);
@@ -105,7 +105,8 @@ impl Bandwidth {
         row
     }
 
-    /// Bits per second of payload that this end has asked for, and that the server has.
+    /// Payload bits per second whose requests this end has posted, and whose requests the server
+    /// has posted.
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     fn ways(&self) -> [f64; 2] {
         let rate = |bytes: u64| bytes as f64 * 8.0 / self.seconds;
@@ -113,11 +114,11 @@ impl Bandwidth {
         [rate(self.bytes.saturating_sub(there)), rate(there)]
     }
 
-    /// For people.
+    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let Self { op, device, stack, processor, connections, .. } = self;
         let mut table = report::table(&["", "here", "server"]);
-        // What neither end has counted says nothing.
+        // A row that neither end has counted is left out.
         let has_any = |row: &(_, Option<u64>, Option<u64>)| row.1 > Some(0) || row.2 > Some(0);
         for (name, here, there) in self.rows().into_iter().filter(has_any) {
             let [here, there] = [here, there].map(|count| figure::known(count, report::count));
@@ -153,7 +154,7 @@ impl Bandwidth {
         )
     }
 
-    /// Each direction of both.
+    /// Rates of both directions.
     fn ways_text(&self) -> String {
         if !self.bidirectional {
             return String::new();
@@ -162,7 +163,7 @@ impl Bandwidth {
         format!("\n{here} asked for by this end, {there} by the server")
     }
 
-    /// Says why fewer messages were in flight than asked for.
+    /// Explains why fewer messages were in flight than requested.
     fn depth_text(&self) -> String {
         if self.depth_used >= self.depth {
             return String::new();
@@ -204,7 +205,7 @@ fn seconds_per_gb(seconds: Option<f64>) -> String {
     figure::known(seconds, |seconds| format!("{seconds:.3}"))
 }
 
-/// The first line of the table of all sizes.
+/// First line of the table of all sizes.
 pub(crate) fn header(is_both: bool) -> String {
     let mut header = format!("{:>8} {:>6} {:>12} {:>12}", "size", "depth", "rate", "messages/s");
     if is_both {

@@ -1,4 +1,4 @@
-//! Where frames go, and when that is enough.
+//! Output of captured frames, and its limits.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -9,21 +9,21 @@ use anyhow::Context;
 use urnic_netdev::interface::Name;
 use urnic_replay::live::{LiveFile, LiveFrame};
 
-/// Where frames go.
+/// Destination of frames.
 pub(crate) struct Sink {
     pub(super) target: Option<Target>,
     /// Frames so far.
     pub(super) frames: u64,
-    /// Frames that the interface has lost, as far as that is known.
+    /// Frames that the interface has lost, as far as known.
     pub(super) frames_lost: u64,
     count_max: u64,
     len_max: u64,
-    /// Enough has been taken.
+    /// Set when a limit is reached.
     pub(super) is_full: bool,
     error: Option<anyhow::Error>,
 }
 
-/// A file in flight, or one of a ring of them.
+/// An open file, or the current file of a ring.
 pub(super) struct Target {
     file: LiveFile<Box<dyn Write>>,
     interface: Name,
@@ -31,21 +31,22 @@ pub(super) struct Target {
     ring: Option<Ring>,
 }
 
-/// The newest files of a capture that has one after the other.
+/// The newest files of a capture into several files.
 struct Ring {
     files_max: usize,
-    /// Those that are kept, the last one in flight.
+    /// Kept files; the last one is open.
     kept: VecDeque<PathBuf>,
-    /// Of the last one, from 1.
+    /// Number of the last file, from 1.
     number: u64,
 }
 
 impl Sink {
-    /// Frames go into a new file at `path`, or are only counted: as many, and a file as long, at most.
-    /// With `files_max`, what is behind a full file goes into the next one, and so many are kept.
+    /// Writes frames into a new file at `path`, or only counts them, up to a number of frames and a
+    /// length of the file. With `files_max`, frames after a full file go into the next file, and so
+    /// many files are kept.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub(crate) fn new(
         path: Option<&Path>,
         interface: Name,
@@ -82,7 +83,7 @@ impl Sink {
         self.is_full = self.frames >= self.count_max;
     }
 
-    /// Writes what is buffered, and tells what went wrong.
+    /// Writes buffered frames, and returns an earlier error.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         if let Some(target) = &mut self.target
             && self.error.is_none()
@@ -92,7 +93,7 @@ impl Sink {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Ends the file; returns what it is called.
+    /// Ends the file; returns its name.
     pub(super) fn finish(&mut self, now_ns: u64) -> anyhow::Result<String> {
         let Some(target) = self.target.take() else { return Ok("no file".to_owned()) };
         let name = target.name();
@@ -114,7 +115,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Adds a frame. Returns false if it is full, and no other follows.
+    /// Adds a frame. Returns false if the file is full, and no other file follows.
     fn frame(
         &mut self,
         frame: &LiveFrame,
@@ -138,7 +139,7 @@ impl Target {
         Ok(true)
     }
 
-    /// Ends the file that is full and begins another; the oldest is deleted.
+    /// Ends the full file and begins another; deletes the oldest.
     fn next_file(&mut self, now_ns: u64, frames_lost: u64) -> anyhow::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         ring.number += 1;
@@ -149,13 +150,13 @@ impl Target {
         if ring.kept.len() > ring.files_max
             && let Some(oldest) = ring.kept.pop_front()
         {
-            // Someone may have taken it away.
+            // Another process may have removed it.
             let _gone = fs::remove_file(oldest);
         }
         Ok(())
     }
 
-    /// What the last file is called, and how many are before it.
+    /// Name of the last file, and the number of files before it.
     fn name(&self) -> String {
         let last = self.ring.as_ref().and_then(|ring| Some((ring.kept.back()?, ring.kept.len())));
         match last {
@@ -168,7 +169,7 @@ impl Target {
     }
 }
 
-/// The name of a file of a ring: the number is before the extension.
+/// Name of a file of a ring: the number is before the extension.
 fn numbered(path: &Path, number: u64) -> PathBuf {
     let extension = path.extension().unwrap_or_default().to_string_lossy();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();

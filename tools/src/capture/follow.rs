@@ -1,4 +1,4 @@
-//! The loop: frames, the line of each second, the end.
+//! Main loop of a capture: frames, the line of each second, the end.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,28 +16,28 @@ use super::line::{Begun, Line, Total, seconds_of};
 use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
-/// What is printed.
+/// Form of the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) is_shown: bool,
     pub(crate) is_json: bool,
-    /// There is a file, which goes on without the lines.
+    /// Set if there is a file, which continues without the lines.
     pub(crate) has_file: bool,
 }
 
-/// A capture in flight.
+/// A running capture.
 pub(crate) struct Following {
     live: Live,
     sink: Sink,
     shown: Shown,
     begin_ns: u64,
     before: LiveFigures,
-    /// When the last line was printed.
+    /// Time of the last line.
     line_ns: u64,
 }
 
 impl Following {
-    /// Nothing has passed yet.
+    /// Creates the state before the first frame.
     pub(crate) fn new(wanted: Wanted, sink: Sink, shown: Shown) -> Self {
         let begin_ns = monotonic_now().as_nanos();
         let before = LiveFigures::default();
@@ -47,7 +47,7 @@ impl Following {
     /// Captures until it is interrupted or a limit is reached.
     ///
     /// # Errors
-    /// The first thing that went wrong. What had come by then is in the file.
+    /// The first error. Earlier frames are in the file.
     pub(crate) fn run(
         mut self,
         monitor: &mut Monitor,
@@ -58,7 +58,7 @@ impl Following {
         let begun = Begun { interface: interface.as_str() };
         let text = || format!("capturing on {interface}; interrupt to stop");
         let told = self.show(&begun, text).and_then(|()| self.follow(monitor, duration, interrupt));
-        // Whatever ended it: the frames that wait belong to the file.
+        // In all cases: the waiting frames belong to the file.
         let finished = self.finish(monitor);
         told.and(finished)
     }
@@ -82,7 +82,8 @@ impl Following {
                 self.tell(monitor, now_ns)?;
             }
             if read == 0 {
-                // An interface that goes down leaves an error: the socket is ready until it is taken.
+                // An interface that goes down leaves an error: the socket is ready until the error
+                // is read.
                 if monitor.take_error().is_some() && monitor.link_state() == LinkState::Gone {
                     anyhow::bail!(
                         "the interface was deleted; what passed before is in the capture"
@@ -94,7 +95,7 @@ impl Following {
         Ok(())
     }
 
-    /// Reads frames that are there; returns how many slots they were in.
+    /// Reads waiting frames; returns the number of their slots.
     fn read(&mut self, monitor: &mut Monitor) -> usize {
         let Self { live, sink, .. } = self;
         monitor.receive(BURST, &mut |frame| {
@@ -108,7 +109,7 @@ impl Following {
         })
     }
 
-    /// A second is over.
+    /// Reports a second.
     fn tell(&mut self, monitor: &mut Monitor, now_ns: u64) -> anyhow::Result<()> {
         let Self { live, sink, .. } = self;
         live.release(unix_ns(), &mut |frame, comment| sink.take(frame, comment));
@@ -135,7 +136,7 @@ impl Following {
             (false, _) => Ok(()),
         };
         match printed {
-            // Its reader has seen enough; the file has not.
+            // Its reader has read enough; the file continues.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.shown.has_file => {
                 self.shown.is_shown = false;
                 Ok(())
@@ -144,9 +145,9 @@ impl Following {
         }
     }
 
-    /// Writes what waits, and tells what there was.
+    /// Writes waiting frames, and reports the totals.
     fn finish(&mut self, monitor: &mut Monitor) -> anyhow::Result<()> {
-        // What has passed before the end belongs to it.
+        // Frames that passed before the end belong to it.
         for _ in 0..BURSTS_AT_END {
             if self.read(monitor) == 0 {
                 break;
@@ -166,7 +167,7 @@ impl Following {
     }
 }
 
-/// Now, as frames are stamped.
+/// Current time, on the clock of the frames' timestamps.
 #[expect(clippy::disallowed_methods, reason = "a capture tells the time of day")]
 fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -178,16 +179,16 @@ fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns.min(CHECK_NS)).unwrap_or(0) };
     let readiness = monitor.readiness();
     match poll(&mut [PollFd::new(&readiness, PollFlags::IN)], Some(&timeout)) {
-        // A signal: the caller looks whether it is time to stop.
+        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for frames"),
     }
 }
 
 const ASKING: &str = "asking for lost frames";
-/// The interval between two lines.
+/// Interval of the lines.
 const LINE_NS: u64 = 1_000_000_000;
-/// Frames that are handled before anything else is looked at.
+/// Frames handled before anything else is checked.
 const BURST: usize = 256;
-/// Bursts read at the end, at most: an interface may bring frames as fast as they are read.
+/// Most bursts read at the end: an interface may deliver frames as fast as they are read.
 const BURSTS_AT_END: usize = 64;

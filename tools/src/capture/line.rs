@@ -1,20 +1,20 @@
-//! What is told of a capture, as text and as JSON.
+//! Reports of a capture, as text and as JSON.
 
 use serde::Serialize;
 use urnic_replay::live::LiveFigures;
 
 use crate::{report, size};
 
-/// It captures from now on.
+/// Capturing has begun.
 #[derive(Debug, Serialize)]
 pub(super) struct Begun<'a> {
     pub(super) interface: &'a str,
 }
 
-/// What happened in a second.
+/// Counts of one second.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    /// Since the beginning.
+    /// Time since the beginning.
     pub(super) seconds: f64,
     pub(super) connections: u64,
     pub(super) connections_open: u64,
@@ -25,17 +25,17 @@ pub(super) struct Line {
     pub(super) segments_out_of_order: u64,
     pub(super) segments_retransmitted: u64,
     pub(super) bytes_held: u64,
-    /// Directions whose FPDUs are not followed any more: frames of them were lost.
+    /// Directions whose FPDUs are no longer followed, because some of their frames were lost.
     pub(super) directions_incomplete: u64,
-    /// Frames written so far, or that would have been.
+    /// Frames written so far, or counted if there is no file.
     pub(super) frames: u64,
     /// Frames lost or cut so far, because there was no room for them.
     pub(super) frames_lost: u64,
-    /// Whether the interface is up: none pass while it is down.
+    /// Set if the interface is up: no frames pass while it is down.
     pub(super) link_up: bool,
 }
 
-/// What happened in all.
+/// Totals.
 #[derive(Debug, Serialize)]
 pub(super) struct Total {
     pub(super) seconds: f64,

@@ -1,4 +1,4 @@
-//! A capture of an interface in flight: frames through the engine's receive code, into a file, and a
+//! A live capture of an interface: frames through the engine's receive code, into a file, and a
 //! line each second.
 
 mod file;

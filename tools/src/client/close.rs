@@ -1,4 +1,4 @@
-//! The end of a session, in order.
+//! Orderly end of a session.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ impl Client<'_> {
         close_all(vec![self])
     }
 
-    /// Whether both ends have closed, or the connection is over.
+    /// Returns true if both ends have closed, or the connection is over.
     fn is_closed(&self) -> anyhow::Result<bool> {
         while let Some(event) = self.connection.next_event(Duration::ZERO)? {
             match event {
-                // After a close of its own, an end that hears of the other's has nothing to wait for
-                // but lost segments: that is TIME-WAIT.
+                // An end that has closed and receives the other's close only waits for lost
+                // segments: that is TIME-WAIT.
                 ConnectionEvent::PeerClosed
                 | ConnectionEvent::Closed(_)
                 | ConnectionEvent::Failed(_)
@@ -29,11 +29,11 @@ impl Client<'_> {
     }
 }
 
-/// Closes sessions in order, all at once, and waits until the server has closed, too: a round trip,
-/// however many they are.
+/// Closes sessions in order, all at once, and waits until the server has closed, too: one round
+/// trip for any number of sessions.
 ///
 /// # Errors
-/// When the endpoint is down.
+/// If the endpoint has failed.
 pub(crate) fn close_all(mut open: Vec<Client<'_>>) -> anyhow::Result<()> {
     let Some(host) = open.first().map(|client| client.host) else { return Ok(()) };
     for client in &open {
@@ -56,12 +56,12 @@ pub(crate) fn close_all(mut open: Vec<Client<'_>>) -> anyhow::Result<()> {
             None => host.endpoint.turn(deadline - now)?,
         }
     }
-    // An acknowledgment may be held back for a moment; the server waits for the last one.
+    // An acknowledgment may be delayed for a moment; the server waits for the last one.
     host.endpoint.run_for(LAST_ACK_TIME)?;
     Ok(())
 }
 
-/// How long to wait for an orderly end.
+/// Timeout of an orderly end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to hold on for the last acknowledgment to leave.
+/// Time to wait until the last acknowledgment has left.
 const LAST_ACK_TIME: Duration = Duration::from_micros(500);

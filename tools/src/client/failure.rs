@@ -1,4 +1,4 @@
-//! Why a server was not reached, and what to do about it.
+//! Reasons why a server was not reached, with advice.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,28 +25,28 @@ impl Client<'_> {
         )
     }
 
-    /// The server says why the session ends.
+    /// Error: the server has ended the session with this reason.
     pub(super) fn ended(&self, reason: &str) -> anyhow::Error {
         anyhow!("{} says: {reason}", self.remote)
     }
 
-    /// The server said something that does not belong here.
+    /// Error: the server sent a control message that is invalid at this time.
     pub(crate) fn unexpected(&self, message: &Control) -> anyhow::Error {
         anyhow!("{} said {message:?}, which makes no sense here", self.remote)
     }
 
-    /// The server sent payload where none was asked for.
+    /// Error: the server sent payload that was not requested.
     pub(crate) fn unasked(&self) -> anyhow::Error {
         anyhow!("{} sends what was not asked for", self.remote)
     }
 
-    /// What to say of an error in a session: a buffer that cannot be posted is the end of the
-    /// connection, which has a reason of its own.
+    /// Chooses the reason of an error in a session: if a buffer cannot be posted, the connection
+    /// has ended, which has a reason of its own.
     pub(super) fn reason(&self, error: anyhow::Error) -> anyhow::Error {
         if error.is::<PostError>() { self.lost() } else { error }
     }
 
-    /// Why the session has ended.
+    /// Reason why the session has ended.
     pub(crate) fn lost(&self) -> anyhow::Error {
         let reason = self.said_last().unwrap_or_else(|| self.end_of_connection());
         match self.waiting.stopped_for(monotonic_now()) {
@@ -73,7 +73,7 @@ impl Client<'_> {
 
     fn end_of_connection(&self) -> anyhow::Error {
         let remote = self.remote;
-        // What failed first says why; there may be a Terminate on its way.
+        // The first failure is the reason; a Terminate may still arrive.
         while let Ok(Some(event)) = self.connection.next_event(REASON_WAIT) {
             match event {
                 ConnectionEvent::Failed(error) => {
@@ -93,7 +93,7 @@ impl Client<'_> {
     }
 }
 
-/// Why a connection was not opened, and what to do.
+/// Reason why a connection was not opened, with advice.
 pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow::Error {
     let timeout = host.options.timeout;
     match error {
@@ -123,8 +123,7 @@ pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow:
     }
 }
 
-/// What to look at when nothing has come back from `remote`: what is known to be wrong, or else what
-/// may be.
+/// Advice if no answer has come from `remote`: a known fault, or else possible faults.
 fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     if matches!(error, Error::Startup(StartupFailure::Timeout)) {
         return "it takes TCP connections and says nothing over them: what listens there is no RDMA \
@@ -159,7 +158,7 @@ fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     }
 }
 
-/// Says that the link of the own device is down, where it is.
+/// Says that the link of this end's device is down, if it is.
 fn down_advice(host: &Host) -> Option<String> {
     let mut is_down = false;
     while let Ok(Some(event)) = host.endpoint.next_event(Duration::ZERO) {
@@ -181,5 +180,5 @@ fn down_advice(host: &Host) -> Option<String> {
     })
 }
 
-/// How long to wait for the reason of a failure.
+/// Time to wait for the reason of a failure.
 const REASON_WAIT: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Fetching a file from a server: RDMA Reads into memory here, chunk by chunk, each verified.
+//! Fetches a file from a server: RDMA Reads into local memory, chunk by chunk, each verified.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::thread;
@@ -13,10 +13,10 @@ use crate::progress::Progress;
 use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
 use crate::transfer::{Partial, Staging, chunk_count, chunk_range};
 
-/// Transfers the file within a session for it.
+/// Transfers the file within its session.
 ///
 /// # Errors
-/// When the session fails, when the file cannot be kept here, or when it is not the same.
+/// If the session fails, the file cannot be stored, or its digest is wrong.
 pub(crate) fn get(
     client: &mut Client<'_>,
     partial: Partial,
@@ -66,8 +66,8 @@ pub(crate) fn get(
     Ok(Transferred { sha256, resumed })
 }
 
-/// Gives the file its name, and keeps the session alive meanwhile: a disk, or what reads standard output, may take
-/// its time. A session that ends now has done its work.
+/// Gives the file its name, and keeps the session alive meanwhile: a disk, or the reader of
+/// standard output, may be slow. A session that ends now has done its work.
 fn commit(client: &mut Client<'_>, partial: Partial) -> anyhow::Result<()> {
     let committing = thread::Builder::new()
         .name("urnic-commit".to_owned())
@@ -82,31 +82,31 @@ struct Receiver<'a, 'h> {
     partial: Partial,
     staging: Staging,
     sink: Mr,
-    /// Places for chunks, here and at the server, that are free.
+    /// Free chunk buffers, here and at the server.
     free: Vec<u32>,
-    /// Chunks on their way.
+    /// Chunks in flight.
     crossing: HashMap<u64, Crossing>,
-    /// Chunks whose digest is due.
+    /// Chunks whose digest was requested.
     asked: HashSet<u64>,
-    /// Bytes that are there and right.
+    /// Verified bytes.
     verified: u64,
     progress: &'a Progress,
 }
 
-/// A chunk on its way.
+/// A chunk in flight.
 #[derive(Clone, Copy, Debug)]
 struct Crossing {
     place: u32,
-    /// What the server says it has.
+    /// Digest of the chunk at the server.
     crc: u32,
-    /// Reads that are not done.
+    /// Reads in flight.
     open: usize,
-    /// Whether more Reads are to come.
+    /// Set if further Reads follow.
     more: bool,
 }
 
 impl Receiver<'_, '_> {
-    /// The chunks that are not there from an earlier attempt.
+    /// Finds the chunks that are missing after an earlier attempt.
     fn find_missing(&mut self) -> anyhow::Result<VecDeque<u64>> {
         let chunks = 0..chunk_count(self.partial.len());
         if self.partial.chunks_present() == 0 {
@@ -203,7 +203,7 @@ impl Receiver<'_, '_> {
         self.client.post(SendWr::read(WrId(piece.chunk), remote, self.sink.sge(octets)))
     }
 
-    /// A Read is done; `false` when all of its chunk is here now, and is not what it should be.
+    /// Handles a completed Read; `false` if its chunk is complete and wrong.
     fn done(&mut self, index: u64) -> anyhow::Result<bool> {
         let crossing = self.crossing.get_mut(&index).context("a Read of no chunk")?;
         crossing.open -= 1;

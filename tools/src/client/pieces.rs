@@ -1,4 +1,4 @@
-//! The order in which the chunks of a file cross: pieces in flight, and how fast they may go.
+//! Order of the chunks of a file: pieces in flight, and their rate.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -10,22 +10,22 @@ use urnic_engine::time::Instant;
 
 use crate::transfer::chunk_range;
 
-/// Chunks that are to cross, cut into pieces.
+/// Chunks to transfer, cut into pieces.
 #[derive(Debug)]
 pub(super) struct Pieces {
     len: u64,
     waiting: VecDeque<u64>,
-    /// The chunk that is being cut, and what of it has not been.
+    /// The current chunk, and its part that was not cut yet.
     current: Option<(u64, Range<u64>)>,
-    /// Chunks that were wrong when they had crossed, and how often.
+    /// Chunks that arrived wrong, and how often.
     wrong: HashMap<u64, u32>,
-    /// Bytes per second at most.
+    /// Most bytes per second.
     rate: Option<u64>,
-    /// With a rate: when the next piece may go.
+    /// With a rate: time when the next piece may go.
     due: Instant,
 }
 
-/// A piece, and whether it is the last of its chunk.
+/// A piece; `is_last` is set for the last piece of its chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) chunk: u64,
@@ -34,51 +34,51 @@ pub(super) struct Piece {
 }
 
 impl Pieces {
-    /// The given chunks of a file of `len` bytes, at `rate` bits per second at most.
+    /// Cuts the given chunks of a file of `len` bytes, at `rate` bits per second at most.
     pub(super) fn new(len: u64, chunks: VecDeque<u64>, rate: Option<u64>) -> Self {
         let rate = rate.map(|bits| (bits / 8).max(1));
         let (waiting, wrong) = (chunks, HashMap::new());
         let mut pieces = Self { len, waiting, current: None, wrong, rate, due: monotonic_now() };
-        // The first piece waits for its time as all others do: of a file that is shorter than a
-        // piece, none would.
+        // The first piece also waits for its time: otherwise a file that is shorter than a piece
+        // would never wait.
         pieces.due = pieces.due + pieces.time_of(pieces.piece_len().min(len));
         pieces
     }
 
-    /// Bytes of a piece: fewer at a low rate, which would come in bursts.
+    /// Length of a piece in bytes: shorter at a low rate, which would otherwise come in bursts.
     fn piece_len(&self) -> u64 {
         let in_a_burst = |rate: u64| rate / (1_000_000_000 / BURST_NS);
         self.rate.map_or(PIECE_LEN, in_a_burst).clamp(1, PIECE_LEN)
     }
 
-    /// How long `octets` take.
+    /// Time of `octets` at the rate.
     fn time_of(&self, octets: u64) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let ns = u128::from(octets) * 1_000_000_000 / u128::from(rate);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// One more chunk, after those before it.
+    /// Adds a chunk at the end.
     pub(super) fn add(&mut self, chunk: u64) {
         self.waiting.push_back(chunk);
     }
 
-    /// Whether a chunk has been begun and not ended.
+    /// Returns true if a chunk has been begun and not ended.
     pub(super) const fn is_within_chunk(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Whether none is left.
+    /// Returns true if no piece is left.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.current.is_none()
     }
 
-    /// How long to wait before the next piece.
+    /// Time to wait before the next piece.
     pub(super) fn pause(&self) -> Duration {
         if self.rate.is_none() { Duration::ZERO } else { self.due - monotonic_now() }
     }
 
-    /// The next piece.
+    /// Takes the next piece.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.current.is_none() {
             let chunk = self.waiting.pop_front()?;
@@ -93,7 +93,7 @@ impl Pieces {
             self.current = None;
         }
         if self.rate.is_some() {
-            // An end that was late makes good what it has missed, but for more than a moment.
+            // An end that was late catches up, but only by a moment.
             let time = self.time_of(piece.range.end - piece.range.start);
             let missed =
                 (monotonic_now() - self.due).saturating_sub(Duration::from_nanos(BURST_NS));
@@ -102,10 +102,10 @@ impl Pieces {
         Some(piece)
     }
 
-    /// A chunk has crossed and is wrong: it is to be [added](Self::add) again.
+    /// Counts a chunk that has arrived wrong: [add](Self::add) it again.
     ///
     /// # Errors
-    /// When it was wrong too often.
+    /// If it was wrong too often.
     pub(super) fn again(&mut self, chunk: u64) -> anyhow::Result<()> {
         ensure!(chunk_range(chunk, self.len).is_some(), "the peer speaks of a chunk there is not");
         let times = self.wrong.entry(chunk).or_insert(0);
@@ -117,13 +117,13 @@ impl Pieces {
     }
 }
 
-/// Bytes of a piece.
+/// Longest piece in bytes.
 const PIECE_LEN: u64 = 256 << 10;
-/// With a rate: how much of it goes at once, and how much is made good.
+/// With a rate: length of a burst, and longest time by which an end may catch up.
 const BURST_NS: u64 = 20_000_000;
 /// Pieces in flight at a time.
 pub(super) const PIECES_MAX: usize = 32;
-/// How often a chunk may arrive wrong.
+/// Most attempts for a chunk.
 const WRONG_MAX: u32 = 3;
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
             let octets = pieces.next().unwrap().range.end;
             assert_eq!(octets, piece_len, "{rate} bits per second");
             let time = Duration::from_secs_f64(octets as f64 / (rate / 8).max(1) as f64);
-            // And what this thread was kept waiting meanwhile.
+            // Plus the time for which this thread was not scheduled.
             let slack = Duration::from_millis(15) + (monotonic_now() - began);
             assert!(first <= time && first + slack >= time, "{rate}: {first:?} of {time:?}");
             let second = pieces.pause();

@@ -1,4 +1,4 @@
-//! Bringing a file to a server: RDMA Writes into memory there, chunk by chunk, each verified.
+//! Sends a file to a server: RDMA Writes into the server's memory, chunk by chunk, each verified.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -16,18 +16,18 @@ use crate::progress::Progress;
 use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
 use crate::transfer::{Hashing, Staging, chunk_count, chunk_crc, chunk_range};
 
-/// What was transferred.
+/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transferred {
     pub(crate) sha256: [u8; 32],
-    /// Bytes that were there from an earlier attempt.
+    /// Bytes already present from an earlier attempt.
     pub(crate) resumed: u64,
 }
 
-/// Transfers a file of `len` bytes within a session for it.
+/// Transfers a file of `len` bytes within its session.
 ///
 /// # Errors
-/// When the session fails, or the file is not the same at the other end.
+/// If the session fails, or the file at the other end differs.
 pub(crate) fn put(
     client: &mut Client<'_>,
     file: &File,
@@ -68,7 +68,7 @@ pub(crate) fn put(
     }
 }
 
-/// Hashes a file meanwhile.
+/// Hashes a file in a thread.
 pub(super) fn hash_in_thread(
     file: &File,
     len: u64,
@@ -97,22 +97,22 @@ struct Sender<'a, 'h> {
     file: &'a File,
     staging: Staging,
     source: Mr,
-    /// Places for chunks, here and at the server, that are free.
+    /// Free chunk buffers, here and at the server.
     free: Vec<u32>,
-    /// The places of chunks that have been begun.
+    /// Buffers of the chunks in flight.
     crossing: HashMap<u64, u32>,
-    /// Of the chunk that is being sent, as far as it is.
+    /// CRC of the sent part of the current chunk.
     crc: Crc32c,
     len: u64,
-    /// Chunks whose result is due.
+    /// Chunks whose result is awaited.
     asked: HashSet<u64>,
-    /// Bytes that are there and right.
+    /// Verified bytes.
     verified: u64,
     progress: &'a Progress,
 }
 
 impl Sender<'_, '_> {
-    /// The chunks that the server has not got from an earlier attempt.
+    /// Finds the chunks that the server does not have from an earlier attempt.
     fn find_missing(&mut self) -> anyhow::Result<VecDeque<u64>> {
         let chunks = 0..chunk_count(self.len);
         if self.client.welcome.chunks_present == 0 {
@@ -185,7 +185,7 @@ impl Sender<'_, '_> {
                 }
                 Some(Happened::Control(other)) => return Err(self.client.unexpected(&other)),
                 Some(Happened::Payload(_)) => return Err(self.client.unasked()),
-                // It is this end that waits.
+                // This end itself limits the rate.
                 None if open == 0 && self.asked.is_empty() => self.client.pause(pause)?,
                 None => self.client.idle(sleep_max(pause))?,
             }
@@ -214,7 +214,7 @@ impl Sender<'_, '_> {
         let octets = usize::try_from(at)?..usize::try_from(end)?;
         self.client.post(SendWr::write(WrId(0), remote, [self.source.sge(octets)]))?;
         if piece.is_last {
-            // The server hears of it after all of the chunk has been placed.
+            // The server receives this message after all of the chunk has been placed.
             let crc = std::mem::replace(&mut self.crc, Crc32c::new()).finish();
             self.client.send(&Control::Verify { index: piece.chunk, crc, place })?;
             self.asked.insert(piece.chunk);
@@ -223,16 +223,16 @@ impl Sender<'_, '_> {
     }
 }
 
-/// The server has answered about a chunk.
+/// Handles the server's answer about a chunk.
 ///
 /// # Errors
-/// When it was not asked, or has answered before.
+/// If it was not requested, or was already answered.
 pub(super) fn answered(asked: &mut HashSet<u64>, index: u64) -> anyhow::Result<()> {
     ensure!(asked.remove(&index), "the server answers what was not asked");
     Ok(())
 }
 
-/// How long to sleep when the next piece may go after `pause`.
+/// Longest sleep if the next piece may go after `pause`.
 pub(super) fn sleep_max(pause: Duration) -> Duration {
     if pause.is_zero() { SLEEP_MAX } else { pause.min(SLEEP_MAX) }
 }

@@ -1,34 +1,34 @@
-//! How long a server may take for what it owes.
+//! Timeouts for answers of a server.
 
 use std::time::Duration;
 
 use urnic_engine::time::Instant;
 
-/// Since when the server owes an answer, and what it has said about it.
+/// Time since when the server owes an answer, and its messages about it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// How long without any message.
+    /// Longest time without any message.
     silence_max: Duration,
-    /// How long without an answer, however often the server says that it works on one.
+    /// Longest time without an answer, even if the server reports that it is working.
     work_max: Duration,
     since: Option<Instant>,
     told: Option<Instant>,
-    /// How long the server waits for a peer.
+    /// Timeout of the server for a peer.
     peer_max: Duration,
     stops: OwnStops,
 }
 
-/// Notices that this process was stopped: between two looks, much more time passed than it slept.
+/// Detects that this process was stopped: between two checks, much more time passed than it slept.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnStops {
     looked_at: Option<Instant>,
-    /// Longest of late, and when the last one ended.
+    /// Longest recent stop, and the time when the last one ended.
     longest: Duration,
     ended_at: Option<Instant>,
 }
 
 impl OwnStops {
-    /// Returns true if this process was stopped since the last look.
+    /// Returns true if this process was stopped since the last check.
     #[inline]
     fn look(&mut self, now: Instant) -> bool {
         let before = self.looked_at.replace(now);
@@ -41,16 +41,16 @@ impl OwnStops {
         true
     }
 
-    /// Returns how long this process was stopped, if that was so short a time ago that it may be the
-    /// cause of what happens now.
+    /// Returns how long this process was stopped, if this was recent enough to be the cause of a
+    /// present failure.
     fn of_late(&self, now: Instant) -> Option<Duration> {
         self.ended_at.filter(|at| now - *at < OWN_STOP_CAUSE_MAX).map(|_| self.longest)
     }
 }
 
 impl Waiting {
-    /// Begins with a server that has `timeout` for an answer and a file of `file_len` bytes to work on,
-    /// and that waits `peer_max` for a peer.
+    /// Creates the timeouts for a server that has `timeout` for an answer and must process a file
+    /// of `file_len` bytes, and that waits `peer_max` for a peer.
     pub(super) fn new(timeout: Duration, file_len: u64, peer_max: Duration) -> Self {
         let work_max = timeout
             .saturating_mul(WORK_TIMEOUTS)
@@ -59,32 +59,35 @@ impl Waiting {
         Self { silence_max: timeout, work_max, since: None, told: None, peer_max, stops }
     }
 
-    /// Returns true if this process was stopped since the last look.
+    /// Returns true if this process was stopped since the last check.
     pub(super) fn was_stopped(&mut self, now: Instant) -> bool {
         self.stops.look(now)
     }
 
-    /// Returns how long this process was stopped of late, if for longer than the server waits for a peer.
+    /// Returns how long this process was recently stopped, if longer than the server waits for a
+    /// peer.
     pub(super) fn stopped_for(&self, now: Instant) -> Option<Duration> {
         self.stops.of_late(now).filter(|longest| *longest >= self.peer_max)
     }
 
-    /// The server owes nothing, or has answered.
+    /// Call when the server owes nothing, or has answered.
     #[inline]
     pub(super) const fn end(&mut self) {
         (self.since, self.told) = (None, None);
     }
 
-    /// The server says that its answer takes longer.
+    /// Call when the server reports that its answer takes longer.
     pub(super) const fn told(&mut self, now: Instant) {
         self.told = Some(now);
     }
 
-    /// The server owes an answer `now`; for how long it has done so, when that is too long.
+    /// Call while the server owes an answer. Returns the time since the question if it exceeds the
+    /// timeout.
     #[inline]
     pub(super) fn is_over(&mut self, now: Instant) -> Option<Duration> {
         if self.stops.look(now) {
-            // What the server sent meanwhile is still to be read: it has all the time once more.
+            // Messages of the server that came meanwhile must still be read: the timeouts start
+            // again.
             (self.since, self.told) = (self.since.map(|_| now), None);
         }
         let since = *self.since.get_or_insert(now);
@@ -94,13 +97,13 @@ impl Waiting {
     }
 }
 
-/// A look that comes so late shows that this process was stopped: sleeps are much shorter.
+/// A check that comes so late shows that this process was stopped: sleeps are much shorter.
 const OWN_STOP_MIN: Duration = Duration::from_secs(1);
-/// Time in which the end of a session shows that came while this process was stopped.
+/// Time after a stop in which the end of a session may be caused by it.
 const OWN_STOP_CAUSE_MAX: Duration = Duration::from_secs(10);
-/// How often the timeout passes at most while a server says that it works: on the queue of its disk.
+/// Multiple of the timeout for a server that reports that it is working, for the queue of its disk.
 const WORK_TIMEOUTS: u32 = 4;
-/// Bytes of a file that a server reads, or brings to its disk, in a second, at least.
+/// Bytes of a file that a server reads or writes to its disk in a second, at least.
 const WORK_BYTES_PER_SECOND: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -116,7 +119,7 @@ mod tests {
         Waiting::new(Duration::from_secs(timeout), file_len, Duration::from_secs(5))
     }
 
-    /// Looks each 100 ms, as sleeps have it, up to `end`; when it was over.
+    /// Checks every 100 ms, like sleeping loops, up to `end`; returns the time of the timeout.
     fn look_until(waiting: &mut Waiting, from: u64, end: u64) -> Option<u64> {
         (from..=end).step_by(100).find(|ms| waiting.is_over(at(*ms)).is_some())
     }

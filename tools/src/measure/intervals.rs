@@ -1,4 +1,4 @@
-//! Intervals of a measurement while it runs: a line for each, or one that changes.
+//! Intervals of a running measurement: a line for each, or one line that is redrawn.
 
 use std::time::Duration;
 
@@ -11,41 +11,41 @@ use crate::report;
 /// One interval of `T`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Interval<T> {
-    /// Since the beginning.
+    /// Time since the beginning.
     from_seconds: f64,
     to_seconds: f64,
     #[serde(flatten)]
     measured: T,
 }
 
-/// Where the intervals go.
+/// Output of the intervals.
 #[derive(Debug)]
 pub(crate) struct Intervals<T> {
     length: Duration,
     form: Form,
     started: Instant,
-    /// When the current one began, and when it is over.
+    /// Start and end of the current interval.
     from: Instant,
     due: Instant,
     past: Vec<Interval<T>>,
 }
 
-/// How they are shown.
+/// Form of the output.
 #[derive(Debug)]
 enum Form {
-    /// A line each, on standard output.
+    /// A line for each, on standard output.
     Lines,
     /// A field of the result.
     Json,
-    /// The current one, on a terminal.
+    /// The current interval, on a terminal.
     Live(ProgressBar),
-    /// Not at all.
+    /// No output.
     Hidden,
 }
 
 impl<T: Serialize> Intervals<T> {
-    /// Lines, or with `is_json` a list, at each `length`; without one, the state of affairs on a
-    /// terminal.
+    /// Prints lines, or with `is_json` collects a list, one for each `length`; without a length,
+    /// shows the current state on a terminal.
     pub(crate) fn new(length: Option<Duration>, is_json: bool) -> Self {
         let form = match length {
             Some(_) if is_json => Form::Json,
@@ -58,18 +58,18 @@ impl<T: Serialize> Intervals<T> {
         Self { length, form, started: zero, from: zero, due: zero, past: Vec::new() }
     }
 
-    /// The measurement begins.
+    /// Starts the measurement.
     pub(crate) fn start(&mut self, now: Instant) {
         (self.started, self.from, self.due) = (now, now, now + self.length);
     }
 
-    /// Whether an interval is over.
+    /// Returns true if an interval is over.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    /// Ends an interval: `measure` says what was measured in so many seconds, and how it is shown.
+    /// Ends an interval: `measure` gets its length in seconds, and returns the result and its text.
     pub(crate) fn end(&mut self, now: Instant, measure: impl FnOnce(f64) -> (T, String)) {
         let seconds = (now - self.from).as_secs_f64();
         let (measured, text) = measure(seconds);
@@ -82,7 +82,7 @@ impl<T: Serialize> Intervals<T> {
         match &self.form {
             Form::Lines => {
                 let line = format!("{from_seconds:>8.2} – {to_seconds:>8.2} s  {text}");
-                // What cannot be shown meanwhile is told in the end, or cannot be either.
+                // If standard output fails, the final report fails too.
                 let _unread = report::print(&line);
             }
             Form::Json => self.past.push(Interval { from_seconds, to_seconds, measured }),
@@ -105,7 +105,7 @@ impl<T: Serialize> Intervals<T> {
         }
     }
 
-    /// The measurement is over: what there is for the result.
+    /// Ends the measurement; returns the intervals for the result.
     pub(crate) fn finish(self) -> Vec<Interval<T>> {
         if let Form::Live(bar) = &self.form {
             bar.finish_and_clear();
@@ -114,7 +114,7 @@ impl<T: Serialize> Intervals<T> {
     }
 }
 
-/// How often the state of affairs is shown on a terminal.
+/// Interval of the display on a terminal.
 const LIVE_LENGTH: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
             measured.push(seconds);
             (Bytes(56), String::new())
         });
-        // A turn that comes late makes a long interval, and the next one is not due at once.
+        // A late turn makes a long interval, and the next one is not due at once.
         assert_eq!(measured, [0.01, 0.032, 0.009]);
         intervals.rest(at(56), |_| unreachable!("nothing is left"));
         let past = intervals.finish();

@@ -1,4 +1,4 @@
-//! What `bw`, `lat` and `ping` have in common: operations, times, lines while they run.
+//! Common parts of `bw`, `lat` and `ping`: operations, times, output while they run.
 
 mod intervals;
 mod op;

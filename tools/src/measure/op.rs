@@ -1,4 +1,4 @@
-//! What is measured: an operation, and the size of its messages.
+//! Subject of a measurement: an operation, and the size of its messages.
 
 use anyhow::ensure;
 use clap::ValueEnum;
@@ -35,7 +35,7 @@ impl Op {
         }
     }
 
-    /// Bytes of each message; `None` when they are to be chosen.
+    /// Bytes of each message; `None` if the user may choose.
     const fn fixed_len(self) -> Option<u32> {
         match self {
             Self::Write | Self::Read | Self::Send => None,
@@ -43,8 +43,8 @@ impl Op {
         }
     }
 
-    /// What `urnic lat` measures. The server's program answers Writes, Sends and Immediate Data by the same;
-    /// its RNIC alone answers Reads and Atomics.
+    /// Returns the time that `urnic lat` measures. The server's application answers Writes, Sends
+    /// and Immediate Data by the same operation; its RNIC alone answers Reads and Atomics.
     pub(crate) const fn timing(self) -> Timing {
         match self {
             Self::Write | Self::Send | Self::Immediate => Timing::HalfRoundTrip,
@@ -61,21 +61,21 @@ impl Op {
         }
     }
 
-    /// Returns true if open requests are bounded by the peer's IRD, too.
+    /// Returns true if the peer's IRD also limits open requests.
     pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd)
     }
 
-    /// Whether each message takes a receive buffer of the server.
+    /// Returns true if each message uses a receive buffer of the server.
     pub(crate) const fn takes_buffer(self) -> bool {
         matches!(self, Self::Send | Self::Immediate)
     }
 }
 
-/// The sizes to measure: all of them with `is_all`, or the one given, or the default.
+/// Returns the sizes to measure: all of them with `is_all`, or the given one, or the default.
 ///
 /// # Errors
-/// When the messages of the operation have one size only.
+/// If the messages of the operation have only one size.
 pub(crate) fn sizes(
     op: Op,
     given: Option<u32>,
@@ -91,7 +91,7 @@ pub(crate) fn sizes(
     Ok(if is_all { ALL_SIZES.to_vec() } else { vec![given.unwrap_or(default)] })
 }
 
-/// Reads the size of a message.
+/// Parses the size of a message.
 pub(crate) fn message_size(text: &str) -> Result<u32, String> {
     match u32::try_from(size::parse(text)?) {
         Ok(0) => Err("a message has 1 byte at least".into()),
@@ -103,7 +103,7 @@ pub(crate) fn message_size(text: &str) -> Result<u32, String> {
 /// Bytes of an atomic, and of Immediate Data.
 pub(crate) const ATOMIC_LEN: u32 = 8;
 
-/// The sizes of one table: powers of two from 2 bytes to 8 MiB, as perftest has them.
+/// Sizes of one table: powers of two from 2 bytes to 8 MiB, as in perftest.
 pub(crate) const ALL_SIZES: [u32; 23] = {
     let mut sizes = [0; 23];
     let mut index = 0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// Processor time that this process has used: of all its threads, in the kernel too.
+/// Processor time of this process: of all its threads, in the kernel too.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -14,19 +14,19 @@ pub(crate) fn processor_time() -> Duration {
 
 /// Processor time of a measurement, at both ends.
 ///
-/// The server's is that of its process: of its other peers, too, if it has some. What the kernel does
-/// in interrupts is not counted at either end.
+/// The server's time is that of its process and includes its other peers. Interrupt handling in the
+/// kernel is not counted at either end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Processor {
     pub(crate) local_seconds: f64,
     pub(crate) server_seconds: f64,
-    /// For 10⁹ bytes of payload; `None` without any.
+    /// Seconds for 10⁹ bytes of payload; `None` without payload.
     pub(crate) local_seconds_per_gb: Option<f64>,
     pub(crate) server_seconds_per_gb: Option<f64>,
 }
 
 impl Processor {
-    /// For `bytes` of payload.
+    /// Computes the result for `bytes` of payload.
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub(crate) fn new(local: Duration, server: Duration, bytes: u64) -> Self {
         let (local_seconds, server_seconds) = (local.as_secs_f64(), server.as_secs_f64());

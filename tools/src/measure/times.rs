@@ -1,4 +1,4 @@
-//! How times are spread: percentiles for a line, bars for the eye, buckets for programs.
+//! Distribution of times: percentiles for a line, bars for people, buckets for programs.
 
 use std::fmt::{self, Write};
 
@@ -10,19 +10,19 @@ use crate::figure;
 
 /// Measured times in nanoseconds.
 ///
-/// Minimum, maximum, mean and deviation are those of the samples; percentiles come from a histogram with
-/// three digits.
+/// Minimum, maximum, mean and deviation are exact; percentiles come from a histogram with three
+/// digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     spread: Histogram<u64>,
     min_ns: u64,
     max_ns: u64,
     sum_ns: u128,
-    /// Sum of the squares; saturates, which takes 2³⁶ samples of ten minutes.
+    /// Sum of the squares. It saturates only after 2³⁶ samples of ten minutes.
     squares: u128,
 }
 
-/// From where to where a time is measured.
+/// Start and end of a measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Timing {
@@ -30,11 +30,11 @@ pub(crate) enum Timing {
     HalfRoundTrip,
     /// From the post of a message to the arrival of its answer.
     RoundTrip,
-    /// From the post of a request to its completion: the server's program takes no part.
+    /// From the post of a request to its completion: the server's application takes no part.
     PostToCompletion,
 }
 
-/// Times in microseconds. A figure that so few samples do not have is `None`.
+/// Times in microseconds. A figure is `None` if there are too few samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Times {
     pub(crate) min_us: f64,
@@ -49,7 +49,7 @@ pub(crate) struct Times {
 }
 
 impl Timing {
-    /// Measured times are divided by this.
+    /// Divisor of measured times.
     const fn parts(self) -> f64 {
         match self {
             Self::HalfRoundTrip => 2.0,
@@ -57,7 +57,7 @@ impl Timing {
         }
     }
 
-    /// As a line of text says it.
+    /// Text of a line.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::HalfRoundTrip => "half of the round trip",
@@ -68,10 +68,10 @@ impl Timing {
 }
 
 impl Samples {
-    /// Holds no sample yet.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If there is no memory for it.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let spread = Histogram::new_with_max(TIME_MAX_NS, 3).context("making a histogram")?;
         Ok(Self { spread, min_ns: u64::MAX, max_ns: 0, sum_ns: 0, squares: 0 })
@@ -87,7 +87,7 @@ impl Samples {
         self.squares = self.squares.saturating_add(u128::from(ns) * u128::from(ns));
     }
 
-    /// Forgets all samples.
+    /// Removes all samples.
     pub(crate) fn reset(&mut self) {
         self.spread.reset();
         (self.min_ns, self.max_ns, self.sum_ns, self.squares) = (u64::MAX, 0, 0, 0);
@@ -107,7 +107,7 @@ impl Samples {
     #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
     fn deviation_ns(&self) -> Option<f64> {
         let n = u128::from(self.len());
-        // n Σx² − (Σx)² is exact where neither product overflows.
+        // n Σx² − (Σx)² is exact unless a product overflows.
         let exact =
             || n.checked_mul(self.squares)?.checked_sub(self.sum_ns.checked_mul(self.sum_ns)?);
         let scaled = match exact() {
@@ -122,16 +122,16 @@ impl Samples {
 }
 
 impl Times {
-    /// Figures of `samples`, of which there is one at least.
+    /// Computes the figures of `samples`, at least one.
     #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
     pub(crate) fn of(samples: &Samples, timing: Timing) -> Self {
         let (parts, count) = (timing.parts(), samples.len());
-        // A bucket may reach beyond the samples in it.
+        // A bucket may extend beyond its samples.
         let at = |quantile| {
             let bucket = samples.spread.value_at_quantile(quantile);
             us(bucket.clamp(samples.min_ns, samples.max_ns), parts)
         };
-        // One sample at least has to lie beyond a percentile.
+        // At least one sample must lie beyond a percentile.
         let from = |least: u64, quantile| (count >= least).then(|| at(quantile));
         Self {
             min_us: us(samples.min_ns, parts),
@@ -145,7 +145,7 @@ impl Times {
         }
     }
 
-    /// All of them, in the order of [`COLUMNS`](Self::COLUMNS).
+    /// Texts of all figures, in the order of [`COLUMNS`](Self::COLUMNS).
     pub(crate) fn columns(&self) -> [String; 8] {
         let Self { min_us, mean_us, p50_us, p90_us, p99_us, p99_9_us, max_us, stddev_us } = *self;
         let (min, mean, p50, max) = (Some(min_us), Some(mean_us), Some(p50_us), Some(max_us));
@@ -167,15 +167,15 @@ impl fmt::Display for Times {
     }
 }
 
-/// Times from the last bucket's on, up to this one.
+/// A bucket: times above those of the previous bucket, up to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Bar {
-    /// The longest time of the bucket.
+    /// Longest time of the bucket.
     up_to_us: f64,
     count: u64,
 }
 
-/// All buckets that are not empty, as fine as times are recorded: three digits.
+/// Returns all non-empty buckets, as fine as times are recorded: three digits.
 pub(crate) fn bars(samples: &Samples, timing: Timing) -> Vec<Bar> {
     let spread = &samples.spread;
     let recorded = spread.iter_recorded().map(|bucket| Bar {
@@ -185,9 +185,10 @@ pub(crate) fn bars(samples: &Samples, timing: Timing) -> Vec<Bar> {
     recorded.filter(|bar| bar.count > 0).collect()
 }
 
-/// A table of at most [`LINES_MAX`] lines: how many samples were below each time and not below the one before.
+/// Formats a table of at most [`LINES_MAX`] lines: numbers of samples below each time and not below
+/// the previous one.
 pub(crate) fn histogram(samples: &Samples, timing: Timing) -> String {
-    // A quarter longer each, or more where the times are spread over many powers.
+    // Each bound is a quarter larger, or more if the times are spread widely.
     let steps = [(5, 4), (3, 2), (2, 1), (4, 1), (16, 1)];
     let counts = steps.iter().map(|step| counts(samples, *step)).find(|all| all.len() <= LINES_MAX);
     let counts = counts.unwrap_or_default();
@@ -205,7 +206,8 @@ pub(crate) fn histogram(samples: &Samples, timing: Timing) -> String {
     text
 }
 
-/// Samples below each bound and not below the one before, without empty ranges; bounds grow by `step`.
+/// Counts samples below each bound and not below the previous one, without empty ranges; bounds
+/// grow by `step`.
 fn counts(samples: &Samples, (over, under): (u64, u64)) -> Vec<(u64, u64)> {
     let spread = &samples.spread;
     let (mut bound, last) = (spread.min().max(1), spread.max());
@@ -226,7 +228,8 @@ fn counts(samples: &Samples, (over, under): (u64, u64)) -> Vec<(u64, u64)> {
     counts
 }
 
-/// A bar in eighths of a character, so that lengths are in proportion; the least is an eighth.
+/// Draws a bar in eighths of a character, so that lengths are proportional; the shortest is an
+/// eighth.
 fn bar(count: u64, most: u64) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (count * BAR_LEN * 8).div_ceil(most);
@@ -242,9 +245,9 @@ fn us(ns: u64, parts: f64) -> f64 {
 
 /// Characters of the longest bar.
 const BAR_LEN: u64 = 32;
-/// Lines of a histogram.
+/// Most lines of a histogram.
 const LINES_MAX: usize = 24;
-/// Longest time that is told from longer ones.
+/// Longest time that is distinguished from longer ones.
 const TIME_MAX_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
@@ -348,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every figure beside one computed from the list of samples.
+        /// Compares every figure with one computed from the list of samples.
         #[test]
         fn figures_are_those_of_the_samples(
             mut times in prop::collection::vec(1_u64..9_000_000_000, 1..1500),
@@ -369,7 +372,7 @@ mod tests {
                 [(0.5, Some(found.p50_us)), (0.9, found.p90_us), (0.99, found.p99_us), (0.999, found.p99_9_us)];
             for (quantile, found) in percentiles {
                 let Some(found) = found else { continue };
-                // The least sample that so large a part of all does not exceed.
+                // Smallest sample that this part of all samples does not exceed.
                 let rank = times.iter().enumerate().position(|(index, _)| (index + 1) as f64 >= quantile * n - 1e-9);
                 let exact = us(times[rank.unwrap()] as f64);
                 prop_assert!((found / exact - 1.0).abs() < 0.002, "p{}: {found} {exact}", quantile * 100.0);

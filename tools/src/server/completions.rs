@@ -94,8 +94,8 @@ impl Completions {
     /// Starts a round with the completions that wait in a queue now.
     pub(super) fn begin(&self, queue: usize) -> Round {
         let Queue { cq, left, .. } = &self.queues[queue];
-        // In this order: all completions that a removed queue pair has raised are then among those
-        // that wait.
+        // In this order: the waiting completions then include all that a removed queue pair has
+        // raised.
         let left = left.take();
         Round { queue, waiting: cq.len(), left }
     }

@@ -1,23 +1,23 @@
-//! What happened between two answers.
+//! Differences between two answers.
 
 use serde::Serialize;
 
 use super::told::Figures;
 use crate::{figure, report};
 
-/// Rates, and segments by what became of them.
+/// Rates, and counts of segments by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Flow {
-    /// `None` without time between the two answers.
+    /// `None` if no time passed between the two answers.
     pub(super) bits_per_second_in: Option<f64>,
     pub(super) bits_per_second_out: Option<f64>,
-    /// `None` over the kernel's TCP, as all segments.
+    /// `None` over the kernel's TCP, like all counts of segments.
     pub(super) segments_sent: Option<u64>,
     pub(super) segments_aligned: Option<u64>,
     pub(super) segments_received: Option<u64>,
     pub(super) segments_out_of_order: Option<u64>,
     pub(super) segments_retransmitted: Option<u64>,
-    /// Now.
+    /// Current value.
     pub(super) bytes_held: u64,
 }
 
@@ -39,17 +39,17 @@ impl Flow {
         }
     }
 
-    /// Both ways together.
+    /// Sum of both directions.
     pub(super) fn bits_per_second(&self) -> f64 {
         self.bits_per_second_in.unwrap_or(0.0) + self.bits_per_second_out.unwrap_or(0.0)
     }
 
-    /// As they are shown, in the order of [`COLUMNS`].
+    /// Texts in the order of [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; COLUMNS.len()] {
         let share = |part: Option<u64>, whole: Option<u64>| {
             report::share(part.unwrap_or(0), whole.unwrap_or(0))
         };
-        // Each segment retransmitted was sent before.
+        // Each retransmitted segment was also counted when it was first sent.
         let sent = self.segments_sent.zip(self.segments_retransmitted).map(|(a, b)| a + b);
         [
             figure::known(self.bits_per_second_in, figure::bits_per_second),
@@ -91,7 +91,7 @@ mod tests {
             ["1.00 Gbit/s", "1.01 Gbit/s", "50.0 %", "25.0 %", "50.0 %", "2.05 kB"]
                 .map(str::to_owned)
         );
-        // An endpoint that is another one, and no time at all.
+        // Another endpoint, and no time.
         let back = Flow::between(&now, &before, 0);
         assert_eq!((back.bits_per_second(), back.bits_per_second_in), (0.0, None));
         assert_eq!(back.cells()[..2], ["–", "–"]);

@@ -1,4 +1,4 @@
-//! The loop: asking all endpoints, a line of each, waiting.
+//! Main loop: queries all endpoints, prints a line for each, waits.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal};
@@ -15,21 +15,21 @@ use super::told::Told;
 use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
-/// How often, and for how long.
+/// Interval and duration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) interval: Duration,
-    /// Lines after which it ends.
+    /// Number of lines after which it ends.
     pub(crate) count: Option<u64>,
-    /// One line at once, of all that was since each endpoint is shown.
+    /// Set for one line at once, with the totals since each endpoint was opened with `--top`.
     pub(crate) is_once: bool,
 }
 
-/// Endpoints that are looked at again and again.
+/// Endpoints that are queried periodically.
 pub(crate) struct Following {
     wanted: Wanted,
     pace: Pace,
-    /// Connections of each endpoint that the text shows.
+    /// Connections of each endpoint in the text.
     rows: usize,
     is_json: bool,
     begin_ns: u64,
@@ -37,19 +37,19 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Nothing was looked at yet.
+    /// Creates the state before the first query.
     pub(crate) fn new(wanted: Wanted, pace: Pace, rows: usize, is_json: bool) -> Self {
         let begin_ns = monotonic_now().as_nanos();
         Self { wanted, pace, rows, is_json, begin_ns, before: HashMap::new() }
     }
 
-    /// Looks until it is interrupted, has printed its lines, or the processes that were named are gone.
+    /// Queries until it is interrupted, has printed its lines, or the named processes have ended.
     ///
     /// # Errors
-    /// When there is nothing to look at in the beginning, or nothing can be printed.
+    /// If there is no endpoint in the beginning, or the output cannot be written.
     pub(crate) fn run(mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let first = self.look()?;
-        // Sockets of processes that have ended are gone by now.
+        // By now the sockets of ended processes are removed.
         self.wanted.check(&self.wanted.running()?)?;
         if self.pace.is_once {
             return self.show(&first);
@@ -58,7 +58,7 @@ impl Following {
         let mut next_ns = self.begin_ns;
         while left > 0 {
             let interval = u64::try_from(self.pace.interval.as_nanos()).unwrap_or(u64::MAX);
-            // One that comes late does not bring the next one sooner.
+            // A late line does not make the next one earlier.
             next_ns = next_ns.saturating_add(interval).max(monotonic_now().as_nanos());
             if !wait_until(next_ns, interrupt) {
                 return Ok(());
@@ -73,7 +73,7 @@ impl Following {
         Ok(())
     }
 
-    /// Asks all.
+    /// Queries all endpoints.
     fn look(&mut self) -> anyhow::Result<Line> {
         let mut line = Line { seconds: 0.0, endpoints: Vec::new(), unanswered: Vec::new() };
         let mut told = HashMap::new();
@@ -108,7 +108,7 @@ impl Following {
             report::print_json_line(line)
         } else {
             let text = line.text(self.rows);
-            // In place of the one before.
+            // Replaces the previous text.
             let is_redrawn = io::stdout().is_terminal() && !self.pace.is_once;
             report::print(&if is_redrawn { format!("{CLEAR}{text}") } else { text })
         };
@@ -122,7 +122,7 @@ impl Line {
     }
 }
 
-/// Sleeps; `false` when it is interrupted.
+/// Sleeps; `false` if interrupted.
 fn wait_until(until_ns: u64, interrupt: &Interrupt) -> bool {
     while !interrupt.has_come() {
         let left = until_ns.saturating_sub(monotonic_now().as_nanos()).min(CHECK_NS);
@@ -130,11 +130,11 @@ fn wait_until(until_ns: u64, interrupt: &Interrupt) -> bool {
             return true;
         }
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(left).unwrap_or(0) };
-        // A signal ends it early: the loop looks whether it is time to stop.
+        // A signal ends the sleep early: the loop checks if it must stop.
         let _interrupted = poll(&mut [], Some(&timeout));
     }
     false
 }
 
-/// To the upper left corner, and what is there goes.
+/// Moves to the upper left corner and clears the screen.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";

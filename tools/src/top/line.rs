@@ -1,4 +1,4 @@
-//! What is printed each time: as JSON, and as text.
+//! Output of one interval: as JSON, and as text.
 
 use std::net::SocketAddr;
 
@@ -9,13 +9,13 @@ use super::flow::{COLUMNS, Flow};
 use super::told::{DeviceFigures, Figures, Told, known};
 use crate::{figure, report};
 
-/// All endpoints at a time.
+/// All endpoints at one time.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    /// Since the beginning.
+    /// Time since the beginning.
     pub(super) seconds: f64,
     pub(super) endpoints: Vec<EndpointLine>,
-    /// Those that did not answer.
+    /// Endpoints that did not answer.
     pub(super) unanswered: Vec<Unanswered>,
 }
 
@@ -61,7 +61,8 @@ fn seconds_of(nanos: u64) -> f64 {
 }
 
 impl EndpointLine {
-    /// What an endpoint tells now, beside what it told `before`: without that, since it is shown.
+    /// Computes the differences between an endpoint's answers `now` and `before`; without the
+    /// latter, since it was opened with `--top`.
     pub(super) fn of(
         process: &Process,
         command: String,
@@ -76,7 +77,7 @@ impl EndpointLine {
         let time_ns = now.shown_ns.saturating_sub(since_ns);
         let begin = Figures::default();
         let total_before = before.map_or(&begin, |before| &before.total);
-        // Both lists are by number.
+        // Both lists are sorted by number.
         let of_before = |number: u64| {
             let open = &before?.open;
             open.binary_search_by_key(&number, |one| one.number).ok().map(|at| &open[at].figures)
@@ -157,7 +158,7 @@ impl EndpointLine {
 }
 
 impl Line {
-    /// With so many connections of each endpoint.
+    /// Formats the text with up to `rows` connections of each endpoint.
     pub(super) fn text(&self, rows: usize) -> String {
         let seconds = self.seconds;
         let mut lines: Vec<_> = self.endpoints.iter().map(|one| one.text(seconds, rows)).collect();

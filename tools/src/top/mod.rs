@@ -1,4 +1,4 @@
-//! Endpoints of other processes, by what they show of themselves.
+//! Endpoints of other processes, by their published counters.
 
 mod flow;
 mod follow;

@@ -1,4 +1,4 @@
-//! Which processes are looked at.
+//! Selection of processes.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,17 +9,17 @@ use urnic::top::{self, Process};
 
 use crate::printable::printable;
 
-/// All processes of this user that show endpoints, or these.
+/// All processes of this user with endpoints that are shown, or the listed ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) pids: Vec<u32>,
 }
 
 impl Wanted {
-    /// Those that there are now.
+    /// Returns the processes that run now.
     ///
     /// # Errors
-    /// When the folder of the sockets cannot be read.
+    /// If the folder of the sockets cannot be read.
     pub(super) fn running(&self) -> anyhow::Result<Vec<Process>> {
         let folder = top::folder();
         let mut all = top::running().with_context(|| format!("{}", folder.display()))?;
@@ -27,10 +27,10 @@ impl Wanted {
         Ok(all)
     }
 
-    /// Fails unless there is something to look at; says what to do.
+    /// Checks that there is an endpoint; the error says what to do.
     ///
     /// # Errors
-    /// When one of the processes shows nothing, or none does.
+    /// If one of the listed processes shows no endpoint, or no process does.
     pub(super) fn check(&self, found: &[Process]) -> anyhow::Result<()> {
         let place = top::folder();
         let place = place.display();
@@ -53,11 +53,11 @@ impl Wanted {
 const START_ONE: &str =
     "start the command with --top, or the program with URNIC_TOP=1 in its environment";
 
-/// What a process runs: its program, and the command of it if that is ours.
+/// Command of a process: its program, and the subcommand if the program is urnic.
 pub(super) fn command(pid: u32) -> String {
     let path: PathBuf = ["/proc", &pid.to_string(), "cmdline"].iter().collect();
     let mut bytes = Vec::new();
-    // It may have ended meanwhile.
+    // The process may have ended meanwhile.
     let _unknown = File::open(path).and_then(|file| file.take(NAME_MAX).read_to_end(&mut bytes));
     let text = String::from_utf8_lossy(&bytes);
     let mut words = text.split('\0').filter(|word| !word.is_empty());

@@ -1,4 +1,4 @@
-//! What an endpoint tells: a line of JSON, read.
+//! Answer of an endpoint: a line of JSON, parsed.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::counters::OF_TCP;
 
-/// What connections have counted. `urnic::Figures` says what each one is.
+/// Counters of connections. `urnic::Figures` defines each one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) bytes_sent: u64,
@@ -36,13 +36,13 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns true if the endpoint has a TCP of its own: only that one counts segments and frames.
+    /// Returns true if the endpoint has a TCP of its own: only this TCP counts segments and frames.
     pub(super) const fn knows_segments(&self) -> bool {
         self.segments_received > 0 || self.frames_sent > 0
     }
 }
 
-/// Serializes all counters; those of segments and frames are null where the kernel's TCP has them.
+/// Serializes all counters; counts of segments and frames are null over the kernel's TCP.
 pub(super) fn known<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::Ok, S::Error> {
     let mut value = serde_json::to_value(figures).map_err(serde::ser::Error::custom)?;
     if !figures.knows_segments() {
@@ -51,7 +51,7 @@ pub(super) fn known<S: Serializer>(figures: &Figures, serializer: S) -> Result<S
     value.serialize(serializer)
 }
 
-/// What the endpoint's device has refused of the process at its other end.
+/// Counts of what the endpoint's device has refused from the process at its other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DeviceFigures {
     pub(super) peers_refused: u64,
@@ -60,7 +60,7 @@ pub(super) struct DeviceFigures {
     pub(super) sessions_ended: u64,
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct ToldConnection {
     pub(super) number: u64,
@@ -72,7 +72,7 @@ pub(super) struct ToldConnection {
 /// An endpoint.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Told {
-    /// Since it is shown.
+    /// Time since the endpoint was opened with `--top`.
     pub(super) shown_ns: u64,
     pub(super) is_new: bool,
     pub(super) connections: u64,

@@ -1,8 +1,8 @@
-//! A folder, and the only way to what is in it.
+//! A folder, and the only access to its contents.
 //!
-//! Names come from peers. They are resolved by the kernel beneath the folder's descriptor
-//! (`openat2` with `RESOLVE_BENEATH`): neither `..`, an absolute path nor a symbolic link leads out of
-//! it, not even one that is put there meanwhile.
+//! Names come from peers. The kernel resolves them beneath the folder's descriptor (`openat2` with
+//! `RESOLVE_BENEATH`): neither `..`, an absolute path nor a symbolic link leads out of it, not even
+//! a link that is created meanwhile.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub(crate) struct Folder {
     fd: OwnedFd,
 }
 
-/// Where a file is, or is to be: an open folder and a name in it.
+/// Present or future location of a file: an open folder and a name in it.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) folder: OwnedFd,
@@ -33,7 +33,7 @@ impl Folder {
     /// Opens the folder at `path`.
     ///
     /// # Errors
-    /// When there is none, or it may not be entered.
+    /// If there is none, or it may not be entered.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
@@ -42,10 +42,10 @@ impl Folder {
         Ok(Self { fd })
     }
 
-    /// Where the file `name` is, or would be.
+    /// Returns the location of the file `name`.
     ///
     /// # Errors
-    /// When the name could not be in the folder, or its own folder is not there.
+    /// If the name cannot be in the folder, or its own folder does not exist.
     pub(crate) fn place(&self, name: &str) -> anyhow::Result<Place> {
         let path = check_name(name)?;
         let leaf = path.file_name().context("a file needs a name")?.to_owned();
@@ -62,13 +62,13 @@ impl Folder {
         Ok(Place { folder, name: leaf })
     }
 
-    /// Opens the file `name` to read it.
+    /// Opens the file `name` for reading.
     ///
     /// # Errors
-    /// When there is no such regular file in the folder, or it may not be read.
+    /// If there is no such regular file in the folder, or it may not be read.
     pub(crate) fn open_file(&self, name: &str) -> anyhow::Result<File> {
         let path = check_name(name)?;
-        // A pipe or a device must not make the opening wait.
+        // A pipe or a device must not block the open.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = self.open_beneath(path, flags).map_err(|error| refused(name, &error))?;
         let file = File::from(fd);
@@ -84,7 +84,7 @@ impl Folder {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         loop {
             match rustix::fs::openat2(&self.fd, path, flags, Mode::empty(), resolve) {
-                // Something was renamed meanwhile, or a signal came.
+                // A file was renamed meanwhile, or a signal came.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 result => return Ok(result?),
             }
@@ -93,10 +93,10 @@ impl Folder {
 }
 
 impl Place {
-    /// Where the file at `path` is, or would be: the user's own choice, so nothing is forbidden.
+    /// Returns the location of the file at `path`, which the user chose: nothing is forbidden.
     ///
     /// # Errors
-    /// When its folder is not there.
+    /// If its folder does not exist.
     pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let octets = path.as_os_str().as_encoded_bytes();
@@ -107,11 +107,11 @@ impl Place {
         Ok(Self { folder, name: name.to_owned() })
     }
 
-    /// Whether a file may get the name: it is free, or with `force` a regular file has it.
+    /// Checks that a file may take the name: it is free, or with `force` a regular file has it.
     ///
     /// # Errors
-    /// Why not. What is no regular file (a folder, a device, a pipe, a link to any of them) is never
-    /// replaced: a file in its place is not what its users expect there.
+    /// The reason why not. Only regular files are replaced, never a folder, a device, a pipe or a
+    /// link to any of them: their users do not expect a regular file there.
     pub(crate) fn check_free(&self, force: bool) -> anyhow::Result<()> {
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         let name = self.name.display();
@@ -138,7 +138,7 @@ impl Place {
         FileId::at(self).is_some()
     }
 
-    /// The name under which a file is kept while it is not whole.
+    /// Name of the file while it is incomplete.
     pub(crate) fn name_with(&self, suffix: &str) -> OsString {
         let mut name = OsString::from(".");
         name.push(&self.name);
@@ -151,12 +151,12 @@ impl Place {
     }
 }
 
-/// Ends the name of a file that is not whole.
+/// Suffix of the name of an incomplete file.
 pub(crate) const PART: &str = ".urnic-part";
-/// Ends the name of the list of what has arrived of it.
+/// Suffix of the name of the journal of its verified chunks.
 pub(crate) const JOURNAL: &str = ".urnic-journal";
 
-/// A peer's name for a file, if it can be one in a folder.
+/// Checks that a peer's name for a file can be a name in a folder.
 fn check_name(name: &str) -> anyhow::Result<&Path> {
     ensure!(
         !name.is_empty() && name.len() <= NAME_LEN_MAX,
@@ -166,7 +166,7 @@ fn check_name(name: &str) -> anyhow::Result<&Path> {
     let path = Path::new(name);
     for component in path.components() {
         match component {
-            // Hidden files are settings and keys, and what has arrived of unfinished files.
+            // Hidden files are settings, keys, and incomplete files.
             Component::Normal(part) => ensure!(
                 !part.as_encoded_bytes().starts_with(b"."),
                 "{name}: files and folders whose names begin with a dot are not served"

@@ -1,9 +1,9 @@
-//! Which chunks of an unfinished file have arrived and were right.
+//! Journal of the verified chunks of an incomplete file.
 //!
-//! A text file beside it: a line about the file, then a line for each chunk, added when the chunk has
-//! been verified. It may end anywhere, for its writer may be killed at any moment. It is believed
-//! only after the chunk has been read and checked again: after a loss of power the file may
-//! hold less than was written.
+//! It is a text file beside the incomplete file: a line about the file, then a line for each chunk,
+//! added when the chunk has been verified. It may end anywhere, because its writer may be killed at
+//! any moment. A chunk in it is used only after it has been read and checked again: after a loss of
+//! power the file may hold less than was written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,28 +11,28 @@ use std::io::{self, Read, Seek, Write};
 
 use crate::transfer::chunk_count;
 
-/// The list of verified chunks, with their CRC32c.
+/// The verified chunks, with their CRC32c.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// `None` for a file that no later attempt can go on with.
+    /// `None` for a file that no later attempt can resume.
     file: Option<File>,
     chunks: BTreeMap<u64, u32>,
 }
 
 impl Journal {
-    /// Takes up the journal of a file of `len` bytes; begins a new one when this is none, or one
-    /// of another file.
+    /// Opens the journal of a file of `len` bytes; begins a new one if the file is no journal, or
+    /// the journal of another file.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// If it cannot be read or written.
     pub(crate) fn open(mut file: File, len: u64) -> io::Result<Self> {
         let mut text = String::new();
         let len_max = HEADER_LEN_MAX + chunk_count(len).saturating_mul(LINE_LEN_MAX);
-        // What is not text is no journal.
+        // A file that is not text is no journal.
         let _not_text = (&file).take(len_max).read_to_string(&mut text);
         if let Some(chunks) = parse(&text, len) {
             let end = text.rfind('\n').map_or(0, |at| at as u64 + 1);
-            // A line cut short is written again.
+            // A truncated line is overwritten.
             file.set_len(end)?;
             file.seek(io::SeekFrom::End(0))?;
             return Ok(Self { file: Some(file), chunks });
@@ -43,7 +43,7 @@ impl Journal {
         Ok(Self { file: Some(file), chunks: BTreeMap::new() })
     }
 
-    /// A journal that is not kept.
+    /// Creates a journal that is not stored.
     pub(crate) const fn unkept() -> Self {
         Self { file: None, chunks: BTreeMap::new() }
     }
@@ -53,10 +53,10 @@ impl Journal {
         &self.chunks
     }
 
-    /// A chunk has been verified.
+    /// Adds a verified chunk.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// If it cannot be written.
     pub(crate) fn add(&mut self, index: u64, crc: u32) -> io::Result<()> {
         if self.chunks.insert(index, crc) != Some(crc)
             && let Some(file) = &mut self.file
@@ -66,10 +66,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets all: what is there is not what it should be.
+    /// Removes all chunks, because the file as a whole is wrong.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// If this cannot be written.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.chunks.clear();
         self.file.as_ref().map_or(Ok(()), |file| file.set_len(0))
@@ -80,7 +80,8 @@ fn header(len: u64) -> String {
     format!("urnic-journal 1 {len}\n")
 }
 
-/// The chunks of a journal; `None` when it is none of a file of `len` bytes. Later lines count.
+/// Parses the chunks of a journal; `None` if it is not the journal of a file of `len` bytes. Later
+/// lines override earlier ones.
 fn parse(text: &str, len: u64) -> Option<BTreeMap<u64, u32>> {
     let lines = text.strip_prefix(&header(len))?;
     let whole = &lines[..lines.rfind('\n').map_or(0, |at| at + 1)];
@@ -125,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A writer that was killed left a line without its end, or without its text.
+    /// A writer that was killed leaves a line without its end, or without its text.
     #[test]
     fn a_line_cut_short_does_not_spoil_the_lines_added_after_it() {
         let len = 5 * CHUNK_LEN;
@@ -143,7 +144,7 @@ mod tests {
             journal.add(0, 3).unwrap();
             let expected = BTreeMap::from([(0, 3), (2, 7)]);
             assert_eq!(again().chunks(), &expected, "{stump}");
-            // What another file's journal has is not believed, and not added to.
+            // The journal of another file is neither used nor extended.
             let mut file = file.try_clone().unwrap();
             file.rewind().unwrap();
             assert!(Journal::open(file, len + 1).unwrap().chunks().is_empty());

@@ -1,5 +1,5 @@
-//! Files that are being transferred: where they are, what of them has arrived, and whether it is
-//! right. Nothing here knows of connections.
+//! Files in transfer: their location, their received parts, and their verification. This module
+//! does not know connections.
 
 mod chunks;
 mod digest;

@@ -1,4 +1,4 @@
-//! A file that is arriving: kept under another name, with its journal, until it is whole.
+//! An incoming file: kept under another name, with its journal, until it is complete.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,10 +17,10 @@ use crate::transfer::journal::Journal;
 use crate::transfer::room::{FileId, Reservation};
 use crate::transfer::{Place, Room, Staging, chunk_count, chunk_crc, chunk_range, unnamed_file};
 
-/// A file that is not whole yet.
+/// An incomplete file.
 ///
-/// Dropping it leaves what has arrived, for the next attempt; of a file of which nothing has, it
-/// leaves nothing.
+/// Dropping it keeps the received part for the next attempt; if nothing was received, it leaves no
+/// file.
 #[derive(Debug)]
 pub(crate) struct Partial {
     target: Target,
@@ -28,31 +28,31 @@ pub(crate) struct Partial {
     journal: Journal,
     len: u64,
     room: Arc<Room>,
-    /// `None` once it has been kept.
+    /// `None` after the file was kept.
     reservation: Option<Reservation>,
 }
 
-/// Where the file goes when it is whole.
+/// Destination of the complete file.
 #[derive(Debug)]
 enum Target {
-    /// To its name.
+    /// Its name.
     Named {
         place: Place,
-        /// Whether a file of that name is replaced.
+        /// Set if a file of that name is replaced.
         force: bool,
     },
-    /// To standard output.
+    /// Standard output.
     Output,
-    /// It is there.
+    /// The file is complete and in place.
     Reached,
 }
 
 impl Partial {
-    /// Begins a file of `len` bytes, or goes on with it, and reserves room for what is missing.
+    /// Begins or resumes a file of `len` bytes, and reserves room for the missing part.
     ///
     /// # Errors
-    /// When the name is taken (unless `force`), when another process is at it, when there is no
-    /// room, or when files cannot be made there.
+    /// If the name is taken (without `force`), another process receives the same file, there is no
+    /// room, or files cannot be created there.
     pub(crate) fn open(
         place: Place,
         len: u64,
@@ -67,7 +67,7 @@ impl Partial {
         lock(&place, &file).with_context(|| name.clone())?;
         let had = file.metadata()?.len();
         let reservation = room.reserve(&file, len).inspect_err(|_| {
-            // A part that holds something stays: a later attempt may find room.
+            // A part with contents stays: a later attempt may find room.
             if had == 0 {
                 remove_own(&place);
             }
@@ -76,7 +76,7 @@ impl Partial {
         let journal = match journal_of(&place, len) {
             Ok(journal) => journal,
             Err(error) => {
-                // The same holds without a journal: it may open at a later attempt.
+                // The same holds without a journal: a later attempt may open it.
                 if had == 0 {
                     remove_own(&place);
                 } else {
@@ -87,17 +87,17 @@ impl Partial {
         };
         let target = Target::Named { place, force };
         let partial = Self { target, file, journal, len, room, reservation: Some(reservation) };
-        // An earlier attempt may have been of a longer file. Only `len` bytes are hashed.
+        // An earlier attempt may have been for a longer file. Only `len` bytes are hashed.
         if had > len {
             partial.file.set_len(len)?;
         }
         Ok(partial)
     }
 
-    /// Begins a file of `len` bytes that goes to standard output.
+    /// Begins a file of `len` bytes for standard output.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// If there is no room for it.
     pub(crate) fn unnamed(len: u64, room: Arc<Room>) -> anyhow::Result<Self> {
         let file = unnamed_file().context("a temporary file")?;
         let reservation = Some(room.reserve(&file, len).context("a temporary file")?);
@@ -105,46 +105,46 @@ impl Partial {
         Ok(Self { target, file, journal, len, room, reservation })
     }
 
-    /// The file, as far as it has arrived.
+    /// The received part of the file.
     pub(crate) const fn file(&self) -> &File {
         &self.file
     }
 
-    /// Bytes of the whole file.
+    /// Length of the complete file in bytes.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Chunks that were verified once, now or in an earlier attempt.
+    /// Chunks verified so far, also in earlier attempts.
     pub(crate) fn chunks_present(&self) -> u64 {
         self.journal.chunks().len() as u64
     }
 
-    /// Whether every chunk was verified once.
+    /// Returns true if every chunk was verified.
     pub(crate) fn is_whole(&self) -> bool {
         self.chunks_present() == chunk_count(self.len)
     }
 
-    /// Whether chunk `index` was verified once, is still there, and has this CRC32c.
+    /// Returns true if chunk `index` was verified, is still present, and has this CRC32c.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn has(&self, index: u64, crc: u32) -> io::Result<bool> {
         if self.journal.chunks().get(&index) != Some(&crc) {
             return Ok(false);
         }
         match chunk_crc(&self.file, index, self.len) {
             Ok(found) => Ok(found == crc),
-            // After a loss of power the file may hold less than was written down.
+            // After a loss of power the file may hold less than the journal says.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes chunk `index` from `place`, and lists it when it has this CRC32c.
+    /// Writes chunk `index` from `place`, and adds it to the journal if it has this CRC32c.
     ///
     /// # Errors
-    /// When there is no room, or the file or its journal cannot be written.
+    /// If there is no room, or the file or its journal cannot be written.
     pub(crate) fn store(
         &mut self,
         staging: &Staging,
@@ -153,7 +153,7 @@ impl Partial {
         crc: u32,
     ) -> anyhow::Result<bool> {
         let range = chunk_range(index, self.len).context("there is no such chunk")?;
-        // The quota was reserved at the beginning; the disk has other users, too.
+        // The quota was reserved at the beginning; but the disk has other users, too.
         self.room.check_disk(&self.file, range.end - range.start)?;
         let is_good = staging.store(&self.file, index, place)? == crc;
         if is_good {
@@ -162,19 +162,19 @@ impl Partial {
         Ok(is_good)
     }
 
-    /// The file as a whole is wrong: nothing of it is believed any more.
+    /// Removes all chunks from the journal, because the file as a whole is wrong.
     ///
     /// # Errors
-    /// When that cannot be written down.
+    /// If this cannot be written.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.journal.forget()
     }
 
-    /// The file is whole and right: brings it to the disk, gives it its name, and brings that to
-    /// the disk too; or writes it to standard output.
+    /// Ends a complete and verified file: flushes it to the disk, gives it its name, and flushes
+    /// the name too; or writes it to standard output.
     ///
     /// # Errors
-    /// When that fails, or the name has been taken meanwhile.
+    /// If that fails, or the name has been taken meanwhile.
     pub(crate) fn commit(mut self) -> anyhow::Result<()> {
         match std::mem::replace(&mut self.target, Target::Reached) {
             Target::Named { place, force } => {
@@ -196,7 +196,7 @@ impl Partial {
 
     fn name(&self, place: &Place, force: bool) -> anyhow::Result<()> {
         self.file.sync_all().context("bringing the file to the disk")?;
-        // Another kind of file may have got the name meanwhile.
+        // Another kind of file may have taken the name meanwhile.
         place.check_free(force)?;
         let found = self.file.metadata().context("looking at the file")?.len();
         ensure!(found == self.len, "the part of {} was changed meanwhile", place.name.display());
@@ -214,7 +214,7 @@ impl Partial {
         if let Some(replaced) = replaced {
             self.room.release(replaced);
         }
-        // The journal is of no use any more; left over, it would be ignored.
+        // The journal is no longer needed; a later attempt would ignore it.
         let _left_over = rustix::fs::unlinkat(folder, place.name_with(JOURNAL), AtFlags::empty());
         rustix::fs::fsync(folder).map_err(io::Error::from).context("bringing the name to the disk")
     }
@@ -224,7 +224,7 @@ impl Drop for Partial {
     fn drop(&mut self) {
         match (&self.target, self.reservation.take()) {
             (Target::Named { place, .. }, _) if self.journal.chunks().is_empty() => {
-                // This file is locked, so no other transfer is at it.
+                // This file is locked, so no other transfer uses it.
                 remove_own(place);
             }
             (Target::Named { .. }, Some(reservation)) => {
@@ -237,10 +237,10 @@ impl Drop for Partial {
     }
 }
 
-/// Removes what is kept of an unfinished file.
+/// Removes the files of an incomplete file.
 pub(super) fn remove_own(place: &Place) {
     for suffix in [JOURNAL, PART] {
-        // What cannot be removed is taken up by the next attempt.
+        // A file that cannot be removed is used by the next attempt.
         let _left = rustix::fs::unlinkat(place.folder(), place.name_with(suffix), AtFlags::empty());
     }
 }
@@ -249,8 +249,8 @@ fn journal_of(place: &Place, len: u64) -> io::Result<Journal> {
     Journal::open(File::from(open_own(place, place.name_with(JOURNAL))?), len)
 }
 
-/// Opens a file of this transfer in the folder, making it if it is not there. A link is not
-/// followed: another writer of the folder could otherwise have this process write elsewhere.
+/// Opens a file of this transfer in the folder, and creates it if it does not exist. Links are not
+/// followed: otherwise another writer of the folder could redirect writes of this process.
 fn open_own(place: &Place, name: OsString) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -263,7 +263,7 @@ fn open_own(place: &Place, name: OsString) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Makes sure that no other transfer receives the same file.
+/// Ensures that no other transfer receives the same file.
 pub(super) fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
     const BUSY: &str = "another transfer of this file is under way";
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -271,8 +271,8 @@ pub(super) fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
         Err(Errno::AGAIN) => bail!(BUSY),
         Err(error) => return Err(io::Error::from(error)).context("locking the file"),
     }
-    // Between opening and locking, another transfer may have finished: what is locked then is a
-    // whole file that has its name.
+    // Between open and lock, another transfer may have finished: then the locked file is complete
+    // and has its final name.
     let part = place.name_with(PART);
     let named = rustix::fs::statat(place.folder(), part, AtFlags::SYMLINK_NOFOLLOW);
     let own = file.metadata()?;

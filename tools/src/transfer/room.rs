@@ -1,9 +1,8 @@
-//! How much of a disk arriving files may take.
+//! Limits on the disk space of incoming files.
 //!
-//! A transfer reserves room for all of its file before the first byte arrives, so of several transfers
-//! at a time those that fit succeed and the others are refused at once. Room that ends up unused is
-//! given back: what a transfer that broke off has not brought, parts that are removed, files that are
-//! replaced.
+//! A transfer reserves room for all of its file before the first byte arrives, so of several
+//! transfers at a time some succeed as far as there is room, and the others are refused at once.
+//! Unused room is released: the missing bytes of a failed transfer, removed parts, replaced files.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -18,46 +17,46 @@ use rustix::fs::{AtFlags, Stat, StatVfs};
 use crate::size;
 use crate::transfer::Place;
 
-/// Room for files that arrive, all together.
+/// Room for incoming files, in total.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Bytes in all; `None` for as many as the disk has.
+    /// Bytes in total; `None` for no limit but the disk's.
     quota: Option<u64>,
-    /// Files in all; `None` for as many as the disk has.
+    /// Files in total; `None` for no limit but the disk's.
     files_max: Option<u64>,
-    /// Percent of the file system, and of its inodes, that stay free.
+    /// Percentage of the file system, and of its inodes, that stays free.
     keep_percent: u8,
     taken: Mutex<Taken>,
 }
 
-/// Bytes and files that are taken of a quota.
+/// Bytes and files in use.
 #[derive(Debug, Default)]
 struct Taken {
     /// Bytes reserved by transfers in flight.
     reserved: u64,
     /// Transfers in flight.
     transfers: u64,
-    /// Bytes of files and parts that transfers have left. Each has an inode, and [`CHARGE_MIN`] of the
-    /// quota at least, so quota and disk bound the table.
+    /// Bytes of files and parts that transfers have left. Each has an inode, and at least
+    /// [`CHARGE_MIN`] of the quota, so quota and disk bound the table.
     kept: HashMap<FileId, u64>,
     /// Sum of `kept`.
     kept_bytes: u64,
 }
 
-/// Device and inode of a file: its identity, whatever its name.
+/// Device and inode of a file: its identity under any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u64, u64);
 
-/// Room that a transfer has reserved. Dropping it gives the room back, except for what was kept.
+/// Room that a transfer has reserved. Dropping it releases the room, except for the kept part.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     room: Arc<Room>,
     file: FileId,
     bytes: u64,
-    /// Bytes on the disk that were there before the server started, which no quota counts.
+    /// Bytes on the disk from before the server's start, which no quota counts.
     from_before: u64,
-    /// Bytes that stay taken by the file. One lock moves them from those reserved: they are never
-    /// counted twice.
+    /// Bytes that the file continues to use. They are moved from the reserved bytes under one lock,
+    /// so they are never counted twice.
     kept: Option<u64>,
 }
 
@@ -66,7 +65,7 @@ impl FileId {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Identity of the file that has the name now, if one has.
+    /// Identity of the file that has the name now, if there is one.
     pub(crate) fn at(place: &Place) -> Option<Self> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let Stat { st_dev, st_ino, .. } =
@@ -89,7 +88,7 @@ impl Taken {
     }
 
     fn keep(&mut self, file: FileId, bytes: u64) {
-        // The inode of a file that was deleted without this server may come again.
+        // The inode of a file that another process deleted may be reused.
         self.release(file);
         self.kept.insert(file, bytes);
         self.kept_bytes += bytes;
@@ -97,7 +96,7 @@ impl Taken {
 }
 
 impl Room {
-    /// At most `quota` bytes, of a file system that keeps `keep_percent` of it free.
+    /// Limits to `quota` bytes, in a file system that keeps `keep_percent` of it free.
     pub(crate) fn new(quota: Option<u64>, keep_percent: u8) -> Self {
         Self { quota, files_max: None, keep_percent, taken: Mutex::default() }
     }
@@ -107,16 +106,16 @@ impl Room {
         Self { files_max, ..self }
     }
 
-    // A panic of another holder leaves the sums whole.
+    // A panic of another holder leaves the sums consistent.
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room for `file` to grow to `len` bytes: for the bytes that it does not have yet, rounded
-    /// up to blocks of [`CHARGE_MIN`].
+    /// Reserves room for `file` to grow to `len` bytes: for the bytes that it does not have yet,
+    /// rounded up to blocks of [`CHARGE_MIN`].
     ///
     /// # Errors
-    /// When there is not so much room, with the option that decides. Nothing is reserved then.
+    /// If there is not enough room, with the option that decides. Nothing is reserved then.
     pub(crate) fn reserve(self: &Arc<Self>, file: &File, len: u64) -> anyhow::Result<Reservation> {
         let found = file.metadata()?;
         let (id, on_disk) = (FileId::of(&found), on_disk(&found).min(len));
@@ -152,15 +151,15 @@ impl Room {
         Ok(Reservation { room: Arc::clone(self), file: id, bytes, from_before, kept: None })
     }
 
-    /// Gives back the room of a file that is removed or replaced.
+    /// Releases the room of a file that is removed or replaced.
     pub(crate) fn release(&self, file: FileId) {
         self.taken().release(file);
     }
 
-    /// Checks that the disk has room for `len` bytes more, and for another name.
+    /// Checks that the disk has room for `len` further bytes, and for another name.
     ///
     /// # Errors
-    /// When it has not.
+    /// If it has not.
     pub(crate) fn check_disk(&self, on: impl AsFd, len: u64) -> anyhow::Result<()> {
         let disk = rustix::fs::fstatvfs(on).map_err(io::Error::from);
         let disk = disk.context("asking for the free space")?;
@@ -176,7 +175,7 @@ impl Room {
             size::format(len),
             size::format(free)
         );
-        // A file system that makes inodes as they are wanted has no number of them.
+        // A file system that creates inodes on demand does not report their number.
         ensure!(
             f_files == 0 || f_favail >= self.kept_free(f_files),
             "the disk has no inode left for another file{stays_free}"
@@ -188,7 +187,7 @@ impl Room {
         all / 100 * u64::from(self.keep_percent)
     }
 
-    /// Bytes and files that are taken.
+    /// Bytes and files in use.
     #[cfg(test)]
     pub(crate) fn sums(&self) -> (u64, u64) {
         let taken = self.taken();
@@ -197,12 +196,13 @@ impl Room {
 }
 
 impl Reservation {
-    /// Keeps the room of a file that is whole.
+    /// Keeps the room of a complete file.
     pub(crate) fn keep(mut self) {
         self.kept = Some(self.bytes);
     }
 
-    /// Keeps the room of what `file` holds so far, `verified` bytes at least, and gives the rest back.
+    /// Keeps the room of the present contents of `file`, at least `verified` bytes, and releases
+    /// the rest.
     pub(crate) fn keep_part(mut self, file: &File, verified: u64) {
         let held = file.metadata().map_or(u64::MAX, |found| on_disk(&found));
         // Some file systems count blocks only when they are on the disk.
@@ -224,17 +224,18 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes that a file has on the disk.
+/// Bytes of a file on the disk.
 fn on_disk(found: &Metadata) -> u64 {
     found.blocks().saturating_mul(512)
 }
 
-/// Computes how much `len` bytes of a file count.
+/// Rounds `len` bytes of a file up to the bytes that count.
 fn charge(len: u64) -> u64 {
     len.checked_next_multiple_of(CHARGE_MIN).unwrap_or(u64::MAX).max(CHARGE_MIN)
 }
 
-/// Bytes that a file counts at least, be it empty: its name and inode take about as much.
+/// Smallest number of bytes that a file counts, even if it is empty: its name and inode take about
+/// as much.
 pub(crate) const CHARGE_MIN: u64 = 4 << 10;
 
 #[cfg(test)]
@@ -277,24 +278,24 @@ mod tests {
         assert!((10 * CHARGE_MIN..60 * CHARGE_MIN).contains(&held), "{held}");
         all.keep_part(&part, 0);
         assert_eq!(room.sums(), (held, 1));
-        // The next attempt reserves the rest, and does not pay twice.
+        // The next attempt reserves the rest, and is not charged twice.
         let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
         assert_eq!(room.sums(), (60 * CHARGE_MIN, 1));
         let refused = refusal(&room, &other, 5 * CHARGE_MIN);
         assert!(refused.contains("240K are taken, 240K of them by transfers"), "{refused}");
         drop(again);
         assert_eq!(room.sums(), (0, 0), "its part was removed");
-        // What an earlier run of the server has left is not counted.
+        // Files from an earlier run of the server are not counted.
         let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
         assert_eq!(room.sums(), (60 * CHARGE_MIN - held, 1));
         again.keep_part(&part, 0);
         assert_eq!(room.sums(), (CHARGE_MIN, 1), "nothing came, but there is a name");
-        // Blocks of a file may be counted late; what was verified is there.
+        // Blocks of a file may be counted late; verified bytes count.
         room.reserve(&other, 9 * CHARGE_MIN).unwrap().keep_part(&other, 5 * CHARGE_MIN);
         assert_eq!(room.sums(), (6 * CHARGE_MIN, 2));
     }
 
-    /// Another thread never sees more taken than was reserved.
+    /// Another thread never sees more in use than was reserved.
     #[test]
     fn a_file_that_is_kept_is_not_counted_twice_meanwhile() {
         use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,8 @@
-//! Memory through which a file crosses: a place for each chunk that is between its two ends.
+//! Memory between the network and a file: a buffer for each chunk in flight.
 //!
-//! Peers reach this memory and never the file. A file that another program shortens is a read that
-//! comes back short, in the session it concerns; mapped, it would be a SIGBUS that ends the process.
+//! # Panics
+//! eers access this memory and never the file. A file that another program shortens causes a short
+//! read in its session; a mapped file would cause a SIGBUS that ends the process.
 
 use std::fs::File;
 use std::io;
@@ -15,22 +16,22 @@ use urnic_engine::wire::crc32c::Crc32c;
 use crate::protocol::{CHUNK_LEN, PLACES_MAX};
 use crate::transfer::chunk_range;
 
-/// Places for chunks of one file.
+/// Chunk buffers of one file.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     region: Arc<Region>,
     place_len: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     len: u64,
 }
 
-/// Bytes of a place for a chunk of a file of `len` bytes.
+/// Length of a chunk buffer for a file of `len` bytes.
 pub(crate) const fn place_len(len: u64) -> u64 {
     if len < CHUNK_LEN { len } else { CHUNK_LEN }
 }
 
-/// Places that a file of `len` bytes gets out of `memory_max` bytes; `None` when that is not even
-/// one.
+/// Number of chunk buffers for a file of `len` bytes within `memory_max` bytes; `None` if not even
+/// one fits.
 pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
     let fit = memory_max.checked_div(place_len(len)).unwrap_or(u64::MAX);
     let wanted = len.div_ceil(CHUNK_LEN).clamp(1, u64::from(PLACES_MAX));
@@ -38,10 +39,10 @@ pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
 }
 
 impl Staging {
-    /// Memory of `places` places for a file of `len` bytes, which `memory` makes.
+    /// Allocates `places` chunk buffers for a file of `len` bytes by `memory`.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// If there is no memory.
     pub(crate) fn new(
         len: u64,
         places: u32,
@@ -54,20 +55,20 @@ impl Staging {
         Ok(Self { region, place_len, len })
     }
 
-    /// The memory, to be registered.
+    /// Memory to register.
     pub(crate) fn region(&self) -> Arc<Region> {
         Arc::clone(&self.region)
     }
 
-    /// Where the bytes `range` of the file are in the memory, when their chunk is in `place`.
+    /// Offset in the memory of the bytes `range` of the file, if their chunk is in `place`.
     pub(crate) fn offset(&self, place: u32, range: &Range<u64>) -> u64 {
         u64::from(place) * self.place_len + range.start % CHUNK_LEN
     }
 
-    /// Reads chunk `index` of the file into `place`; its CRC32c.
+    /// Reads chunk `index` of the file into `place`; returns its CRC32c.
     ///
     /// # Errors
-    /// When the file has become shorter or cannot be read, or there is no such chunk or place.
+    /// If the file has become shorter or cannot be read, or there is no such chunk or place.
     pub(crate) fn load(&self, file: &File, index: u64, place: u32) -> io::Result<u32> {
         let chunk = chunk_range(index, self.len).ok_or(io::ErrorKind::InvalidInput)?;
         let mut crc = Crc32c::new();
@@ -75,10 +76,10 @@ impl Staging {
         Ok(crc.finish())
     }
 
-    /// Reads the bytes `range` of the file, which are of one chunk, into `place`.
+    /// Reads the bytes `range` of the file, which are within one chunk, into `place`.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As for [`load`](Self::load).
     pub(crate) fn load_piece(
         &self,
         file: &File,
@@ -100,11 +101,11 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes the chunk `index` that is in `place` to the file; the CRC32c of what was written. The
-    /// peer may change the place meanwhile: each byte is read once.
+    /// Writes the chunk `index` from `place` to the file; returns the CRC32c of the written bytes.
+    /// The peer may change the memory meanwhile, so each byte is read once.
     ///
     /// # Errors
-    /// When the file cannot be written, or there is no such chunk or place.
+    /// If the file cannot be written, or there is no such chunk or place.
     pub(crate) fn store(&self, file: &File, index: u64, place: u32) -> io::Result<u32> {
         let chunk = chunk_range(index, self.len).ok_or(io::ErrorKind::InvalidInput)?;
         let mut at = self.offset(place, &chunk);
@@ -132,7 +133,7 @@ fn to_usize(offset: u64) -> io::Result<usize> {
     usize::try_from(offset).map_err(io::Error::other)
 }
 
-/// What a read that came back short is called.
+/// Replaces the error of a short read.
 pub(crate) fn shortened(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -142,7 +143,7 @@ pub(crate) fn shortened(error: io::Error) -> io::Error {
     }
 }
 
-/// Bytes copied at a time: stays in the cache.
+/// Bytes copied at a time: they stay in the cache.
 const BUFFER_LEN: usize = 256 << 10;
 
 #[cfg(test)]

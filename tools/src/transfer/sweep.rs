@@ -1,4 +1,4 @@
-//! Takes away what is left of transfers that were not taken up again.
+//! Removes incomplete files of transfers that were not resumed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,12 +14,11 @@ use crate::transfer::partial::{lock, remove_own};
 use crate::transfer::room::FileId;
 use crate::transfer::{Folder, Place, Room};
 
-/// Removes unfinished files in the folder, and in those below it, into which nothing has been
-/// written for `age`, and gives their room back; how many there were. One that a transfer has locked
-/// stays.
+/// Removes incomplete files in the folder and its subfolders that were not written for `age`, and
+/// releases their room; returns their number. Files that a transfer has locked stay.
 ///
 /// # Errors
-/// When the folder itself cannot be read; what is in others that cannot be stays.
+/// If the folder itself cannot be read; unreadable subfolders are skipped.
 pub(crate) fn sweep(
     folder: &Folder,
     age: Duration,
@@ -30,12 +29,12 @@ pub(crate) fn sweep(
     sweep_folder(&fd, Old { age, now, room }, 0)
 }
 
-/// Files that are removed.
+/// Parameters of the removal.
 #[derive(Clone, Copy)]
 struct Old<'a> {
     age: Duration,
     now: SystemTime,
-    /// Gets back what they had.
+    /// Receives the room of the removed files.
     room: &'a Room,
 }
 
@@ -48,7 +47,7 @@ fn sweep_folder(folder: &OwnedFd, old: Old<'_>, depth: usize) -> io::Result<usiz
             continue;
         }
         if entry.file_type() == FileType::Directory && depth < DEPTH_MAX {
-            // Neither a link nor what takes the place of the folder meanwhile is followed.
+            // Neither a link nor an entry that replaces the folder meanwhile is followed.
             let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if let Ok(inner) = rustix::fs::openat(folder, name, flags, Mode::empty()) {
                 removed += sweep_folder(&inner, old, depth + 1).unwrap_or(0);
@@ -61,14 +60,14 @@ fn sweep_folder(folder: &OwnedFd, old: Old<'_>, depth: usize) -> io::Result<usiz
     Ok(removed)
 }
 
-/// The name of the file of which `name` is the unfinished part.
+/// Returns the name of the file whose incomplete part is `name`.
 fn name_of_part(name: &OsStr) -> Option<&OsStr> {
     let octets = name.as_bytes();
     let of = [PART, JOURNAL].into_iter().find_map(|suffix| octets.strip_suffix(suffix.as_bytes()));
     of.and_then(|rest| rest.strip_prefix(b".")).map(OsStr::from_bytes)
 }
 
-/// Removes one if it is old; whether it was.
+/// Removes a file if it is old; returns true if it was.
 fn sweep_file(place: &Place, old: Old<'_>) -> anyhow::Result<bool> {
     let Old { age, now, room } = old;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -100,7 +99,7 @@ fn sweep_file(place: &Place, old: Old<'_>) -> anyhow::Result<bool> {
     Ok(is_old)
 }
 
-/// Folders below the one that is served that are looked into.
+/// Deepest subfolder below the served folder.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

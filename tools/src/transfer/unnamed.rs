@@ -1,4 +1,4 @@
-//! Files without a name, for what comes from standard input and goes to standard output.
+//! Files without a name, for data from standard input and to standard output.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,10 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A new file that has no name and goes away with its last handle.
+/// Creates a file without a name, which is deleted with its last handle.
 ///
 /// # Errors
-/// When none can be made in the folder for temporary files.
+/// If none can be created in the folder for temporary files.
 pub(crate) fn unnamed_file() -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -17,7 +17,7 @@ pub(crate) fn unnamed_file() -> io::Result<File> {
         let path = std::env::temp_dir().join(format!(".urnic-{}-{number}", process::id()));
         let mut options = OpenOptions::new();
         match options.read(true).write(true).create_new(true).mode(0o600).open(&path) {
-            // Left by a process that was killed at this very place.
+            // Left by a process that was killed exactly here.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
             Ok(file) => {
@@ -28,10 +28,10 @@ pub(crate) fn unnamed_file() -> io::Result<File> {
     }
 }
 
-/// All that `input` has, as a file.
+/// Copies all of `input` into a file.
 ///
 /// # Errors
-/// When it cannot be read, or there is no room for it.
+/// If it cannot be read, or there is no room for it.
 pub(crate) fn spooled(input: &mut impl io::Read) -> io::Result<File> {
     let mut file = unnamed_file()?;
     io::copy(input, &mut file)?;

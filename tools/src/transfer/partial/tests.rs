@@ -1,4 +1,4 @@
-//! Parts of earlier attempts: how a transfer goes on with them, and how their room is counted.
+//! Parts of earlier attempts: how a transfer resumes them, and how their room is counted.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -44,7 +44,7 @@ fn octets(len: u64, seed: u8) -> Vec<u8> {
     (0..len).map(octet).collect()
 }
 
-/// Stores chunk `index` of a file with these bytes; `is_wrong` with a CRC that is not its own.
+/// Stores chunk `index` of a file with these bytes, with a wrong CRC if `is_wrong`.
 fn store(partial: &mut Partial, octets: &[u8], index: u64, is_wrong: bool) -> bool {
     let len = partial.len();
     let staging = Staging::new(len, 1, Region::anonymous).unwrap();
@@ -158,7 +158,7 @@ fn room_is_given_back_unless_something_is_kept() {
     store_all(&mut partial, &file);
     partial.commit().unwrap();
     assert_eq!(scene.room.sums(), (len, 1));
-    // A file that replaces another does not count beside it.
+    // A file that replaces another is not counted in addition to it.
     let mut partial = scene.open("whole", 1).unwrap();
     store_all(&mut partial, &[1]);
     partial.commit().unwrap();
