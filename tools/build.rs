@@ -1,7 +1,7 @@
-//! Tells the command which commit it is built from, where that is known.
+//! Passes the commit from which the command is built to the compiler, if it is known.
 //!
-//! A release is built from a commit; a development build only says that it is one, so that a new
-//! commit does not build the command again.
+//! A release names its commit; a development build only says that it is one, so that a new commit
+//! does not rebuild the command.
 
 use std::env;
 use std::path::Path;
@@ -27,17 +27,17 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The commit that is checked out.
+/// Returns the commit that is checked out.
 fn commit() -> Option<String> {
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
-    // A file that is not there would count as changed at every build.
+    // A missing file would count as changed at every build.
     if Path::new(&log).exists() {
         println!("cargo:rerun-if-changed={log}");
     }
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// What `git` says, if there is one and it has an answer.
+/// Returns the output of `git`, if git exists and succeeds.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

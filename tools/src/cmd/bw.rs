@@ -118,7 +118,7 @@ impl Args {
 /// Runs the command.
 ///
 /// # Errors
-/// When the server cannot be reached, or the session fails.
+/// If the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
     ensure!(
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let measured = bw::measure(&host, &remotes, &plan, &interrupt, &mut intervals)?;
         let result = Bandwidth::new(&plan, &measured, intervals.finish(), &args.stack);
         if args.all_sizes && !args.json {
-            // Each as soon as it is known: all of them take a while.
+            // Each result is printed as soon as it is known, because all of them take a while.
             let above = if results.is_empty() { header(args.bidir) } else { String::new() };
             report::print(&format!("{above}{}", result.row()))?;
         }
@@ -159,9 +159,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is measured unless told.
+/// Defaults.
 const SIZE: u32 = 64 << 10;
 const SECONDS: Duration = Duration::from_secs(5);
 const SECONDS_OF_EACH: Duration = Duration::from_secs(1);
-/// Bytes in flight of the largest sizes of a table: what a server gives to one peer holds them.
+/// Most bytes in flight for the sizes of a table: the server's limit for one peer allows them.
 const UNDER_WAY_OF_ALL: u32 = 24 << 20;

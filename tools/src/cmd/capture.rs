@@ -91,7 +91,7 @@ Examples:
 /// Runs the command.
 ///
 /// # Errors
-/// When the interface cannot be opened, or the file not be written.
+/// If the interface cannot be opened, or the file cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_stream = args.write.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if is_stream && args.json {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let following = Following::new(wanted, sink, shown);
     match following.run(&mut monitor, args.interface, args.duration, &interrupt) {
-        // A reader that has seen enough may close the pipe.
+        // A reader that has read enough may close the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }

@@ -26,7 +26,7 @@ Examples:
 /// Runs the command, for the commands of `tree`.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn run(args: &Args, tree: &mut Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, tree, "urnic", &mut script);

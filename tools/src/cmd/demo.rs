@@ -62,7 +62,7 @@ Examples:
 /// Runs the command.
 ///
 /// # Errors
-/// When a file or memory cannot be had; that something does not verify is an exit status.
+/// If a file or memory is not available; a failed verification is an exit status.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.options.check()?;
     let mut progress = Progress::octets(args.options.total_bytes(), args.quiet);

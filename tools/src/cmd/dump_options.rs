@@ -6,14 +6,14 @@ use clap::{Arg, Command};
 
 use crate::report::print;
 
-/// Prints, for every argument of every command that `tree` has, a line of three fields: the
-/// command, the option or `ARGUMENT` for what has no name of its own, and what its value is called,
-/// or `-` for a flag.
+/// Prints, for every argument of every command in `tree`, a line of three fields: the command, the
+/// option (or `ARGUMENT` for an argument without a name), and the name of its value (or `-` for a
+/// flag).
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn run(tree: &mut Command) -> anyhow::Result<ExitCode> {
-    // What holds for all commands is an option of each.
+    // A global option is listed for each command.
     tree.build();
     let is_own = |command: &&Command| !["help", "dump-options"].contains(&command.get_name());
     for command in tree.get_subcommands().filter(is_own) {

@@ -52,7 +52,7 @@ Examples:
 /// Runs the command.
 ///
 /// # Errors
-/// When the file is not here in the end.
+/// If the file was not received.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let name = args.from.name.clone().context("which file? Write HOST[:PORT]/NAME")?;
     let options = &args.options;
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     progress.clear();
     let transferred = match result {
         Ok(transferred) => transferred,
-        // What has no name of its own is not kept.
+        // Data for standard output is not kept.
         Err(error) => {
             let moved = if is_output { 0 } else { progress.done() };
             return Err(broken_off(client, error, moved, "here"));

@@ -100,13 +100,13 @@ Example, ports get their addresses from dnsmasq on this machine ('--dev ib:…,d
   dnsmasq --port=0 --no-ping --dhcp-option=option:router,10.9.0.9 \\
     --dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,1h";
 
-/// How long the gate sleeps at most: it looks whether it is time to stop, and at its interface.
+/// Longest sleep of the gate, which then checks its interface, and if it must stop.
 const LOOK_NS: u64 = 100_000_000;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such node, or the interface cannot be had.
+/// If there is no such node, or the interface cannot be opened.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Kind::Ib(port) = args.dev.kind() else {
         bail!("--dev {}: a gate has a port of InfiniBand: ib:sim=NAME,node=NODE,ip=…", args.dev);
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let settings = TapConfig { medium: Medium::Ip, ..TapConfig::new(args.tun) };
     let tun = Tap::open(&settings).context("--tun")?;
-    // Not before the link is up; where that cannot be said now, it is tried again.
+    // The carrier comes only when the link is up; if setting it fails now, it is tried again.
     let _later = tun.set_carrier(false);
     let groups = args.group.iter().copied().collect();
     let (ipv4, ipv6, dhcp_server) = (network.ip, network.ip6, args.dhcp_relay);
@@ -175,7 +175,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Carries datagrams until it is time to stop.
+/// Forwards datagrams until the command must stop.
 fn carry(
     gate: &mut Gate<IpoibDevice<Node>, Tap>,
     args: &Args,
@@ -204,7 +204,8 @@ fn carry(
         }
         let state = gate.link().link().state();
         if told != Some(state) {
-            // An interface that is gone cannot be told: the next one of its name is.
+            // The carrier of a deleted interface cannot be set; it is set for the next interface of
+            // this name.
             if follow(gate, state) {
                 told = Some(state);
                 if says {
@@ -219,10 +220,10 @@ fn carry(
     Ok(())
 }
 
-/// Makes the interface what the link is; whether that worked.
+/// Sets the state of the interface to that of the link; returns true if that succeeded.
 fn follow(gate: &mut Gate<IpoibDevice<Node>, Tap>, state: LinkState) -> bool {
     if let LinkState::Up { mtu, .. } = state {
-        // Without the right to, datagrams are cut or refused by the gate.
+        // Without the right to set the MTU, the gate fragments or refuses datagrams.
         let _other_mtu = gate.tun().set_mtu(mtu);
     }
     gate.tun().set_carrier(matches!(state, LinkState::Up { .. })).is_ok()
@@ -247,12 +248,12 @@ fn wait(gate: &mut Gate<IpoibDevice<Node>, Tap>, now_ns: u64, end_ns: u64) -> an
     let has_room = gate.room() > 0;
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns).unwrap_or(0) };
     let (gate_link, gate_tun) = gate.devices();
-    // What the link has no room for stays in the kernel's queue.
+    // While the link is full, datagrams stay in the kernel's queue.
     let tun = gate_tun.readiness().filter(|_| has_room);
     let mut descriptors: Vec<_> =
         gate_link.readiness().into_iter().chain(tun).map(readable).collect();
     match poll(&mut descriptors, Some(&timeout)) {
-        // A signal: the caller looks whether it is time to stop.
+        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for datagrams"),
     }

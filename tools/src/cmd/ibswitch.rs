@@ -74,12 +74,12 @@ Example, a ping between two nodes of the fabric that the file 'net' describes:
   urnic serve --dev ib:sim=fabric,node=Hca2,ip=10.9.0.2/24 --listen 10.9.0.2 &
   urnic ping 10.9.0.2 --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24";
 
-/// How long the switch sleeps at most: it looks at the fabric now and then.
+/// Longest sleep of the switch, which checks the fabric from time to time.
 const LOOK_NS: i64 = 100_000_000;
-/// How soon room is looked for again at a port whose queue is full.
+/// Time until the switch tries again to send to a port whose queue is full.
 const PRESSED_NS: i64 = 100_000;
 
-/// What happened to the packets.
+/// Counts of the packets.
 #[derive(Debug, Serialize)]
 struct Summary {
     seconds: f64,
@@ -138,7 +138,7 @@ impl Summary {
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such simulator or node, or it goes away.
+/// If there is no such simulator or node, or it ends.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -202,10 +202,10 @@ fn wait(switch: &Switch, left_ns: u64) -> anyhow::Result<()> {
     let timeout = Timespec { tv_sec: 0, tv_nsec };
     let readiness = switch.readiness();
     let mut packets = [PollFd::new(&readiness, PollFlags::IN)];
-    // Packets that may not be taken are no reason to wake up.
+    // Packets that may not be received are no reason to wake up.
     let awaited = if switch.is_held() { &mut [][..] } else { &mut packets[..] };
     match poll(awaited, Some(&timeout)) {
-        // A signal: the caller looks whether it is time to stop.
+        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for packets"),
     }

@@ -78,7 +78,7 @@ Example, a path of 1 Gbit/s with a round trip of 20 ms and 1 % loss, between two
 /// Runs the command.
 ///
 /// # Errors
-/// When an interface cannot be opened, or the options make no sense.
+/// If an interface cannot be opened, or the options contradict each other.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.options.check()?;
     if args.a == args.b {
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Moves frames until it is time to stop.
+/// Moves frames until the command must stop.
 fn carry(
     bridge: &mut Bridge<Tap>,
     args: &Args,
@@ -142,7 +142,7 @@ fn carry(
                 let release_ns = bridge.next_release_ns().unwrap_or(u64::MAX);
                 wait(&bridge.devices(), until_ns.min(release_ns.max(grain_end_ns)))?;
             }
-            // There is more.
+            // More frames are waiting.
             BURST.. => {}
             _ => wait(&[], until_ns.min(grain_end_ns))?,
         }
@@ -165,15 +165,15 @@ fn wait(devices: &[&Tap], until_ns: u64) -> anyhow::Result<()> {
     let mut polled: Vec<_> =
         descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
     match poll(&mut polled, Some(&timeout)) {
-        // A signal: the caller looks whether it is time to stop.
+        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for frames"),
     }
 }
 
-/// Lets this thread wake up when it asked for, not up to 50 microseconds later.
+/// Lets this thread wake up at the requested time, not up to 50 microseconds later.
 fn precise_timers() {
     let slack_ns = std::num::NonZeroU64::new(1);
-    // Without it, delays are only a little longer.
+    // Without it, delays are slightly longer.
     let _longer = rustix::thread::set_current_timer_slack(slack_ns);
 }

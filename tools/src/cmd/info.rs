@@ -42,7 +42,7 @@ Examples:
 /// Runs the command.
 ///
 /// # Errors
-/// When the port cannot be had, or the result not be written.
+/// If the port cannot be opened, or the result cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(dev) = &args.dev {
         let Kind::Ib(port) = dev.kind() else {

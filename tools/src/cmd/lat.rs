@@ -81,7 +81,7 @@ Examples:
   urnic lat server --json --histogram |
     jq -r '.histogram[] | [.up_to_us, .count] | @csv'";
 
-/// The result. `docs/json.md` tells what each field means.
+/// The result. `docs/json.md` defines each field.
 #[derive(Debug, Serialize)]
 struct Latency {
     op: Op,
@@ -160,7 +160,7 @@ impl Latency {
 /// Runs the command.
 ///
 /// # Errors
-/// When the server cannot be reached, or the session fails.
+/// If the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
     let remotes = args.peer.resolve(&args.stack.dev)?;
@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is measured unless told.
+/// Defaults.
 const SIZE: u32 = 8;
 const ITERATIONS: u32 = 10_000;
 const ITERATIONS_OF_EACH: u32 = 1_000;

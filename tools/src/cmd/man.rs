@@ -31,7 +31,7 @@ Examples:
 /// Runs the command, for the commands of `tree`.
 ///
 /// # Errors
-/// When a page cannot be written.
+/// If a page cannot be written.
 pub(crate) fn run(args: &Args, tree: Command) -> anyhow::Result<ExitCode> {
     let shown = args.dir.display();
     fs::create_dir_all(&args.dir).with_context(|| shown.to_string())?;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, tree: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page of one command; `others` are named under SEE ALSO.
+/// Writes the page of one command; `others` are listed under SEE ALSO.
 fn write(dir: &Path, command: &Command, others: &[String]) -> anyhow::Result<()> {
     let man = Man::new(command.clone());
     let mut page = Vec::new();

@@ -1,4 +1,4 @@
-//! One file per command: its arguments, and what it does with them.
+//! One file for each command: its arguments and its execution.
 
 pub(crate) mod bw;
 pub(crate) mod capture;

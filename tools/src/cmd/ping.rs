@@ -56,12 +56,12 @@ Examples:
   urnic ping server
   urnic ping 192.0.2.1:7174 -s 64K -c 100 -i 0.01";
 
-/// What came of it. `docs/json.md` tells what each field means.
+/// The result. `docs/json.md` defines each field.
 #[derive(Serialize)]
 struct Pinged {
     peer: SocketAddr,
     size_bytes: u64,
-    /// Messages that came back.
+    /// Messages that were answered.
     count: u64,
     interrupted: bool,
     timing: Timing,
@@ -72,7 +72,7 @@ struct Pinged {
 /// Runs the command.
 ///
 /// # Errors
-/// When a message does not come back.
+/// If a message is not answered.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let remotes = args.peer.resolve(&args.stack.dev)?;
     let host = Host::open(&args.stack, SPIN)?;
@@ -137,7 +137,7 @@ fn messages(
     Ok(())
 }
 
-/// Sends a message and waits for it; the time that took in nanoseconds.
+/// Sends a message and waits for its answer; returns the time in nanoseconds.
 fn round_trip(client: &mut Client<'_>, source: &Mr, number: u32) -> anyhow::Result<u64> {
     let [salt, ..] = number.to_le_bytes();
     let octets: Vec<u8> = (0..source.len()).map(|i| i.to_le_bytes()[0] ^ salt).collect();

@@ -55,7 +55,7 @@ Examples:
 /// Runs the command.
 ///
 /// # Errors
-/// When the file is not there in the end.
+/// If the file was not transferred.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (file, len) = source(&args.file)?;
     let name = match &args.to.name {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file to send, and its length.
+/// Opens the file to send, and determines its length.
 fn source(path: &Path) -> anyhow::Result<(File, u64)> {
     let shown = path.display();
     let file = if is_standard_stream(path) {
@@ -95,7 +95,7 @@ fn source(path: &Path) -> anyhow::Result<(File, u64)> {
         let is_whole_file = input.metadata()?.is_file() && input.stream_position()? == 0;
         if is_whole_file { input } else { spooled(&mut input).context("standard input")? }
     } else {
-        // A pipe must not make the opening wait for its other end.
+        // A pipe must not block the open until its other end is opened.
         let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         opened.with_context(|| shown.to_string())?
@@ -106,7 +106,7 @@ fn source(path: &Path) -> anyhow::Result<(File, u64)> {
         "{shown} is no regular file; '-' sends what comes on standard input"
     );
     let len = metadata.len();
-    // Files of /proc have bytes and no length.
+    // Files of /proc have contents but a length of 0.
     let has_more = file.read_at(&mut [0], len).with_context(|| shown.to_string())? > 0;
     ensure!(
         !has_more,

@@ -81,7 +81,7 @@ Examples:
   urnic replay --compare --report page.html before.pcap after.pcap
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
 
-/// Reads a file, or a pipe; writes it with comments if that is asked for.
+/// Reads a file, or a pipe, and writes it with comments if requested.
 fn replay_file(
     path: &Path,
     options: Options,
@@ -98,7 +98,7 @@ fn replay_file(
     };
     let (mut file, comments) = urnic_replay::replay_commented(options, &name, &mut open)
         .context("making a temporary file")?;
-    // What could not be read at all is told with the report.
+    // If nothing could be read, the report says so.
     let mut written = Written::default();
     if file.report.frames > 0 || file.report.error.is_none() {
         let is_own = commented::is_same(path, target);
@@ -110,7 +110,7 @@ fn replay_file(
     Ok((file, written))
 }
 
-/// Writes the page and the pictures that are asked for.
+/// Writes the requested page and pictures.
 fn write_pictures(
     args: &Args,
     files: &[PicturedFile],
@@ -119,7 +119,7 @@ fn write_pictures(
     let page = || match compared {
         None => Some(page::of(files)),
         Some(Ok(compared)) => Some(compare::page(compared)),
-        // Of a comparison that there is not, there is no page.
+        // A failed comparison has no page.
         Some(Err(_)) => None,
     };
     if let Some((path, page)) = args.report.as_ref().and_then(|path| Some((path, page()?))) {
@@ -138,7 +138,7 @@ fn write_pictures(
 /// Runs the command.
 ///
 /// # Errors
-/// When the report cannot be written.
+/// If the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_pictured = args.compare || args.report.is_some() || args.svg.is_some();
     let options = Options { is_pictured, unpacked_max: args.unpack_max };
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ if is_stream => Some(Ok(())),
         Some(Ok(compared)) if args.json => Some(print_json(&compared)),
         Some(Ok(compared)) => Some(print(compare::text(&compared).trim_end())),
-        // What could not be read was told.
+        // The read error was already reported.
         Some(Err(_)) if !is_readable && !args.json => Some(Ok(())),
         Some(Err(reason)) => return Err(anyhow::Error::msg(reason)),
         None => None,
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         false => print(text::of(&report).trim_end()),
     });
     match printed {
-        // A reader that has seen enough may close the pipe.
+        // A reader that has read enough may close the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("writing the report")?,
     }

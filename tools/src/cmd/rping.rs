@@ -83,7 +83,7 @@ fn size(text: &str) -> Result<usize, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When it could not be carried out.
+/// If the command fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(args.server || args.address.is_some(), "a client needs the server's address: -a HOST");
     let host = Host::open(&args.stack, SPIN)?;
@@ -99,7 +99,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    /// A line for each option that has no effect at this end; scripts give them to both.
+    /// Returns a line for each option that has no effect at this end; scripts give all options to
+    /// both ends.
     fn without_effect(&self) -> Vec<&'static str> {
         [
             (self.server && self.validate, "-V: the client compares, not a server"),
@@ -150,7 +151,7 @@ fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
             let serve = move || server.run(session, request).with_context(|| remote.to_string());
             if !args.persistent {
                 let (pings, count) = (serve()?, args.count.unwrap_or_default());
-                // A client that is killed closes like one that is done.
+                // A killed client closes like one that has finished.
                 ensure!(pings >= count, "{remote}: closed after {pings} of {count} pings");
                 return Ok(());
             }
@@ -163,7 +164,7 @@ fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
     })
 }
 
-/// Bytes of a ping, as of the stock program.
+/// Bytes of a ping, as in rdma-core's program.
 const SIZE: usize = 64;
-/// How long to wait for a client before waiting again.
+/// Longest wait for a client before the wait is repeated.
 const LISTEN_TURN: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! `urnic run`: a program of rdma-core, as it is, on urnic.
+//! `urnic run`: an unchanged rdma-core program on urnic.
 
 use std::env;
 use std::ffi::OsString;
@@ -79,20 +79,20 @@ Examples:
   urnic run --device-file -- ucx_perftest -x rc_verbs -t am_lat 10.0.0.2
   urnic run --dev tap:urn0,ip=10.7.0.2/24 -- rping -s -a 10.7.0.2 -v";
 
-/// The file that both libraries are.
+/// File that contains both libraries.
 const LIBRARY: &str = "liburnic_rdma.so";
-/// What shows programs a device file.
+/// Library that shows a device file to programs.
 const PRELOAD: &str = "liburnic_preload.so";
-/// Exit statuses of shells, for a program that is not there or cannot be started.
+/// Exit statuses of shells for a missing program and for one that cannot be started.
 const EXIT_NO_PROGRAM: u8 = 127;
 const EXIT_NO_START: u8 = 126;
-/// The names that programs look for.
+/// Library names that programs look for.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
 /// Runs the command; returns only if the program cannot be started.
 ///
 /// # Errors
-/// When the library is not there, or no folder can be made for the library's names.
+/// If the library is missing, or no folder can be created for the library's names.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = args.program.split_first() else { bail!("no program") };
     let library = find(LIBRARY)?;
@@ -137,15 +137,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if is_missing { EXIT_NO_PROGRAM } else { EXIT_NO_START }))
 }
 
-/// The folder `urnic` beside the library, if that has its names there, as packages and images of containers
-/// make them: nothing has to be written then.
+/// Returns the folder `urnic` beside the library if it has links with the library's names, as
+/// packages and container images create them: then nothing must be written.
 fn installed(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?.join("urnic");
     let is_it = |name: &str| fs::canonicalize(folder.join(name)).is_ok_and(|it| it == library);
     NAMES.iter().all(|name| is_it(name)).then_some(folder)
 }
 
-/// A folder of this user in which the library has its names.
+/// Returns a folder of this user in which the library has its names.
 fn linked(library: &Path) -> anyhow::Result<PathBuf> {
     let folder = folder().context("a folder for the names of the library")?;
     for name in NAMES {
@@ -155,7 +155,7 @@ fn linked(library: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// A library, beside this program or in the `lib` beside its folder.
+/// Finds a library, beside this program or in the `lib` folder next to the program's folder.
 fn find(name: &str) -> anyhow::Result<PathBuf> {
     let program = env::current_exe().context("where this program is")?;
     let folder = program.parent().unwrap_or_else(|| Path::new("/"));
@@ -171,12 +171,13 @@ fn find(name: &str) -> anyhow::Result<PathBuf> {
     fs::canonicalize(found).with_context(|| name.to_owned())
 }
 
-/// A folder that only this user can change: what is linked there is run.
+/// Returns a folder that only this user can change, because its contents are executed.
 fn folder() -> anyhow::Result<PathBuf> {
     private_folder(&runtime_folder().unwrap_or_else(env::temp_dir))
 }
 
-/// Makes the folder of this user in `base`. Where another user has its name, one with a name that cannot be guessed.
+/// Creates this user's folder in `base`. If another user has its name, creates one with a name that
+/// cannot be guessed.
 fn private_folder(base: &Path) -> anyhow::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let folder = base.join(format!("urnic-run-{user}"));
@@ -195,20 +196,20 @@ fn private_folder(base: &Path) -> anyhow::Result<PathBuf> {
     private(other)?.context("another process has made a folder of that name")
 }
 
-/// Makes the folder, unless it is there; `None` if another user can change what is there.
+/// Creates the folder, unless it exists; `None` if another user can change its contents.
 fn private(folder: PathBuf) -> io::Result<Option<PathBuf>> {
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Not what a link leads to: another user may have made that.
+    // Links are not followed: another user may have created them.
     let found = fs::symlink_metadata(&folder)?;
     let is_own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
     let is_private = is_own && found.permissions().mode() & 0o022 == 0;
     Ok(is_private.then_some(folder))
 }
 
-/// Makes a link to the library, unless it is there; other runs may make it at the same time.
+/// Creates a link to the library, unless it exists; other runs may create it at the same time.
 fn link(library: &Path, link: &Path) -> io::Result<()> {
     if fs::read_link(link).is_ok_and(|there| there == library) {
         return Ok(());
@@ -227,7 +228,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let first = private_folder(place.path()).unwrap();
         assert_eq!(private_folder(place.path()).unwrap(), first);
-        // As another user may leave it: to be changed by others, or a link to somewhere else.
+        // A folder as another user may leave it: writable for others, or a link to another place.
         fs::set_permissions(&first, fs::Permissions::from_mode(0o777)).unwrap();
         let other = private_folder(place.path()).unwrap();
         assert_ne!(other, first);

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     stack: StackOptions,
 }
 
-/// What becomes of files.
+/// Limits on files.
 #[derive(clap::Args, Debug)]
 struct FileOptions {
     /// Folder whose files peers may get, and where they may put files; none without this
@@ -113,7 +113,7 @@ struct FileOptions {
     keep_parts: Duration,
 }
 
-/// The heading of these options.
+/// Heading of these options.
 const FILES: &str = "Files";
 
 const EXAMPLES: &str = "\
@@ -139,7 +139,7 @@ Examples:
       On a TAP interface, with our own TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
       an address on it, and then 'ping 10.7.0.2' is answered, too.";
 
-/// Reads how much memory peers may have.
+/// Parses the limit on the memory of peers.
 fn memory_size(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         octets if octets < MEMORY_MIN => Err(format!("{} are the least", size::format(MEMORY_MIN))),
@@ -148,13 +148,14 @@ fn memory_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A page: less gives no session at all.
+/// A page: less memory allows no session at all.
 const MEMORY_MIN: u64 = 4 << 10;
-/// More than the machines that this is for have.
+/// More than the machines have for which this program is made.
 const MEMORY_MAX: u64 = 1 << 40;
-/// Bytes beside a region that one session may always have: a session of all of `--size` has room.
+/// Bytes besides its region that one session may always have, so that a session with all of
+/// `--size` is possible.
 const BESIDE: u64 = 1 << 20;
-/// Memory of all peers unless told otherwise.
+/// Default memory of all peers.
 const TOTAL_SIZE: u64 = 4 << 30;
 
 impl Args {
@@ -194,9 +195,9 @@ impl Args {
     }
 }
 
-/// Bytes that sessions may take of what this process may still map: half, as tables double when they
-/// grow, and threads have stacks. Beyond that, an allocation would end the process. `None` without a
-/// limit.
+/// Bytes that sessions may use of the memory that this process may still map: half, because tables
+/// double when they grow, and threads have stacks. Beyond the limit, an allocation would end the
+/// process. `None` without a limit.
 fn mappable() -> Option<u64> {
     let limit = getrlimit(Resource::As).current?;
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
@@ -208,7 +209,7 @@ fn mappable() -> Option<u64> {
 /// Runs the command.
 ///
 /// # Errors
-/// When it cannot listen.
+/// If it cannot listen.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let dev = &args.stack.dev;
     let addresses = args.listen.resolve(dev).context("--listen")?;
@@ -249,7 +250,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Starts the thread that removes what was not taken up again for `age`, now and from time to time.
+/// Starts the thread that removes parts that were not resumed for `age`, now and from time to time.
 fn keep_swept(folder: Folder, age: Duration, room: Arc<Room>, log: Log) -> anyhow::Result<()> {
     let body = move || {
         loop {
@@ -273,5 +274,5 @@ fn pause() {
     thread::sleep(SWEEP_INTERVAL);
 }
 
-/// How often old unfinished files are looked for.
+/// Interval of the removal of old incomplete files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);

@@ -106,7 +106,7 @@ struct Failed {
 /// Runs the command.
 ///
 /// # Errors
-/// When memory cannot be had or a recording not be written; that a seed fails is an exit status.
+/// If there is no memory, or a recording cannot be written; a failed seed is an exit status.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(folder) = args.record.as_ref().filter(|folder| folder.exists() && !folder.is_dir())
     {
@@ -124,7 +124,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let failures_max = usize::try_from(args.failures).unwrap_or(usize::MAX);
     let sweep = Sweep { seeds: seeds.clone(), only, threads, failures_max };
     let (mut failures, mut done) = (Vec::new(), 0);
-    // A panic of the engine is reported as a failure; its own message would tear the bar.
+    // A panic of the engine is reported as a failure; its own message would disturb the progress
+    // bar.
     std::panic::set_hook(Box::new(|_| {}));
     let stopwatch = Stopwatch::start();
     let outcome = sweep.run(|event| {
@@ -147,7 +148,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Tells of a failure as soon as it is seen.
+/// Prints a failure at once.
 fn fail(args: &Args, seed: u64, failure: &Failure) -> Failed {
     let only =
         args.scenario.map_or_else(String::new, |only| format!(" --scenario {}", only.name()));
@@ -157,7 +158,7 @@ fn fail(args: &Args, seed: u64, failure: &Failure) -> Failed {
     Failed { seed, scenario, failure: failure.to_string(), again, recorded: None }
 }
 
-/// Runs what failed again and writes it down, if that is asked for.
+/// Runs failed seeds again and records them, if requested.
 fn record(args: &Args, mut failed: Vec<Failed>) -> anyhow::Result<Vec<Failed>> {
     if let Some(folder) = &args.record {
         for failed in &mut failed {

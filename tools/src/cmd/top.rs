@@ -64,7 +64,7 @@ Examples:
 /// Runs the command.
 ///
 /// # Errors
-/// When there is nothing to look at, or nothing can be printed.
+/// If there is no endpoint, or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::default();
     interrupt.watch()?;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pace = Pace { interval: args.interval, count: args.count, is_once: args.once };
     let following = Following::new(wanted, pace, args.connections.into(), args.json);
     match following.run(&interrupt) {
-        // A reader that has seen enough may close the pipe.
+        // A reader that has read enough may close the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }

@@ -1,4 +1,4 @@
-//! Memory that the peer fills, cut into slots: each holds one operation at a time, between guards.
+//! Memory that the peer writes, cut into slots: each holds one operation at a time, between guards.
 
 use urnic_engine::mem::{Access, Region};
 use urnic_engine::verbs::{Mr, Pd};
@@ -6,15 +6,15 @@ use urnic_engine::verbs::{Mr, Pd};
 use super::Failure;
 use super::pattern::{Difference, Pattern, Piece, Random};
 
-/// Where one operation's bytes are to arrive, and which.
+/// Destination and expected bytes of one operation.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     slot: usize,
     /// First byte in the arena.
     pub(super) at: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) len: usize,
-    /// What they are to be.
+    /// Expected contents.
     pub(super) pieces: Vec<Piece>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Target {
 struct Slot {
     start: usize,
     capacity: usize,
-    /// What it held last: has to stay as it was verified until the slot is used again.
+    /// Last operation: its bytes must stay as verified until the slot is used again.
     last: Option<Target>,
 }
 
@@ -33,13 +33,13 @@ pub(super) struct Arena {
     pub(super) memory: Mr,
     region: std::sync::Arc<Region>,
     slots: Vec<Slot>,
-    /// Slots not in use by size, smallest first; the one used last is taken first: it is in the
-    /// cache.
+    /// Free slots by size, smallest first. The most recently used slot is taken first, because it
+    /// is in the cache.
     free: Vec<(usize, Vec<usize>)>,
 }
 
 impl Arena {
-    /// Slots as `classes` say: (capacity in bytes, how many), smallest capacity first.
+    /// Creates slots from `classes`: (capacity in bytes, number), smallest capacity first.
     pub(super) fn new(
         name: &'static str,
         pd: &Pd,
@@ -60,13 +60,13 @@ impl Arena {
         Ok(Self { name, memory, region, slots, free })
     }
 
-    /// The same memory under another steering tag with rights of its own.
+    /// Registers the same memory under another steering tag with its own rights.
     pub(super) fn window(&self, pd: &Pd, access: Access) -> std::io::Result<Mr> {
         pd.reg_region(self.region.clone(), access)
     }
 
-    /// A free slot for `len` bytes, at a place that need not be aligned; `None` when there is none
-    /// now.
+    /// Takes a free slot for `len` bytes, at a place that need not be aligned; `None` if there is
+    /// none now.
     pub(super) fn take(&mut self, len: usize, random: &mut Random) -> Option<(usize, usize)> {
         let fitting = self.free.iter_mut().filter(|(capacity, _)| *capacity >= len);
         let slot = fitting.filter_map(|(_, slots)| slots.pop()).next()?;
@@ -74,18 +74,18 @@ impl Arena {
         Some((slot, self.slots[slot].start + shift))
     }
 
-    /// Whether a slot is free; the smallest at least.
+    /// Returns true if a slot of any size is free.
     pub(super) fn has_room(&self) -> bool {
         self.free.iter().any(|(_, slots)| !slots.is_empty())
     }
 
-    /// The first byte and the capacity of a slot; for slots that are never taken or released.
+    /// First byte and capacity of a slot; for slots that are never taken or released.
     pub(super) fn extent(&self, slot: usize) -> (usize, usize) {
         (self.slots[slot].start, self.slots[slot].capacity)
     }
 
-    /// Makes a place ready: guards around it, and inside, if it is small, nothing that is expected
-    /// there. What the slot held before has to be there still.
+    /// Prepares a place: writes guards around it and, if it is small, contents that differ from the
+    /// expected ones. Checks that the previous operation of the slot is unchanged.
     pub(super) fn arm(
         &mut self,
         slot: usize,
@@ -122,7 +122,7 @@ impl Arena {
         self.check_guard(at + len, "behind")
     }
 
-    /// The operation is over and verified; its slot may be used again.
+    /// Frees the slot of a verified operation.
     pub(super) fn release(&mut self, target: Target) {
         let slot = target.slot;
         self.retire(target);
@@ -137,12 +137,12 @@ impl Arena {
         self.slots[slot].last = Some(target);
     }
 
-    /// Checks that every slot still holds what was verified there last.
+    /// Checks that every slot still holds what was last verified there.
     pub(super) fn check_all(&mut self, pattern: &mut Pattern) -> Result<(), Failure> {
         (0..self.slots.len()).try_for_each(|slot| self.check_last(slot, Some(pattern)))
     }
 
-    /// Checks the guards of what a slot held last, and its bytes too, given the pattern.
+    /// Checks the guards of the last operation of a slot, and its bytes too, if a pattern is given.
     fn check_last(&mut self, slot: usize, pattern: Option<&mut Pattern>) -> Result<(), Failure> {
         let Some(last) = self.slots[slot].last.take() else { return Ok(()) };
         let result = match pattern {
@@ -171,12 +171,12 @@ impl Arena {
 
 /// Bytes of guard on either side.
 const GUARD_LEN: usize = 64;
-/// What guards hold: as good as any.
+/// Contents of guards.
 const GUARD: [u8; GUARD_LEN] = [0xC3; GUARD_LEN];
 /// Bytes by which the place in a slot varies.
 const SHIFT_MAX: usize = 64;
-/// Longest operation whose place first gets the complement of what is expected. Longer ones cannot
-/// match by chance what the slot held before.
+/// Longest operation whose place first gets the complement of the expected bytes. Longer operations
+/// cannot match the previous contents of the slot by chance.
 const COMPLEMENT_MAX: usize = 512;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One RNIC of the demo: its queues, and what it has posted.
+//! One RNIC of the demo: its queues, and its posted requests.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use urnic_engine::verbs::{
 use super::Failure;
 use super::arena::Target;
 
-/// What a posted request is for, to be looked at when it completes.
+/// Purpose of a posted request, checked when it completes.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Verified at the peer.
     Toward,
     /// A Read that fills this place, of the flow with this number.
     Read { flow: usize, target: Target },
-    /// An atomic that has to bring this value.
+    /// An atomic that must return this value.
     Atomic { original: u64 },
     /// Ends the use of this registration.
     Invalidate(Mr),
@@ -43,7 +43,7 @@ pub(super) struct End {
     recv_cq: Cq,
     qp: Option<Qp>,
     pub(super) connection: Option<ConnectionId>,
-    /// What the connection had counted when it ended.
+    /// Final counters of the connection.
     pub(super) counters: Option<Box<ConnectionCounters>>,
     /// Send requests without completion, oldest first.
     posted: VecDeque<Posted>,
@@ -72,7 +72,7 @@ impl End {
         }
     }
 
-    /// A fresh queue pair, used from now on.
+    /// Creates a new queue pair, used from now on.
     pub(super) fn new_qp(&mut self) -> anyhow::Result<Qp> {
         let config = QpConfig {
             send_depth: SEND_DEPTH,
@@ -84,17 +84,17 @@ impl End {
         Ok(qp)
     }
 
-    /// The queue pair in use.
+    /// Returns the queue pair in use.
     pub(super) fn qp(&self) -> &Qp {
         self.qp.as_ref().expect("made before the connection")
     }
 
-    /// Whether `count` more send requests may be posted.
+    /// Returns true if `count` further send requests may be posted.
     pub(super) fn has_room(&self, count: usize) -> bool {
         self.posted.len() + count <= SEND_DEPTH
     }
 
-    /// Posts a send request; gives it its name.
+    /// Posts a send request; sets its identifier.
     pub(super) fn post(
         &mut self,
         mut wr: SendWr,
@@ -113,19 +113,19 @@ impl End {
         Ok(())
     }
 
-    /// The next completion of the receive queue, checked for success.
+    /// Polls the receive queue; checks the completion for success.
     pub(super) fn poll_recv(&self) -> Result<Option<Wc>, Failure> {
         let Some(wc) = self.recv_cq.poll() else { return Ok(None) };
         self.check_status(&wc, "receive")?;
         Ok(Some(wc))
     }
 
-    /// The next completion of the send queue, checked for success, order and length.
+    /// Polls the send queue; checks the completion for success, order and length.
     pub(super) fn poll_send(&mut self) -> Result<Option<(Work, u64)>, Failure> {
         let Some(wc) = self.send_cq.poll() else { return Ok(None) };
         self.check_status(&wc, "request")?;
-        // RFC 5040 §5.5 rule 15: completions come in the order of posting; those that were not
-        // asked for are skipped.
+        // RFC 5040 §5.5 rule 15: completions come in the order of posting; unsignalled requests are
+        // skipped.
         while let Some(posted) = self.posted.pop_front() {
             if posted.id != wc.wr_id.0 {
                 if posted.signaled {
@@ -144,7 +144,7 @@ impl End {
         Err(self.out_of_order(&wc, self.next_id))
     }
 
-    /// Whether every completion that was asked for has come.
+    /// Returns true if every requested completion has come.
     pub(super) fn is_idle(&self) -> bool {
         !self.posted.iter().any(|posted| posted.signaled)
     }
@@ -167,5 +167,5 @@ impl End {
 
 /// Send requests outstanding at a time.
 pub(super) const SEND_DEPTH: usize = 512;
-/// Receive buffers posted at a time, at most.
+/// Most receive buffers posted at a time.
 pub(super) const RECV_DEPTH: usize = 64;

@@ -1,4 +1,4 @@
-//! One direction of the demo: posts the operations of its plan and verifies what arrives.
+//! One direction of the demo: posts the operations of its plan and verifies received data.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::end::{End, RECV_DEPTH, Work};
 use super::pattern::{Pattern, Piece, Random};
 use super::plan::{Operation, Plan};
 
-/// How one direction is set up.
+/// Parameters of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowConfig {
     /// Number of the direction: 0 is from the initiator.
@@ -26,17 +26,17 @@ pub(super) struct FlowConfig {
     pub(super) mtu: usize,
 }
 
-/// A Send or Immediate Data on its way, and what its arrival proves.
+/// A Send or Immediate Data in flight, with everything that its arrival proves.
 #[derive(Debug)]
 struct Message {
     operation: Operation,
-    /// The receive buffer, and what it is to hold.
+    /// The receive buffer, and its expected contents.
     inbox: Target,
-    /// The Writes posted since the message before.
+    /// Writes posted since the previous message.
     writes: Vec<Target>,
-    /// The registration that it invalidates.
+    /// The registration that the message invalidates.
     window: Option<Mr>,
-    /// What Immediate Data brings.
+    /// Value of Immediate Data.
     value: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Flow {
     number: usize,
     random: Random,
     plan: Plan,
-    /// Drawn from the plan, and waiting for room.
+    /// Drawn from the plan, waiting for room.
     waiting: Option<Operation>,
     pattern: Pattern,
     /// Memory of the sender that holds the pattern.
@@ -55,15 +55,15 @@ pub(super) struct Flow {
     sinks: Arena,
     /// Receive buffers of the receiver.
     inboxes: Arena,
-    /// Receive buffers that are posted and not claimed by a message, oldest first.
+    /// Posted receive buffers that no message will use yet, oldest first.
     posted: VecDeque<usize>,
-    /// Writes that no message has followed yet.
+    /// Writes that are not followed by a message yet.
     writes: Vec<Target>,
-    /// How many Writes the next message follows.
+    /// Number of Writes before the next message.
     writes_max: usize,
     messages: VecDeque<Message>,
     reads: usize,
-    /// Memory of the receiver for atomics, and what it holds when all posted so far are done.
+    /// Memory of the receiver for atomics, and its value after all posted atomics.
     counter: Mr,
     counter_value: u64,
     verified_bytes: u64,
@@ -114,12 +114,12 @@ impl Flow {
         })
     }
 
-    /// Payload bytes that arrived as they should.
+    /// Payload bytes that were verified.
     pub(super) const fn verified_bytes(&self) -> u64 {
         self.verified_bytes
     }
 
-    /// Operations that did what they should.
+    /// Operations that were verified.
     pub(super) const fn verified_operations(&self) -> u64 {
         self.verified_operations
     }
@@ -136,7 +136,7 @@ impl Flow {
                 continue;
             }
             self.waiting = Some(operation);
-            // Slots that hold Writes come back when a message has followed them.
+            // Slots of Writes become free when a later message has arrived.
             let blocked_by_writes = !self.writes.is_empty() && !operation.is_message();
             if !blocked_by_writes || !self.try_issue(Operation::EMPTY_SEND, sender, receiver)? {
                 break;
@@ -145,7 +145,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Whether everything was posted, has arrived and is verified.
+    /// Returns true if all operations were posted, have arrived and were verified.
     pub(super) fn is_done(&self) -> bool {
         self.waiting.is_none()
             && self.writes.is_empty()
@@ -154,7 +154,7 @@ impl Flow {
             && self.plan.is_done()
     }
 
-    /// The next operation: now and then a message, so that Writes are verified.
+    /// Draws the next operation: from time to time a message, so that Writes are verified.
     fn draw(&mut self) -> Option<Operation> {
         if self.writes.len() >= self.writes_max {
             return Some(self.plan.send());
@@ -203,7 +203,7 @@ impl Flow {
         let target = self.sinks.arm(slot, at, pieces, &self.pattern)?;
         let remote = RemoteBuffer { stag, ..self.sinks.memory.remote(at as u64) };
         let mut wr = SendWr::write(WrId(0), remote, sges);
-        // Completions that were not asked for stay away: the message that follows proves arrival.
+        // Without a completion: the message that follows proves the arrival.
         wr.signaled = !self.random.one_in(4);
         sender.post(wr, WcOpcode::RdmaWrite, Work::Toward)?;
         self.writes.push(target);
@@ -261,7 +261,7 @@ impl Flow {
         Ok(true)
     }
 
-    /// Registers the sink memory once more, for one short Write and its invalidation.
+    /// Registers the sink memory again, for one short Write and its invalidation.
     fn write_through_window(&mut self, sender: &mut End, receiver: &End) -> Result<Mr, Failure> {
         let access = Access::REMOTE_WRITE | Access::REMOTE_INVALIDATE;
         let window = self.sinks.window(&receiver.pd, access).map_err(Failure::of_io)?;
@@ -272,7 +272,7 @@ impl Flow {
         Ok(window)
     }
 
-    /// A registration of the sender's own that is of no use but to be invalidated.
+    /// Registers memory of the sender only to invalidate it.
     fn source_window(&self, sender: &End) -> Result<Mr, Failure> {
         sender.pd.reg_mr(COUNTER_LEN, Access::REMOTE_READ).map_err(Failure::of_io)
     }
@@ -300,9 +300,9 @@ impl Flow {
         sender.post(SendWr::new(WrId(0), op, []), opcode, Work::Atomic { original })
     }
 
-    // ---- what arrives ----
+    // ---- reception ----
 
-    /// A message has arrived: it, and all Writes before it, have to be there.
+    /// Handles a message: it, and all Writes before it, must have arrived.
     pub(super) fn received(&mut self, wc: &Wc, receiver: &End) -> Result<(), Failure> {
         let message = self.messages.pop_front();
         let message = message.ok_or_else(|| Failure::new("a message that nobody sent".into()))?;
@@ -348,7 +348,7 @@ impl Flow {
         self.post_inbox(receiver, slot)
     }
 
-    /// A Read has completed: its bytes have to be there.
+    /// Handles a completed Read: its bytes must have arrived.
     pub(super) fn read_done(&mut self, target: Target) -> Result<(), Failure> {
         self.sinks.check(&target, &mut self.pattern).map_err(|failure| {
             failure.within(&format!("{:?}", Operation::Read { len: target.len }))
@@ -359,8 +359,7 @@ impl Flow {
         Ok(())
     }
 
-    /// All is done: the atomics' memory, the source, and what was verified before have to be as
-    /// they were left.
+    /// Final check: the memory of atomics, the source, and all verified data must be unchanged.
     pub(super) fn verify_rest(&mut self) -> Result<(), Failure> {
         let mut counter = [0; 8];
         self.counter.copy_out(0, &mut counter);
@@ -386,7 +385,7 @@ impl Flow {
 
     fn post_inbox(&mut self, receiver: &End, slot: usize) -> Result<(), Failure> {
         let (at, capacity) = self.inboxes.extent(slot);
-        // Some buffers in two parts.
+        // Some buffers have two parts.
         let cut = if slot.is_multiple_of(3) { capacity / 3 } else { capacity };
         let runs = [at..at + cut, at + cut..at + capacity];
         let sges = runs.into_iter().filter(|run| !run.is_empty());
@@ -398,14 +397,14 @@ impl Flow {
         Ok(())
     }
 
-    /// `len` bytes of the pattern somewhere.
+    /// Draws `len` bytes of the pattern.
     fn piece(&mut self, len: usize) -> Piece {
         let places = self.pattern.len() - len + 1;
         let at = self.random.below(places as u64);
         Piece { at: usize::try_from(at).expect("inside the pattern"), len }
     }
 
-    /// `len` bytes of the pattern in one piece or a few.
+    /// Draws `len` bytes of the pattern in one or several pieces.
     fn pieces(&mut self, len: usize) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity(PIECES_MAX);
         let mut left = len;
@@ -427,17 +426,18 @@ impl Flow {
     }
 }
 
-/// Least length of the pattern.
+/// Smallest length of the pattern.
 const SOURCE_LEN_MIN: usize = 256 << 10;
-/// Slots for Writes and Reads: this length, this many; then some of the longest.
+/// Slots for Writes and Reads: length and number of small slots; number of slots of the longest
+/// operation.
 const SMALL_LEN: usize = 8 << 10;
 const SMALL_SLOTS: usize = 48;
 const LARGE_SLOTS: usize = 6;
 /// Length of a receive buffer.
 const INBOX_LEN: usize = 64 << 10;
-/// Most Writes that one message follows.
+/// Most Writes before one message.
 const WRITES_MAX: u64 = 5;
-/// Scatter elements of one operation, at most.
+/// Most scatter elements of one operation.
 const PIECES_MAX: usize = 3;
 /// Bytes of memory for atomics.
 const COUNTER_LEN: usize = 64;

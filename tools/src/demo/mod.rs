@@ -5,9 +5,9 @@
 //!                        └ Pattern (what is sent)                     Arena (where it arrives) ┘
 //! ```
 //!
-//! A [`Flow`](flow::Flow) is one direction, seen at both ends at once: that is what one process is
-//! good for. A `Session` owns the link, both ends and both flows, and a clock
-//! of its own: nothing in a run but its duration depends on the machine.
+//! A [`Flow`](flow::Flow) is one direction, seen at both ends at once, which is possible because both
+//! are in one process. A `Session` owns the link, both ends, both flows, and a virtual clock: only
+//! the duration of a run depends on the machine.
 
 mod arena;
 mod end;
@@ -26,7 +26,7 @@ pub(crate) use options::{OUTPUT, Options};
 pub(crate) use result::Outcome;
 pub(crate) use session::Session;
 
-/// Something did not verify.
+/// Error: a verification failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     text: String,
@@ -41,7 +41,7 @@ impl Failure {
         Self::new(error.to_string())
     }
 
-    /// The same failure, as part of something larger.
+    /// Adds the context of a failure.
     fn within(self, context: &str) -> Self {
         Self { text: format!("{context}: {}", self.text) }
     }

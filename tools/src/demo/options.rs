@@ -1,4 +1,4 @@
-//! What can be chosen about a demo run.
+//! Options of a demo run.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use urnic_netdev::memory::LinkConfig;
 
 use crate::{size, units};
 
-/// What moves, over which link. Everything that has an influence on the run is here; the fields
-/// serialize as they are to be repeated.
+/// Data and link of a run. All options that influence the run are here; the fields serialize in the
+/// form in which the command line takes them.
 #[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Options {
     /// Payload to move in each direction, in bytes; 0 still does one operation of each kind
@@ -105,7 +105,7 @@ pub(crate) struct Options {
 const PROTOCOL: &str = "Protocol";
 const LINK: &str = "Link";
 const IMPAIR: &str = "Impairment, per frame and direction (0 to 100)";
-/// Heading of the options that say where results go.
+/// Heading of the options for output.
 pub(crate) const OUTPUT: &str = "Output";
 
 /// How MPA uses TCP.
@@ -125,10 +125,10 @@ pub(crate) enum Stack {
 pub(super) struct SuperFrames(Option<NonZeroUsize>);
 
 impl Options {
-    /// The link without its impairments.
+    /// Configuration of the link without impairments.
     pub(super) fn link(&self) -> LinkConfig {
-        // Impairments put more frames on the link than TCP's window has segments; a queue without
-        // room for them would lose some that no option asked to lose.
+        // Impairments put more frames on the link than TCP's window has segments; a short queue
+        // would lose frames that no option asked to lose.
         let is_impaired = self.impairments() != no_impairments();
         let defaults = LinkConfig::default();
         LinkConfig {
@@ -142,7 +142,7 @@ impl Options {
         }
     }
 
-    /// What the link does to frames.
+    /// Impairments of the link.
     pub(super) fn impairments(&self) -> ImpairConfig {
         ImpairConfig {
             loss: self.loss / 100.0,
@@ -154,7 +154,7 @@ impl Options {
         }
     }
 
-    /// The engine's name for the chosen stack.
+    /// Returns the engine's name of the chosen stack.
     pub(super) const fn lower_layer(&self) -> LowerLayer {
         match self.stack {
             Stack::Optimized => LowerLayer::Optimized,
@@ -170,7 +170,7 @@ impl Options {
     /// Checks the combination of options.
     ///
     /// # Errors
-    /// Names an option that another one would leave without effect.
+    /// Names an option that another one would make ineffective.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let cut = [("--corrupt", self.corrupt), ("--resegment", self.resegment)];
         for (name, percent) in cut {
@@ -188,7 +188,7 @@ impl Options {
     }
 }
 
-/// An impairment that does nothing, with room for all that might be held.
+/// Returns an impairment without faults, with room for all frames that might be held.
 fn no_impairments() -> ImpairConfig {
     ImpairConfig { held_max: IMPAIRED_QUEUE, ..ImpairConfig::default() }
 }
@@ -201,7 +201,7 @@ fn nanos<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_u64(nanos_of(*duration))
 }
 
-/// Reads a size from `low` to `high`.
+/// Parses a size from `low` to `high`.
 fn size_in(text: &str, low: u64, high: u64) -> Result<usize, String> {
     let bytes = size::parse(text)?;
     if !(low..=high).contains(&bytes) {
@@ -229,7 +229,7 @@ fn latency(text: &str) -> Result<Duration, String> {
 
 fn rate(text: &str) -> Result<u64, String> {
     let rate = units::rate(text)?;
-    // Slower, a full queue of frames would take longer than any timeout.
+    // At a lower rate, a full queue of frames would take longer than any timeout.
     if rate < RATE_MIN { Err("at least 1M".into()) } else { Ok(rate) }
 }
 
@@ -243,7 +243,7 @@ fn super_frames(text: &str) -> Result<SuperFrames, String> {
     }
 }
 
-/// With its headers, inside the largest IPv4 datagram.
+/// Largest payload that fits, with its headers, into the largest IPv4 datagram.
 const SUPER_FRAME_LEN_MAX: usize = 63 << 10;
 /// Frames in flight on an impaired link: several windows.
 const IMPAIRED_QUEUE: usize = 1 << 16;

@@ -1,10 +1,10 @@
 //! Seeded bytes, and the comparison of memory with them.
 //!
-//! Both cost little: they run beside the engine whose throughput is shown.
+//! Both are cheap, because they run beside the engine whose throughput is shown.
 
 use urnic_engine::verbs::Mr;
 
-/// A small seeded generator (SplitMix64): the run depends on nothing but its seed.
+/// A small seeded generator (SplitMix64): the run depends only on its seed.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,
@@ -20,38 +20,39 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Draws a number below `bound`, which is not 0.
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both possible.
+    /// Draws a number from `low` to `high`, inclusive.
     pub(super) const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True one time in `n`.
+    /// Returns true one time in `n`.
     pub(super) const fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
 
-/// A run of a pattern.
+/// A range of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     /// First byte.
     pub(super) at: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) len: usize,
 }
 
-/// What the source memory of one direction holds, kept apart from it.
+/// Contents of the source memory of one direction, stored separately.
 ///
-/// No eight bytes come twice, so data at a wrong place, or from an earlier operation, shows.
+/// No eight bytes repeat, so data at a wrong place, or from an earlier operation, is detected.
 #[derive(Debug)]
 pub(super) struct Pattern {
     octets: Vec<u8>,
-    /// Memory is copied here, a chunk at a time, to be compared while it is in the cache.
+    /// Buffer into which memory is copied, a chunk at a time, and compared while it is in the
+    /// cache.
     scratch: Vec<u8>,
 }
 
@@ -74,7 +75,7 @@ impl Pattern {
         self.octets.len()
     }
 
-    /// Compares memory from `at` on with the pieces, one behind the other.
+    /// Compares memory from `at` on with the concatenated pieces.
     ///
     /// # Errors
     /// The first byte that differs.
@@ -100,17 +101,17 @@ impl Pattern {
     }
 }
 
-/// Where memory is not what it should be.
+/// First difference between memory and its expected contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// Bytes from the beginning of what was compared.
+    /// Offset from the beginning of the comparison.
     pub(super) offset: usize,
     pub(super) expected: u8,
     pub(super) found: u8,
 }
 
 impl Difference {
-    /// The first difference between two slices that are not equal; they begin at `start`.
+    /// Finds the first difference between two different slices that begin at `start`.
     pub(super) fn between(expected: &[u8], found: &[u8], start: usize) -> Self {
         let index = expected.iter().zip(found).position(|(expected, found)| expected != found);
         let index = index.expect("the slices differ");

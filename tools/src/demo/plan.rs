@@ -1,10 +1,10 @@
-//! What one direction does: which operations, how long, in which order. Drawn from the seed.
+//! Operations of one direction: kinds, lengths and order, drawn from the seed.
 
 use std::collections::VecDeque;
 
 use super::pattern::Random;
 
-/// An operation that moves data, or proves something, in one direction.
+/// An operation in one direction that moves data or verifies something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// RDMA Write.
@@ -24,32 +24,32 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// A Send that carries nothing and asks for nothing.
+    /// An empty Send without other effects.
     pub(super) const EMPTY_SEND: Self = Self::Send { len: 0, invalidate: false, solicited: false };
 
-    /// Whether the peer gets a completion, which proves that all before it has arrived.
+    /// Returns true if the peer gets a completion, which proves that all earlier data has arrived.
     pub(super) const fn is_message(self) -> bool {
         matches!(self, Self::Send { .. } | Self::Immediate { .. })
     }
 }
 
-/// Draws operations until a number of payload bytes is used up.
+/// Draws operations until all payload bytes are used.
 #[derive(Debug)]
 pub(super) struct Plan {
     random: Random,
-    /// Payload bytes not handed out yet.
+    /// Payload bytes not used yet.
     left: u64,
     /// Largest operation, and largest Send.
     len_max: usize,
     send_len_max: usize,
-    /// About what one FPDU carries.
+    /// Approximate payload of one FPDU.
     mulpdu: usize,
-    /// One of each kind comes first, so that even the shortest run shows all.
+    /// One operation of each kind comes first, so that even the shortest run has all kinds.
     first: VecDeque<Operation>,
 }
 
 impl Plan {
-    /// A plan for `bytes` bytes of payload in operations of at most `len_max`.
+    /// Creates a plan for `bytes` bytes of payload in operations of at most `len_max`.
     pub(super) fn new(
         seed: u64,
         bytes: u64,
@@ -95,7 +95,7 @@ impl Plan {
         list
     }
 
-    /// The next operation; `None` when the plan is done.
+    /// Draws the next operation; `None` when the plan is done.
     pub(super) fn next(&mut self) -> Option<Operation> {
         if let Some(operation) = self.first.pop_front() {
             return Some(operation);
@@ -114,7 +114,7 @@ impl Plan {
         })
     }
 
-    /// A Send of some kind and length.
+    /// Draws a Send of some kind and length.
     pub(super) fn send(&mut self) -> Operation {
         Operation::Send {
             len: self.draw(self.send_len_max),
@@ -123,26 +123,26 @@ impl Plan {
         }
     }
 
-    /// Whether nothing comes any more.
+    /// Returns true if no operation is left.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0 && self.first.is_empty()
     }
 
-    /// A few payload bytes out of turn.
+    /// Takes a few payload bytes for an additional operation.
     pub(super) fn short(&mut self) -> usize {
         self.draw_below(FIRST_LEN_MAX)
     }
 
-    /// Payload bytes from 0 to `most`, taken from what is left.
+    /// Takes up to `most` of the remaining payload bytes.
     fn draw_below(&mut self, most: usize) -> usize {
         let most = most.min(self.len_max) as u64;
         let len = self.random.between(most.min(1), most);
         self.take(len)
     }
 
-    /// A length up to `most`: often at an edge, the bytes mostly in long ones.
+    /// Draws a length up to `most`: often at an edge of FPDUs, most bytes in long operations.
     fn draw(&mut self, most: usize) -> usize {
-        // Toward the end of the plan shorter, so that a short run has variety too.
+        // Lengths shrink toward the end of the plan, so that a short run has variety too.
         let most = (most as u64).min((self.left / 4).max(SHORT_LEN));
         let random = &mut self.random;
         let mulpdu = self.mulpdu as u64;
@@ -173,7 +173,7 @@ const FIRST_LEN_MAX: usize = 300;
 const SHORT_LEN: u64 = 4 << 10;
 /// From here on an operation is long.
 const LONG_LEN: u64 = 64 << 10;
-/// How far around the edge of an FPDU lengths are drawn.
+/// Range around the edge of an FPDU in which lengths are drawn.
 const EDGE: u64 = 24;
 
 #[cfg(test)]

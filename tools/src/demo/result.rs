@@ -1,4 +1,4 @@
-//! What a run showed: one struct, printed as a table or as JSON.
+//! Result of a run: one struct, printed as a table or as JSON.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::{figure, report};
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// Every byte of every operation is where it should be, and nothing else changed.
+    /// Set if every byte of every operation arrived at the right place, and nothing else changed.
     pub(crate) verified: bool,
-    /// What went wrong otherwise.
+    /// First failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// Verified payload of both directions together, in 10⁹ bits per second of real time.
     gbps: Option<f64>,
-    /// Real time of the transfer, its verification included.
+    /// Real time of the transfer, including verification.
     seconds: f64,
-    /// The same in the link's own time.
+    /// Time of the transfer on the link's clock.
     virtual_seconds: f64,
     seed: u64,
     options: Options,
@@ -36,8 +36,8 @@ struct Direction {
     /// Payload bytes verified, and operations.
     bytes_verified: u64,
     operations_verified: u64,
-    /// Data segments that carry FPDUs, each counted once; with whole FPDUs only; that arrived
-    /// ahead of others; that arrived with nothing new.
+    /// Data segments with FPDUs, each counted once; segments with whole FPDUs only; segments that
+    /// arrived ahead of missing bytes; segments without new bytes.
     segments: u64,
     segments_aligned: u64,
     segments_out_of_order: u64,
@@ -61,12 +61,12 @@ struct Direction {
     /// From arrival to placement, on the link's clock: mean over all bytes, and the longest.
     placement_ns_mean: Option<f64>,
     placement_ns_max: u64,
-    /// Times a payload byte is copied on its way between memory and device.
+    /// Copies of each payload byte between memory and device.
     copies_per_byte_tx: Option<f64>,
     copies_per_byte_rx: Option<f64>,
     #[serde(skip)]
     copied: Copied,
-    /// What the link did to frames.
+    /// Frames of the link, by what happened to them.
     frames: u64,
     frames_lost: u64,
     frames_reordered: u64,
@@ -80,9 +80,9 @@ struct Direction {
 struct Copied {
     /// Read Responses: a snapshot of memory.
     snapshot: u64,
-    /// FPDUs of which a part was sent or acknowledged alone.
+    /// FPDUs that were partly sent or partly acknowledged.
     kept: u64,
-    /// FPDUs that one copy and one CRC make cheaper.
+    /// FPDUs that were staged, because one copy and one CRC are cheaper.
     staged: u64,
 }
 
@@ -104,7 +104,7 @@ struct ByOpcode {
 }
 
 impl Outcome {
-    /// Of a run that has ended, well unless `failure` says how.
+    /// Builds the result of a run that has ended, with `failure` if it failed.
     pub(super) fn of(options: &Options, session: &Session<'_>, failure: Option<Failure>) -> Self {
         let directions = [0, 1].map(|from| Direction::of(session, from, options.has_crc()));
         let bits = 8 * directions.iter().map(|direction| direction.bytes_verified).sum::<u64>();
@@ -121,7 +121,7 @@ impl Outcome {
         }
     }
 
-    /// The result for people.
+    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let bytes = self.directions.iter().map(|direction| direction.bytes_verified).sum();
         let verdict = if self.verified { "All verified" } else { "NOT VERIFIED" };
@@ -138,7 +138,7 @@ impl Outcome {
         )
     }
 
-    /// Says which payload the senders copied.
+    /// Text about the payload that the senders copied.
     fn copies(&self) -> String {
         let sum = |value: fn(&Copied) -> u64| {
             figure::bytes(self.directions.iter().map(|one| value(&one.copied)).sum())
@@ -215,8 +215,8 @@ impl Direction {
             bytes_held_peak: mpa.bytes_held_peak,
             placement_ns_mean: mean(mpa.held_byte_ns, rdma.bytes_placed),
             placement_ns_max: mpa.held_ns_max,
-            // The engine hands the device references to registered memory, but for Read Responses,
-            // which are copied once, and FPDUs that were cut.
+            // The engine gives the device references to registered memory, except for Read
+            // Responses, which are copied once, and FPDUs that were cut.
             copies_per_byte_tx: ratio(
                 rdma_tx.bytes_snapshot + rdma_tx.bytes_kept + rdma_tx.bytes_staged,
                 rdma.bytes_placed,

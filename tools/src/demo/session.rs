@@ -15,7 +15,7 @@ use super::{Failure, Options, Outcome};
 use crate::clock::Stopwatch;
 use crate::progress::Progress;
 
-/// Two connected ends with all they need.
+/// Two connected ends and their link.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     options: &'a Options,
@@ -26,29 +26,29 @@ pub(crate) struct Session<'a> {
     /// Attempts to connect so far; a bad link may need several.
     attempt: u32,
     watch: StallWatch,
-    /// The link had nothing to do when it was asked last.
+    /// Set if the link had nothing to do in the last step.
     silent: bool,
-    /// Real and virtual time of the transfer, set-up and close not counted.
+    /// Real and virtual time of the transfer, without set-up and close.
     pub(super) seconds: Duration,
     pub(super) virtual_time: Duration,
 }
 
-/// How far the connection is.
+/// Stage of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// MPA is being started; `true` once the initiator knows that it is.
+    /// MPA startup; `true` after the initiator has received the Reply.
     Starting(bool),
     /// Operations are in flight.
     Running,
-    /// Both ends have been told to close.
+    /// Both ends are closing.
     Closing,
 }
 
 impl<'a> Session<'a> {
-    /// Makes the link, both RNICs and the memory.
+    /// Creates the link, both RNICs and the memory.
     ///
     /// # Errors
-    /// When memory or the capture file cannot be had.
+    /// If memory or the capture file is not available.
     pub(crate) fn new(options: &'a Options) -> anyhow::Result<Self> {
         let mut random = Random::new(options.seed);
         let ends = [End::new("initiator", random.next()), End::new("responder", random.next())];
@@ -74,10 +74,10 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Runs to the end and says what happened.
+    /// Runs to the end and returns the result.
     ///
     /// # Errors
-    /// When the capture file cannot be written. That something does not verify is an outcome.
+    /// If the capture file cannot be written. A failed verification is a result.
     pub(crate) fn run(mut self, progress: &Progress) -> anyhow::Result<Outcome> {
         let result = self.run_all(progress);
         progress.clear();
@@ -102,7 +102,7 @@ impl<'a> Session<'a> {
 
     // ---- connection ----
 
-    /// Connects; tries again when a bad link takes more time than MPA allows for its startup.
+    /// Connects; retries if a bad link takes more time than MPA allows for its startup.
     fn connect(&mut self) -> Result<(), Failure> {
         let listen = ListenParams {
             startup: self.startup(),
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Returns `false` when the attempt has failed.
+    /// Returns `false` if the attempt has failed.
     fn initiator_starts(&mut self, event: PortEvent) -> Result<bool, Failure> {
         match event {
             PortEvent::Stream { connection, event } if self.is_current(0, connection) => {
@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let stale = |attempt| request.private_data == request_data(attempt);
-        // What an earlier attempt sent may still get through.
+        // Frames of an earlier attempt may still arrive.
         if (1..self.attempt).any(stale) {
             return Ok(());
         }
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         let qp = self.ends[1].new_qp().map_err(of_error)?;
         let private_data = reply_data(self.attempt);
         match self.wire.port(1).accept(connection, &qp, &offer(&private_data)) {
-            // The initiator may have given up meanwhile; it tries again.
+            // The initiator may have given up meanwhile; it retries.
             Ok(()) | Err(PortError::Phase(_) | PortError::NoConnection) => {}
             Err(other) => return Err(of_error(other)),
         }
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
         back.issue(b, a).map_err(|failure| failure.within(&from(b)))
     }
 
-    /// Handles the completions of one end; whether there were any.
+    /// Handles the completions of one end; returns true if there were any.
     fn complete(&mut self, end: usize) -> Result<bool, Failure> {
         let mut news = false;
         while let Some(wc) = self.ends[end].poll_recv()? {
@@ -267,7 +267,7 @@ impl<'a> Session<'a> {
         Ok(news)
     }
 
-    /// Nothing may happen to the connection while it is used.
+    /// Checks that no event ends the connection while it is used.
     fn check_events(&mut self, end: usize) -> Result<(), Failure> {
         while let Some(event) = self.wire.port(end).poll_event() {
             let name = self.ends[end].name;
@@ -288,7 +288,7 @@ impl<'a> Session<'a> {
                     }
                     self.ends[end].counters = Some(counters);
                 }
-                // An attempt to connect that was given up.
+                // An event of an earlier attempt to connect.
                 _ => {}
             }
         }
@@ -297,7 +297,7 @@ impl<'a> Session<'a> {
 
     // ---- close ----
 
-    /// Closes in order and waits until TCP has forgotten the connection at both ends.
+    /// Closes in order and waits until TCP has dropped the connection at both ends.
     fn close(&mut self) -> Result<(), Failure> {
         self.stage = Stage::Closing;
         for end in 0..2 {
@@ -320,9 +320,9 @@ impl<'a> Session<'a> {
     /// Lets the link work once.
     ///
     /// # Errors
-    /// When nothing will ever happen again, or nothing useful has for a long time.
+    /// If nothing will happen, or no progress was made for a long time.
     fn step(&mut self) -> Result<(), Failure> {
-        // The last timer to run out may have brought an event that was not looked at yet.
+        // The last timer may have raised an event that was not handled yet.
         let was_silent = std::mem::replace(&mut self.silent, !self.wire.link.step());
         if was_silent && self.silent {
             return Err(self.stuck("nothing is under way and no timer is set".into()));
@@ -348,7 +348,7 @@ impl<'a> Session<'a> {
         ))
     }
 
-    /// What the connection of an end has counted so far.
+    /// Counters of the connection of an end.
     pub(super) fn counters(&self, end: usize) -> ConnectionCounters {
         let End { connection, counters, .. } = &self.ends[end];
         let live = || {
@@ -359,7 +359,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Finds out that a run gets nowhere, by its own clock and by the work it does.
+/// Detects that a run makes no progress, by its virtual clock and by its work.
 #[derive(Debug, Default)]
 struct StallWatch {
     steps: u64,
@@ -370,13 +370,13 @@ struct StallWatch {
 }
 
 impl StallWatch {
-    /// Counts a step; whether it is time to look.
+    /// Counts a step; returns true if a check is due.
     fn is_due(&mut self, now: Instant) -> bool {
         self.steps += 1;
         self.steps.is_multiple_of(LOOK_STEPS) || now - self.looked_at >= LOOK_TIME
     }
 
-    /// Compares with the last look.
+    /// Compares the progress with the last check.
     fn look(&mut self, now: Instant, progress: (Stage, u64)) -> Option<String> {
         self.looked_at = now;
         if self.progress != Some(progress) {
@@ -394,7 +394,7 @@ fn offer(private_data: &[u8]) -> Offer<'_> {
     Offer { private_data, ird: READS, ord: READS }
 }
 
-/// The initiator's private data in an attempt to connect, and the responder's in answer.
+/// Private data of the initiator in an attempt to connect, and of the responder's answer.
 fn request_data(attempt: u32) -> Vec<u8> {
     format!("urnic demo: request {attempt}").into_bytes()
 }
@@ -421,14 +421,14 @@ fn of_error(error: impl std::fmt::Display) -> Failure {
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 const TCP_PORT: u16 = 7174;
-/// Reads and Atomics that each end accepts and has open.
+/// Reads and Atomics in flight that each end accepts and requests.
 const READS: u16 = 16;
 const CONNECT_ATTEMPTS: u32 = 20;
-/// Bytes between two moves of the progress bar.
+/// Bytes between two updates of the progress bar.
 const PROGRESS_STEP: u64 = 4 << 20;
-/// The watch looks after so many steps, or so much virtual time.
+/// Interval of the checks, in steps and in virtual time.
 const LOOK_STEPS: u64 = 1 << 16;
 const LOOK_TIME: Duration = Duration::from_secs(60);
-/// Longer than many retransmission timeouts at their longest.
+/// Longer than many retransmission timeouts of the largest length.
 const STALL_TIME: Duration = Duration::from_secs(4 * 3600);
 const STALL_STEPS: u64 = 1 << 24;

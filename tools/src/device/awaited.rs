@@ -8,11 +8,11 @@ use urnic::monotonic_now;
 
 use crate::report;
 
-/// Repeats `attempt` while the other end is absent, for at most `patience`, or until `is_over`. Says on standard
-/// error that it waits.
+/// Repeats `attempt` while the other end is absent, for at most `patience`, or until `is_over`.
+/// Prints to standard error that it waits.
 ///
 /// # Errors
-/// That of the last attempt.
+/// The error of the last attempt.
 pub(crate) fn awaited<T, E: Display>(
     patience: Duration,
     is_absent: impl Fn(&E) -> bool,
@@ -43,9 +43,9 @@ fn pause(time: Duration) {
     let _slept_or_interrupted = poll(&mut [], Some(&timeout));
 }
 
-/// How soon it is tried again.
+/// Time between two attempts.
 const TURN: Duration = Duration::from_millis(20);
-/// How long nothing is said: processes that are started together are there soon.
+/// Time without a message: processes that are started together find each other soon.
 const SILENCE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The devices a command can use: `--dev` explained and opened. The library reads it.
+//! Devices of the commands: `--dev` explained and opened. The library parses it.
 
 mod awaited;
 mod state;
@@ -13,10 +13,11 @@ pub(crate) use awaited::awaited;
 pub(crate) use state::{Problem, problem};
 pub(crate) use urnic::device::DeviceSpec;
 
-/// Opens the device and makes an endpoint on it. Waits for at most `patience` for the process at its other end.
+/// Opens the device and creates an endpoint on it. Waits for at most `patience` for the process at
+/// its other end.
 ///
 /// # Errors
-/// When the device cannot be had; the message says what to do.
+/// If the device cannot be opened; the message says what to do.
 pub(crate) fn open(
     spec: &DeviceSpec,
     rnic: &Rnic,

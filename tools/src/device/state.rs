@@ -1,4 +1,5 @@
-//! Whether the interface of a device can carry frames now, and the command that mends it.
+//! Problems of an interface that keep a device from carrying frames, and the command that solves
+//! them.
 
 use std::fmt;
 use std::fs;
@@ -6,21 +7,21 @@ use std::fs;
 use urnic::device::{DeviceSpec, Kind};
 use urnic_netdev::interface::{Control, Name};
 
-/// What is wrong with an interface.
+/// Problem of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// It was not set up, or was taken down.
+    /// The interface is down.
     Down(Name),
-    /// Nothing is at its other end.
+    /// The interface has no carrier.
     NoCarrier {
         name: Name,
-        /// Whether the carrier is a setting.
+        /// Set if the carrier is a setting.
         is_tap: bool,
     },
 }
 
 impl Problem {
-    /// Whether nothing will go out before the interface is set up.
+    /// Returns true if no frame can be sent before the interface is up.
     pub(crate) const fn is_down(&self) -> bool {
         matches!(self, Self::Down(_))
     }
@@ -45,14 +46,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What keeps the device from carrying frames, if the kernel tells.
+/// Returns the problem of the device's interface, if the kernel reports one.
 pub(crate) fn problem(spec: &DeviceSpec) -> Option<Problem> {
     let name = spec.interface()?.name;
     let flags = Control::new().ok()?.flags(name).ok()?;
     if !flags.up() {
         return Some(Problem::Down(name));
     }
-    // Unlike the flag, this does not lag behind.
+    // This file is always current, unlike the flag.
     let carrier = fs::read_to_string(format!("/sys/class/net/{name}/carrier")).ok()?;
     let is_tap = matches!(spec.kind(), Kind::Tap(_));
     (carrier.trim() == "0").then_some(Problem::NoCarrier { name, is_tap })

@@ -1,5 +1,5 @@
-//! Packets of InfiniBand in a pcap file, as records of the Extensible Record Format: tshark and
-//! Wireshark read InfiniBand in no other way from the local header on.
+//! InfiniBand packets in a pcap file, as records of the Extensible Record Format: only in this form
+//! tshark and Wireshark read InfiniBand from the local header on.
 //!
 //! ```text
 //! pcap record header (16) | time (8, little-endian, 32.32) | type 21 | flags 4 | length (2)
@@ -15,13 +15,13 @@ pub(crate) struct ErfCapture<W: Write> {
     sink: W,
     /// The first error; nothing is written after it.
     error: Option<io::Error>,
-    /// When the file is flushed next.
+    /// Time of the next flush.
     flush_ns: u64,
 }
 
-/// How often a file is flushed.
+/// Interval of flushes.
 const FLUSH_EVERY_NS: u64 = 1_000_000_000;
-/// The network of pcap files with such records.
+/// Link type of pcap files with such records.
 const NETWORK_ERF: u32 = 197;
 const TYPE_INFINIBAND: u8 = 21;
 /// Records have the lengths of their packets.
@@ -32,7 +32,7 @@ impl<W: Write> ErfCapture<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// When its header cannot be written.
+    /// If its header cannot be written.
     pub(crate) fn new(mut sink: W) -> io::Result<Self> {
         let version = [2_u16, 4].map(u16::to_le_bytes).concat();
         let rest = [0, 0, 1 << 16, NETWORK_ERF].map(u32::to_le_bytes).concat();
@@ -54,8 +54,8 @@ impl<W: Write> ErfCapture<W> {
         }
     }
 
-    /// Flushes the file if that was a second ago or more, so that it can be read meanwhile. An error is kept for
-    /// [`finish`](Self::finish).
+    /// Flushes the file if the last flush was at least a second ago, so that it can be read
+    /// meanwhile. An error is kept for [`finish`](Self::finish).
     pub(crate) fn flush_now_and_then(&mut self, now_ns: u64) {
         if now_ns >= self.flush_ns {
             self.flush_ns = now_ns.saturating_add(FLUSH_EVERY_NS);
@@ -68,7 +68,7 @@ impl<W: Write> ErfCapture<W> {
     /// Flushes the file.
     ///
     /// # Errors
-    /// The first error met.
+    /// The first error.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),

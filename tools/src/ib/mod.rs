@@ -1,4 +1,4 @@
-//! What the commands of InfiniBand share.
+//! Common parts of the InfiniBand commands.
 
 mod capture;
 mod gate;

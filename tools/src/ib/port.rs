@@ -1,4 +1,4 @@
-//! A port of InfiniBand as `urnic info` shows it: its link, and its address by DHCP.
+//! An InfiniBand port in `urnic info`: its link, and its DHCP address.
 
 use serde::Serialize;
 use urnic::device::IbPort;
@@ -8,10 +8,10 @@ use urnic_ipoib::link::{Lease, LinkState};
 
 use crate::report;
 
-/// How long the link is waited for, and then an address.
+/// Longest wait for the link, and then for an address.
 const PATIENCE_NS: u64 = 15_000_000_000;
 
-/// What was found at a port.
+/// State of a port.
 #[derive(Debug, Serialize)]
 pub(crate) struct Port {
     node: String,
@@ -19,16 +19,16 @@ pub(crate) struct Port {
     gid: Option<String>,
     lid: Option<u16>,
     up: bool,
-    /// Why the link is down.
+    /// Reason why the link is down.
     reason: Option<String>,
     mtu: usize,
     p_key: String,
     q_key: Option<String>,
-    /// The address by DHCP, where it is asked for.
+    /// Address from DHCP, if requested.
     dhcp: Option<Dhcp>,
 }
 
-/// What a DHCP server has given.
+/// Result of DHCP.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Dhcp {
@@ -74,10 +74,10 @@ impl Dhcp {
 }
 
 impl Port {
-    /// Opens the port, waits for its link and address, and leaves again.
+    /// Opens the port, waits for its link and address, and leaves the link.
     ///
     /// # Errors
-    /// When there is no such simulator, node, or place at it.
+    /// If there is no such simulator or node, or its place is taken.
     pub(crate) fn look(port: &IbPort) -> anyhow::Result<Self> {
         let now_ns = || monotonic_now().as_nanos();
         let mut device = port.open()?;
@@ -103,7 +103,7 @@ impl Port {
         })
     }
 
-    /// For people.
+    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let state = match &self.reason {
             Some(reason) => format!("down: {reason}"),

@@ -5,8 +5,8 @@
 //!                               ◀═ impairment ◀═
 //! ```
 //!
-//! [`Bridge`] moves the frames, [`Options`] say what happens to them, [`Outage`] when nothing gets
-//! through, and [`Summary`] what did.
+//! [`Bridge`] moves the frames, [`Options`] are the faults, [`Outage`] the times when no frame passes,
+//! and [`Summary`] the final report.
 
 mod bridge;
 mod options;

@@ -1,4 +1,4 @@
-//! What can be chosen about a bad link.
+//! Options of a bad link.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use urnic_netdev::impair::{BurstLoss, ImpairConfig, PIECES_MAX};
 use crate::impair::Outage;
 use crate::units;
 
-/// Most frames held in each direction: those that wait for the bottleneck and those in flight.
-/// At the largest MTU in use, 9000, that is 280 MiB.
+/// Most frames held in each direction: waiting for the bottleneck or in flight. At the largest MTU
+/// in use, 9000, this is 280 MiB.
 const HELD_FRAMES_MAX: usize = 32_768;
 
-/// Longest time by which frames are late so that several go on together.
+/// Longest time by which frames are delayed so that several are moved together.
 const GRAIN_NS_MAX: u64 = 50_000;
-/// Grains in a delay, at least.
+/// Smallest number of grains in a delay.
 const GRAINS_PER_DELAY: u64 = 20;
 
-/// What happens to frames. Percentages are of the frames of one direction.
+/// Faults of frames. Percentages are of the frames of one direction.
 #[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Options {
     /// Frames lost, each independently
@@ -120,7 +120,7 @@ pub(crate) enum Direction {
 }
 
 impl Options {
-    /// Returns true if an option makes a fault that may be in one direction.
+    /// Returns true if an option causes a fault that can be limited to one direction.
     const fn has_faults(&self) -> bool {
         let percent = self.loss
             + self.burst
@@ -136,10 +136,10 @@ impl Options {
             || !self.outage_for.is_zero()
     }
 
-    /// Checks what one option alone does not show.
+    /// Checks combinations of options.
     ///
     /// # Errors
-    /// When the options contradict each other.
+    /// If the options contradict each other.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if !self.outage_for.is_zero() && self.outage().is_none() {
             anyhow::bail!("--outage-for is longer than --outage-every: the link would never be up");
@@ -152,18 +152,18 @@ impl Options {
         Ok(())
     }
 
-    /// When the link fails, if it does.
+    /// Returns the outages of the link, if there are any.
     pub(crate) fn outage(&self) -> Option<Outage> {
         Outage::new(self.outage_every, self.outage_for)
     }
 
-    /// How long to leave frames alone after others were moved, as the interrupt moderation of a
-    /// network card does: each turn then moves several. Little beside the delay of the path.
+    /// Time to wait between two turns, like the interrupt moderation of a network card: each turn
+    /// then moves several frames. It is short compared with the delay of the path.
     pub(crate) fn grain_ns(&self) -> u64 {
         (nanos_of(self.delay) / GRAINS_PER_DELAY).min(GRAIN_NS_MAX)
     }
 
-    /// What happens to frames to B and to A.
+    /// Configurations for frames to B and to A.
     pub(crate) fn configs(&self, outage: bool) -> [ImpairConfig; 2] {
         let sound = ImpairConfig {
             delay_ns: nanos_of(self.delay),

@@ -1,4 +1,4 @@
-//! What happened to the frames of a bad link.
+//! Counts of the frames of a bad link.
 
 use serde::Serialize;
 use urnic_netdev::Device;
@@ -6,10 +6,10 @@ use urnic_netdev::Device;
 use crate::impair::{Bridge, Options};
 use crate::report;
 
-/// Reads one number of a direction.
+/// Reads one counter of a direction.
 type Read = fn(&Direction) -> u64;
 
-/// What `urnic impair` reports at its end.
+/// Final report of `urnic impair`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     seconds: f64,
@@ -59,7 +59,7 @@ impl Summary {
         Self { seconds, options: options.clone(), a_to_b: to_b, b_to_a: to_a }
     }
 
-    /// The summary for people.
+    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let Self { a_to_b, b_to_a, .. } = self;
         let mut table = report::table(&["", "A to B", "B to A"]);

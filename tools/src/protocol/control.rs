@@ -4,54 +4,55 @@ use crate::counters::{Counters, FIELD_COUNT};
 use crate::printable::printable;
 use crate::protocol::{Input, ProtocolError, truncated};
 
-/// Bytes of a control message at most.
+/// Longest control message in bytes.
 pub(crate) const CONTROL_LEN_MAX: usize = 512;
 const _: () = assert!(8 * FIELD_COUNT < CONTROL_LEN_MAX);
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Client: what have you counted? Sent behind payload, its answer says that all has arrived.
+    /// Client: requests the server's counters. If it is sent after payload, the answer says that
+    /// all payload has arrived.
     CountersRequest,
-    /// Server: this.
+    /// Server: its counters.
     Counters(Counters),
-    /// Server: buffers for this many more payload messages.
+    /// Server: buffers for this many further payload messages.
     Credit(u32),
-    /// Client: do you have this chunk from an earlier session?
+    /// Client: asks if the server has this chunk from an earlier session.
     Check { index: u64, crc: u32 },
     /// Client: the chunk is in this place of the region; its CRC32c.
     Verify { index: u64, crc: u32, place: u32 },
-    /// Server: whether the chunk is there and right.
+    /// Server: `is_good` is set if the chunk is present and right.
     Chunk { index: u64, is_good: bool },
     /// Client: all is written; the SHA-256 of the file.
     Commit { sha256: [u8; 32] },
     /// Server: the file is on the disk under its name.
     Committed,
-    /// Client: what is the CRC32c of this chunk?
+    /// Client: requests the CRC32c of this chunk.
     DigestRequest { index: u64 },
-    /// Client: put this chunk into this place of the region. The answer is its digest.
+    /// Client: requests this chunk in this place of the region. The answer is its digest.
     Fetch { index: u64, place: u32 },
-    /// Server: this.
+    /// Server: the CRC32c.
     Digest { index: u64, crc: u32 },
-    /// Client: what is the SHA-256 of the file?
+    /// Client: requests the SHA-256 of the file.
     ShaRequest,
-    /// Server: this.
+    /// Server: the SHA-256.
     Sha { sha256: [u8; 32] },
     /// Server: the answer takes longer.
     Working,
-    /// Server: the file that has arrived is not the one that was sent.
+    /// Server: the received file differs from the file that was sent.
     NotVerified,
-    /// Server: there will be no answer, and why.
+    /// Server: there will be no answer, with the reason.
     Failed(String),
     /// Client: the server's writes, or reads, may begin.
     Start,
-    /// Client: no more of them.
+    /// Client: stop the server's writes, or reads.
     Stop,
-    /// Server: all that were begun are done, so many.
+    /// Server: all messages in flight have completed; their number.
     Stopped { messages: u64 },
-    /// Client: how much processor time have you used?
+    /// Client: requests the processor time of the server.
     ProcessorTimeRequest,
-    /// Server: so many nanoseconds.
+    /// Server: processor time in nanoseconds.
     ProcessorTime { ns: u64 },
 }
 

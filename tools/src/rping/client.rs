@@ -14,15 +14,17 @@ use crate::report::print;
 pub(crate) struct Client {
     source: Mr,
     sink: Mr,
-    /// Print every ping.
+    /// Set if every ping is printed.
     verbose: bool,
-    /// Compare what came back.
+    /// Set if received pings are compared.
     validate: bool,
 }
 
 impl Client {
+    /// Registers the buffers.
+    ///
     /// # Errors
-    /// When the RNIC has no room for the buffers.
+    /// If the RNIC has no room for the buffers.
     pub(crate) fn new(pd: &Pd, size: usize, verbose: bool, validate: bool) -> anyhow::Result<Self> {
         Ok(Self {
             source: pd.reg_mr(size, Access::REMOTE_READ)?,
@@ -35,7 +37,7 @@ impl Client {
     /// Connects, pings `count` times, closes.
     ///
     /// # Errors
-    /// What went wrong, or came back wrong.
+    /// The first failure, or difference.
     pub(crate) fn run(
         &self,
         mut session: Session<'_>,

@@ -1,4 +1,4 @@
-//! What the Sends carry.
+//! Contents of the Sends.
 
 use urnic::{RemoteBuffer, Stag, TaggedOffset};
 

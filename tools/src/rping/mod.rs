@@ -1,4 +1,4 @@
-//! The ping-pong of rdma-core's `rping`, byte by byte, for either side of it.
+//! The ping-pong of rdma-core's `rping`, with the same bytes, for both sides.
 //!
 //! ```text
 //! client                                  server
@@ -11,7 +11,7 @@
 //!   sink == source?
 //! ```
 //!
-//! Every Send is 16 bytes ([`Descriptor`]); what the server's say means nothing.
+//! Every Send has 16 bytes ([`Descriptor`]); the contents of the server's Sends have no meaning.
 
 mod client;
 mod descriptor;
@@ -24,9 +24,9 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use server::Server;
 pub(crate) use session::Session;
 
-/// Largest ping: rdma-core's program takes one byte less.
+/// Largest ping: the limit of rdma-core's program is one byte less.
 pub(crate) const SIZE_MAX: usize = 64 << 10;
 /// Smallest ping, as with rdma-core's program: room for `rdma-ping-2147483647: ` and its zero.
 pub(crate) const SIZE_MIN: usize = 23;
-/// Reads open at a time, in either direction.
+/// Reads in flight at a time, in either direction.
 pub(crate) const READS: u16 = 1;

@@ -13,21 +13,23 @@ use crate::report::print;
 #[derive(Debug)]
 pub(crate) struct Server {
     buffer: Mr,
-    /// Print every ping.
+    /// Set if every ping is printed.
     verbose: bool,
 }
 
 impl Server {
+    /// Registers the buffer.
+    ///
     /// # Errors
-    /// When the RNIC has no room for the buffer.
+    /// If the RNIC has no room for the buffer.
     pub(crate) fn new(pd: &Pd, verbose: bool) -> anyhow::Result<Self> {
         Ok(Self { buffer: pd.reg_mr(SIZE_MAX, Access::LOCAL_WRITE)?, verbose })
     }
 
-    /// Accepts the client and serves it until it closes; returns how many pings that were.
+    /// Accepts the client and serves it until it closes; returns the number of pings.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The first failure.
     pub(crate) fn run(
         &self,
         mut session: Session<'_>,
@@ -41,7 +43,7 @@ impl Server {
         loop {
             match self.serve_ping(&mut session) {
                 Ok(()) => pings += 1,
-                // Between two pings that is how it ends.
+                // Between two pings this is the normal end.
                 Err(error) if error.downcast_ref::<PeerClosed>().is_some() => {
                     session.close()?;
                     return Ok(pings);
@@ -77,7 +79,7 @@ fn checked_size(descriptor: Descriptor) -> anyhow::Result<usize> {
     }
 }
 
-/// Its content means nothing.
+/// The contents have no meaning.
 const GO_AHEAD: Descriptor =
     Descriptor { buffer: RemoteBuffer { stag: Stag(0), to: TaggedOffset(0) }, size: 0 };
 const READ_ID: u64 = 2;

@@ -1,4 +1,5 @@
-//! What both sides share: 16-byte Sends in both directions, and errors that say which side ended it.
+//! Common parts of both sides: 16-byte Sends in both directions, and errors that name the side that
+//! ended the session.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,25 +21,25 @@ pub(crate) struct Session<'a> {
     send_cq: Cq,
     recv_cq: Cq,
     inbox: Mr,
-    /// One place per Send that is not acknowledged: TCP may have to read it again.
+    /// One buffer for each Send that is not acknowledged: TCP may have to read it again.
     outbox: Mr,
     sends: u64,
     sends_completed: u64,
     connection: Option<Connection>,
-    /// The connection has been told to be over.
+    /// Set after the event of the connection's end.
     over: Cell<bool>,
 }
 
-/// What a session waited for and did not get because the peer has closed in order.
+/// Error: the peer has closed in order before the awaited event.
 #[derive(Debug, thiserror::Error)]
 #[error("the peer has closed the connection")]
 pub(crate) struct PeerClosed;
 
 impl<'a> Session<'a> {
-    /// A session that is not connected; its first receive is posted.
+    /// Creates a session that is not connected; its first receive is posted.
     ///
     /// # Errors
-    /// When the RNIC has no room for it.
+    /// If the RNIC has no room for it.
     pub(crate) fn new(
         endpoint: &'a Endpoint,
         rnic: &Rnic,
@@ -106,7 +107,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Carries out a Read or a Write.
+    /// Performs a Read or a Write.
     pub(crate) fn perform(&mut self, wr: SendWr) -> anyhow::Result<()> {
         let id = wr.id;
         self.qp.post_send(wr).map_err(|error| self.explain(anyhow!(error)))?;
@@ -146,7 +147,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The reason why the connection ended, if it is known, in front of its consequence.
+    /// Adds the reason why the connection ended, if it is known, before its consequence.
     fn explain(&self, consequence: anyhow::Error) -> anyhow::Error {
         let Some(connection) = &self.connection else { return consequence };
         let mut closed_in_order = false;
@@ -174,7 +175,7 @@ impl<'a> Session<'a> {
         if closed_in_order { consequence.context(PeerClosed) } else { consequence }
     }
 
-    /// Closes, and waits until the peer has too. TIME-WAIT is not waited for.
+    /// Closes, and waits until the peer has closed, but not for TIME-WAIT.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         let connection = self.connection.as_ref().context("it was never connected")?;
         if self.over.get() {
@@ -197,9 +198,9 @@ impl<'a> Session<'a> {
 const RECEIVES: usize = 2;
 const OUTBOX_PLACES: usize = 4;
 const CQ_DEPTH: usize = 16;
-/// Names all Sends.
+/// Identifies all Sends.
 const SEND_ID: u64 = 1;
 /// Time for the acknowledgment of the peer's FIN to leave.
 const LAST_ACKNOWLEDGMENT: Duration = Duration::from_millis(100);
-/// How long the event that explains a failed completion may take.
+/// Longest time until the event that explains a failed completion.
 const REASON_WITHIN: Duration = Duration::from_millis(500);

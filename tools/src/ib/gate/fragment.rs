@@ -1,9 +1,9 @@
-//! Datagrams of IPv4 that are cut for a narrower link (RFC 791 §3.2, RFC 1812 §4.2.2.7).
+//! Fragmentation of IPv4 datagrams for a link with a smaller MTU (RFC 791 §3.2, RFC 1812 §4.2.2.7).
 
 use super::packet::{self, IPV4_HEADER_LEN_MAX};
 
-/// Cuts a datagram, whose header has gone through the gate already, into fragments of at most `mtu`
-/// bytes: each is handed to `sink` as header and payload. `false` when the MTU has room for none.
+/// Cuts a datagram, whose header the gate has already updated, into fragments of at most `mtu`
+/// bytes: `sink` gets each as header and payload. `false` if the MTU is too small for any fragment.
 pub(super) fn cut(
     header: &[u8],
     payload: &[u8],
@@ -28,7 +28,7 @@ pub(super) fn cut(
         let fragment = &mut own[..len];
         let is_last = at + piece.len() == payload.len();
         let more = if is_last && !more_behind { 0 } else { MORE };
-        // A possible datagram has less than 2^16 bytes, and offsets count eight of them.
+        // A valid datagram has less than 2^16 bytes, and offsets count units of eight bytes.
         let offset = u16::try_from((start + at) / 8).unwrap_or(0x1fff) & 0x1fff;
         let total = u16::try_from(len + piece.len()).unwrap_or(u16::MAX);
         fragment[2..4].copy_from_slice(&total.to_be_bytes());
@@ -40,14 +40,15 @@ pub(super) fn cut(
     true
 }
 
-/// Whether what the datagram is a fragment of has at most 2^16 - 1 bytes (RFC 791 §3.1).
+/// Returns true if the datagram that this is a fragment of has at most 2^16 - 1 bytes (RFC 791
+/// §3.1).
 pub(super) fn is_possible(header: &[u8], payload: &[u8]) -> bool {
     let start = usize::from(u16::from_be_bytes([header[6], header[7]]) & 0x1fff) * 8;
     start + payload.len() + header.len() <= usize::from(u16::MAX)
 }
 
-/// Writes the header of a fragment that is not the first: only options that say so are copied
-/// (RFC 791 §3.1). Its length.
+/// Writes the header of a fragment that is not the first: only options with the copied flag are
+/// copied (RFC 791 §3.1). Returns its length.
 fn copy_header(header: &[u8], to: &mut [u8; IPV4_HEADER_LEN_MAX]) -> usize {
     to[..20].copy_from_slice(&header[..20]);
     let mut len = 20;
@@ -65,7 +66,7 @@ fn copy_header(header: &[u8], to: &mut [u8; IPV4_HEADER_LEN_MAX]) -> usize {
         }
         options = &options[option_len..];
     }
-    // What is left of the last word ends the options.
+    // The rest of the last word ends the options.
     let padded = len.next_multiple_of(4);
     to[len..padded].fill(END);
     to[0] = 0x40 | u8::try_from(padded / 4).unwrap_or(15);

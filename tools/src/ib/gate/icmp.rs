@@ -1,29 +1,29 @@
-//! Messages of ICMP: what a sender is told, and answers to echo requests (RFC 792, RFC 4443).
+//! ICMP messages: errors for senders, and answers to echo requests (RFC 792, RFC 4443).
 
 use std::net::IpAddr;
 
 use super::packet::{self, Datagram, ICMP, ICMPV6, IPV6_HEADER_LEN, TCP, UDP, is_host};
 
-/// Why a datagram does not go on.
+/// Reason why a datagram is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     HopsExceeded,
     NoRoute,
     HostUnreachable,
-    /// The source's address is of one link (IPv6).
+    /// The source address is valid on one link only (IPv6).
     BeyondScope,
     TooBig {
         mtu: usize,
     },
     PortUnreachable,
-    /// The gate has no such protocol; where the datagram names it.
+    /// The gate does not have this protocol; `named_at` is the offset of the field that names it.
     ProtocolUnreachable {
         named_at: usize,
     },
 }
 
 impl Report {
-    /// Type, code, and the bytes behind the checksum.
+    /// Type, code, and the bytes after the checksum.
     fn ipv4(self) -> (u8, u8, u32) {
         match self {
             Self::HopsExceeded => (11, 0, 0),
@@ -51,7 +51,7 @@ impl Report {
     }
 }
 
-/// The message about a datagram, from `own`; `None` when there must be none.
+/// Builds the message about a datagram, from `own`; `None` if no message is allowed.
 pub(super) fn report(own: IpAddr, report: Report, about: &Datagram<'_>) -> Option<Vec<u8>> {
     if !may_report(report, about) {
         return None;
@@ -69,7 +69,7 @@ pub(super) fn report(own: IpAddr, report: Report, about: &Datagram<'_>) -> Optio
     emit(own, about.source, message)
 }
 
-/// RFC 1812 §4.3.2.7, RFC 4443 §2.4 (e).
+/// Returns true if a message is allowed (RFC 1812 §4.3.2.7, RFC 4443 §2.4 (e)).
 fn may_report(report: Report, about: &Datagram<'_>) -> bool {
     let is_of_ipv6 = about.source.is_ipv6();
     let to_group = about.destination.is_multicast();
@@ -79,18 +79,19 @@ fn may_report(report: Report, about: &Datagram<'_>) -> bool {
     }
     let Some(upper) = about.upper() else { return false };
     if !upper.is_first {
-        // Of ICMP, or behind headers that are not seen, it may be part of what tells of an error.
+        // ICMP, or a protocol after unknown headers: the datagram may be part of an error message.
         return is_of_ipv6 && matches!(upper.protocol, TCP | UDP);
     }
     match (upper.protocol, upper.octets.first()) {
-        // Redirect and what tells of an error; RFC 4443 §2.1: those have types below 128.
+        // Redirects and error messages; RFC 4443 §2.1: error messages have types below 128.
         (ICMP, Some(kind)) if !is_of_ipv6 => !matches!(kind, 3 | 4 | 5 | 11 | 12),
         (ICMPV6, Some(kind)) if is_of_ipv6 => *kind >= 128 && *kind != 137,
         _ => true,
     }
 }
 
-/// The answer to an echo request to `own` (RFC 1812 §4.3.3.6, RFC 4443 §4.2); `None` when it is none.
+/// Builds the answer to an echo request to `own` (RFC 1812 §4.3.3.6, RFC 4443 §4.2); `None` for
+/// other datagrams.
 pub(super) fn echo(own: IpAddr, request: &Datagram<'_>) -> Option<Vec<u8>> {
     let (protocol, asks, answers) = if own.is_ipv4() { (ICMP, 8, 0) } else { (ICMPV6, 128, 129) };
     let upper = request.upper().filter(|upper| upper.protocol == protocol)?;
@@ -107,7 +108,7 @@ pub(super) fn echo(own: IpAddr, request: &Datagram<'_>) -> Option<Vec<u8>> {
     emit(own, request.source, message)
 }
 
-/// A datagram with a message whose checksum is still to be written.
+/// Builds a datagram with a message, and writes the message's checksum.
 fn emit(source: IpAddr, to: IpAddr, mut message: Vec<u8>) -> Option<Vec<u8>> {
     let sum = match source {
         IpAddr::V4(_) => packet::checksum(&message),
@@ -117,12 +118,12 @@ fn emit(source: IpAddr, to: IpAddr, mut message: Vec<u8>) -> Option<Vec<u8>> {
     wrap(source, to, if source.is_ipv4() { ICMP } else { ICMPV6 }, &message)
 }
 
-/// A datagram from `source` that carries `upper`.
+/// Builds a datagram from `source` that carries `upper`.
 pub(super) fn wrap(source: IpAddr, to: IpAddr, protocol: u8, upper: &[u8]) -> Option<Vec<u8>> {
     match (source, to) {
         (IpAddr::V4(source), IpAddr::V4(to)) => {
             let len = u16::try_from(20 + upper.len()).ok()?;
-            // RFC 6864 §4.1: an atomic datagram needs no number.
+            // RFC 6864 §4.1: an atomic datagram needs no identification.
             let mut datagram = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0];
             datagram[2..4].copy_from_slice(&len.to_be_bytes());
             datagram.extend(source.octets());
@@ -143,7 +144,7 @@ pub(super) fn wrap(source: IpAddr, to: IpAddr, protocol: u8, upper: &[u8]) -> Op
     }
 }
 
-/// The checksum with the pseudo-header of IPv6 (RFC 8200 §8.1).
+/// Computes the checksum with the IPv6 pseudo-header (RFC 8200 §8.1).
 fn sum_with_addresses(source: IpAddr, to: IpAddr, message: &[u8]) -> u16 {
     let (IpAddr::V6(source), IpAddr::V6(to)) = (source, to) else { return 0 };
     let mut summed = Vec::with_capacity(IPV6_HEADER_LEN + message.len());
@@ -155,5 +156,5 @@ fn sum_with_addresses(source: IpAddr, to: IpAddr, message: &[u8]) -> u16 {
     packet::checksum(&summed)
 }
 
-/// What most hosts begin with.
+/// Initial hop limit of most hosts.
 const HOP_LIMIT: u8 = 64;

@@ -1,5 +1,5 @@
-//! Groups that the kernel's programs receive: it reports them on the TUN interface, by IGMP and MLD, and
-//! the gate receives them on the link for it (RFC 4605 §4.1).
+//! Groups that the kernel's programs receive: the kernel reports them on the TUN interface, by IGMP
+//! and MLD, and the gate joins them on the link (RFC 4605 §4.1).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -9,24 +9,23 @@ use urnic_ipoib::wire::reports::{self, Change};
 use super::limits::KERNEL_GROUPS_MAX;
 use super::rule::stays_on_link;
 
-/// What the kernel receives.
+/// Groups that the kernel receives.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
     groups: BTreeSet<IpAddr>,
-    /// What the link has not been told yet: at most what one burst of reports says.
+    /// Changes not yet reported to the link: at most those of one burst of reports.
     changes: VecDeque<Change>,
-    /// Groups that were not taken up for want of room.
+    /// Groups that were refused because the table was full.
     pub(super) refused: u64,
 }
 
 impl Membership {
-    /// Whether a program of the kernel receives the group.
+    /// Returns true if a program of the kernel receives the group.
     pub(super) fn receives(&self, group: IpAddr) -> bool {
         self.groups.contains(&group)
     }
 
-    /// Takes in what a datagram of the kernel reports, if it is a report. `fixed` are received in any
-    /// case.
+    /// Handles a datagram of the kernel if it is a report. Groups in `fixed` are always received.
     pub(super) fn note(&mut self, datagram: &[u8], fixed: &BTreeSet<IpAddr>) {
         if !reports::may_be_report(datagram) {
             return;
@@ -46,7 +45,7 @@ impl Membership {
                 Change::Leaves(_) => self.groups.remove(&group),
             };
             if is_change {
-                // Of one group only what was said last counts.
+                // Only the last change of a group counts.
                 self.changes
                     .retain(|(Change::Joins(other) | Change::Leaves(other))| *other != group);
                 self.changes.push_back(change);
@@ -54,7 +53,7 @@ impl Membership {
         });
     }
 
-    /// What the link is to be told next.
+    /// Returns the next change for the link.
     pub(super) fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }

@@ -1,10 +1,10 @@
-//! A gate between a link of InfiniBand and the kernel: a router with two interfaces, sans-IO but for
+//! A gate between an InfiniBand link and the kernel: a router with two interfaces, sans-IO except for
 //! its devices.
 //!
 //! ```text
-//!   rule      which datagrams go on     router    one datagram through the gate
-//!   packet    headers of IP             fragment  IPv4, cut for a narrower side
-//!   icmp      what senders are told     counters  what happened
+//!   rule      forwarding rules          router    one datagram through the gate
+//!   packet    IP headers                fragment  IPv4, cut for a smaller MTU
+//!   icmp      errors for senders        counters  counts of datagrams
 //!   membership  groups of the kernel      relay     DHCP for clients of the link
 //! ```
 
@@ -38,7 +38,7 @@ pub(crate) struct Gate<L, T> {
 }
 
 impl<L: Device, T: Device> Gate<L, T> {
-    /// A gate of a link and a TUN interface.
+    /// Creates a gate between a link and a TUN interface.
     pub(crate) fn new(link: L, tun: T, rules: Rules) -> Self {
         for medium in [link.capabilities().medium, tun.capabilities().medium] {
             assert_eq!(medium, Medium::Ip, "both devices carry IP");
@@ -46,7 +46,7 @@ impl<L: Device, T: Device> Gate<L, T> {
         Self { link, tun, router: Router::new(rules) }
     }
 
-    /// The device of the link.
+    /// Device of the link.
     pub(crate) const fn link(&mut self) -> &mut L {
         &mut self.link
     }
@@ -56,32 +56,33 @@ impl<L: Device, T: Device> Gate<L, T> {
         &mut self.tun
     }
 
-    /// Both.
+    /// Both devices.
     pub(crate) const fn devices(&self) -> (&L, &T) {
         (&self.link, &self.tun)
     }
 
-    /// What went from the kernel to the link, and from the link to the kernel.
+    /// Counters of both directions: from the kernel to the link, and from the link to the kernel.
     pub(crate) const fn directions(&self) -> [Direction; 2] {
         [self.router.to_link, self.router.to_kernel]
     }
 
-    /// Messages of the gate itself.
+    /// Counters of the gate's own messages.
     pub(crate) const fn icmp(&self) -> Icmp {
         self.router.icmp
     }
 
-    /// Datagrams that the link has room for: what it has none for waits in the kernel's queue.
+    /// Number of datagrams for which the link has room: further datagrams wait in the kernel's
+    /// queue.
     pub(crate) fn room(&self) -> usize {
         if self.link.link_up() { self.link.transmit_room() } else { usize::MAX }
     }
 
-    /// Messages of the relay agent.
+    /// Counters of the relay agent.
     pub(crate) const fn dhcp(&self) -> Dhcp {
         self.router.dhcp
     }
 
-    /// Takes a burst of each side; how many datagrams that were.
+    /// Handles a burst of each side; returns the number of datagrams.
     pub(crate) fn turn(&mut self, now_ns: u64) -> usize {
         let burst = BURST.min(self.room());
         let Self { link, tun, router } = self;
@@ -99,17 +100,18 @@ impl<L: Device, T: Device> Gate<L, T> {
         from_kernel + from_link
     }
 
-    /// What the kernel receives now, or does no more: the link is to join or to leave it.
+    /// Returns a change of the groups that the kernel receives: the link must join or leave the
+    /// group.
     pub(crate) fn poll_group_change(&mut self) -> Option<Change> {
         self.router.membership.poll_change()
     }
 
-    /// Groups of the kernel that were not taken up for want of room.
+    /// Groups of the kernel that were refused because the table was full.
     pub(crate) const fn groups_refused(&self) -> u64 {
         self.router.membership.refused
     }
 
-    /// Tells the sender of a datagram that it was not delivered on the link.
+    /// Reports to the sender of a datagram that it was not delivered on the link.
     pub(crate) fn tell_undeliverable(&mut self, now_ns: u64, datagram: &[u8]) {
         self.router.undeliverable(now_ns, datagram);
         self.router.send_answers(now_ns, &mut self.tun);

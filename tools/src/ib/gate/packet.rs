@@ -1,4 +1,4 @@
-//! What a router reads in a datagram and writes into it.
+//! Headers that a router reads and writes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,17 +11,17 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const IPV6_HEADER_LEN: usize = 40;
-/// Bytes of the longest header of IPv4.
+/// Length of the longest IPv4 header in bytes.
 pub(super) const IPV4_HEADER_LEN_MAX: usize = 60;
 
-/// A datagram whose header is right.
+/// A datagram with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'a> {
-    /// As long as its header says.
+    /// The bytes of the datagram, without any bytes after the length in its header.
     pub(super) octets: &'a [u8],
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// Bytes of the header of IPv4, or of the fixed one of IPv6.
+    /// Length of the IPv4 header, or of the fixed IPv6 header, in bytes.
     pub(super) header_len: usize,
     pub(super) hop_limit: u8,
     /// IPv4 without "don't fragment".
@@ -29,7 +29,7 @@ pub(super) struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a datagram; `None` when it is not right (RFC 1812 §5.2.2, RFC 8200 §3).
+    /// Parses a datagram; `None` if it is invalid (RFC 1812 §5.2.2, RFC 8200 §3).
     pub(super) fn parse(octets: &'a [u8]) -> Option<Self> {
         match octets.first()? >> 4 {
             4 => Self::parse_ipv4(octets),
@@ -69,7 +69,7 @@ impl<'a> Datagram<'a> {
         })
     }
 
-    /// What is behind the headers of IP; `None` where no end of headers is found.
+    /// Returns the contents after the IP headers; `None` if the end of the headers is not found.
     pub(super) fn upper(&self) -> Option<Upper<'a>> {
         if self.source.is_ipv4() {
             let is_first = u16::from_be_bytes([self.octets[6], self.octets[7]]) & 0x1fff == 0;
@@ -83,7 +83,7 @@ impl<'a> Datagram<'a> {
             let len = match protocol {
                 // RFC 8200 §4: hop-by-hop options, routing, destination options.
                 0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
-                // RFC 8200 §4.5: a fragment.
+                // RFC 8200 §4.5: fragment header.
                 44 if u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]) >> 3 == 0 => 8,
                 44 => {
                     let protocol = *rest.first()?;
@@ -97,19 +97,19 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// What IP carries.
+/// Payload of IP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upper<'a> {
     pub(super) protocol: u8,
-    /// Where in the datagram the protocol is named.
+    /// Offset in the datagram of the field that names the protocol.
     pub(super) named_at: usize,
-    /// None in a fragment that is not the first.
+    /// Empty in a fragment that is not the first.
     pub(super) octets: &'a [u8],
-    /// Whether it begins here: in a datagram that is whole, or in its first fragment.
+    /// Set if the payload begins here: in a whole datagram, or in its first fragment.
     pub(super) is_first: bool,
 }
 
-/// The header as it goes on: one hop less (RFC 1812 §5.3.1).
+/// Decrements the hop limit in a header (RFC 1812 §5.3.1).
 pub(super) fn decrement(header: &mut [u8]) {
     match header.first().map_or(0, |octet| octet >> 4) {
         4 => {
@@ -120,24 +120,25 @@ pub(super) fn decrement(header: &mut [u8]) {
     }
 }
 
-/// Writes the checksum of a header of IPv4.
+/// Writes the checksum of an IPv4 header.
 pub(super) fn write_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = checksum(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The Internet checksum (RFC 1071); 0 over what holds a right one.
+/// Computes the Internet checksum (RFC 1071); 0 for data that contains a right checksum.
 pub(super) fn checksum(octets: &[u8]) -> u16 {
     !Fragment::from_slice(octets).ones_complement_sum()
 }
 
-/// Whether the address can be one host's.
+/// Returns true if the address can belong to one host.
 pub(super) fn is_host(address: IpAddr) -> bool {
     !address.is_multicast() && is_destination(address)
 }
 
-/// RFC 1812 §4.2.2.11 and §5.3.7: not this network, this host or the reserved class E.
+/// Returns true if the address is a valid destination (RFC 1812 §4.2.2.11 and §5.3.7): not this
+/// network, this host or the reserved class E.
 pub(super) fn is_destination(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 240..),

@@ -1,6 +1,7 @@
-//! A relay agent of DHCP (RFC 2131 §4.1, RFC 1542 §4.1): what clients of the link ask all servers goes to
-//! one behind the gate, and its answers go back. By RFC 4390 a client has no hardware address, and asks
-//! for answers to all (§2.1, §2.2); one that has its address is answered there.
+//! A DHCP relay agent (RFC 2131 §4.1, RFC 1542 §4.1): it relays broadcast requests of the link's
+//! clients to one server behind the gate, and the server's answers back. By RFC 4390 a client has
+//! no hardware address and asks for broadcast answers (§2.1, §2.2); a client that has its address
+//! is answered there.
 
 use std::net::Ipv4Addr;
 
@@ -11,29 +12,29 @@ use super::packet::{Datagram, UDP};
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
-/// RFC 1542 §4.1.1: a request that passed so many relay agents goes in a circle.
+/// RFC 1542 §4.1.1: a request that passed so many relay agents is in a loop.
 const HOPS_MAX: u8 = 16;
-/// Bytes of a message up to its options (RFC 2131 §2).
+/// Bytes of a message before its options (RFC 2131 §2).
 const FIXED_LEN: usize = 236;
 const HOPS: usize = 3;
 const FLAGS: usize = 10;
 const CLIENT_ADDRESS: usize = 12;
 const RELAY_ADDRESS: usize = 24;
 
-/// What a message is to the relay agent.
+/// Result of the relay agent for a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Relayed {
-    /// Of DHCP, and it goes on as this datagram.
+    /// DHCP, forwarded as this datagram.
     On(Vec<u8>),
-    /// Of DHCP, and it does not go on.
+    /// DHCP, dropped.
     Dropped,
-    /// Not the relay agent's.
+    /// Not for the relay agent.
     No,
 }
 
-/// A question of the link for the server, from the relay agent `own`.
+/// Relays a request of the link to the server, from the relay agent `own`.
 pub(super) fn to_server(own: Ipv4Addr, server: Ipv4Addr, datagram: &Datagram<'_>) -> Relayed {
-    // A client that knows its server asks it by itself.
+    // A client that knows its server sends requests to it directly.
     if datagram.destination != Ipv4Addr::BROADCAST && datagram.destination != own {
         return Relayed::No;
     }
@@ -44,14 +45,14 @@ pub(super) fn to_server(own: Ipv4Addr, server: Ipv4Addr, datagram: &Datagram<'_>
     }
     let mut message = message.to_vec();
     message[HOPS] += 1;
-    // RFC 1542 §4.1.1: the first relay agent says which network the client is in.
+    // RFC 1542 §4.1.1: the first relay agent adds the network of the client.
     if address(&message, RELAY_ADDRESS).is_unspecified() {
         message[RELAY_ADDRESS..RELAY_ADDRESS + 4].copy_from_slice(&own.octets());
     }
     on((own, SERVER_PORT), (server, SERVER_PORT), &message)
 }
 
-/// An answer of the server for a client of the link.
+/// Relays an answer of the server to a client of the link.
 pub(super) fn to_client(own: Ipv4Addr, datagram: &Datagram<'_>) -> Relayed {
     if datagram.destination != own {
         return Relayed::No;
@@ -67,7 +68,7 @@ pub(super) fn to_client(own: Ipv4Addr, datagram: &Datagram<'_>) -> Relayed {
     on((own, SERVER_PORT), (to, CLIENT_PORT), message)
 }
 
-/// The port and the message of a datagram of UDP over IPv4 that is whole and long enough for DHCP.
+/// Returns the port and the message of a whole UDP datagram over IPv4 that is long enough for DHCP.
 fn message<'a>(datagram: &Datagram<'a>) -> Option<(u16, &'a [u8])> {
     let is_whole = datagram.source.is_ipv4() && datagram.octets[6] & 0x20 == 0;
     let upper = datagram.upper().filter(|upper| is_whole && upper.is_first)?;
@@ -75,7 +76,7 @@ fn message<'a>(datagram: &Datagram<'a>) -> Option<(u16, &'a [u8])> {
     let segment = upper.octets.get(..usize::from(u16::from_be_bytes([c, d])))?;
     let message = segment.get(8..)?;
     let is_right = upper.protocol == UDP && message.len() >= FIXED_LEN;
-    // RFC 768: 0 is no checksum.
+    // RFC 768: 0 means no checksum.
     let is_sound = segment[6..8] == [0, 0] || udp_checksum(datagram.octets, segment) == 0;
     (is_right && is_sound).then_some((u16::from_be_bytes([a, b]), message))
 }
@@ -94,7 +95,7 @@ fn on(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), message: &[u8]) -> Relayed {
     let Some(mut octets) = wrap(from.0.into(), to.0.into(), UDP, &segment) else {
         return Relayed::Dropped;
     };
-    // RFC 768: a sum of 0 is sent as all ones.
+    // RFC 768: a checksum of 0 is sent as all ones.
     let sum = match udp_checksum(&octets, &segment) {
         0 => u16::MAX,
         sum => sum,

@@ -13,7 +13,7 @@ use super::packet::{self, Datagram, IPV4_HEADER_LEN_MAX, UDP};
 use super::relay::{self, Relayed};
 use super::rule::{Rules, Side, Verdict};
 
-/// The rules at work.
+/// The rules in execution, with their counters.
 #[derive(Debug)]
 pub(crate) struct Router {
     pub(super) rules: Rules,
@@ -22,7 +22,7 @@ pub(crate) struct Router {
     pub(super) icmp: Icmp,
     pub(super) dhcp: Dhcp,
     pub(super) membership: Membership,
-    /// Messages to the side whose burst is being taken.
+    /// Messages to the side whose burst is being received.
     answers: Vec<Vec<u8>>,
     allowance: Allowance,
 }
@@ -41,7 +41,7 @@ impl Router {
         }
     }
 
-    /// What goes from `side` to the other one.
+    /// Counters of datagrams from `side` to the other side.
     const fn direction(&mut self, side: Side) -> &mut Direction {
         match side {
             Side::Kernel => &mut self.to_link,
@@ -49,7 +49,7 @@ impl Router {
         }
     }
 
-    /// Takes a datagram that came from `side`; `out` is the other one.
+    /// Handles a datagram that came from `side`; `out` is the other side.
     pub(super) fn pass(&mut self, now_ns: u64, side: Side, octets: &[u8], out: &mut dyn Device) {
         let counters = self.direction(side);
         counters.received += 1;
@@ -87,7 +87,7 @@ impl Router {
         self.refuse(now_ns, side, refused, &datagram);
     }
 
-    /// Counts a datagram that does not go on, and tells its sender.
+    /// Counts a datagram that is not forwarded, and reports this to its sender.
     pub(super) fn refuse(&mut self, now_ns: u64, side: Side, why: Report, about: &Datagram<'_>) {
         let counters = self.direction(side);
         match why {
@@ -98,7 +98,7 @@ impl Router {
         self.report(now_ns, why, about);
     }
 
-    /// Whether a datagram was the relay agent's.
+    /// Handles messages for the relay agent; returns true if the datagram was one.
     fn relay(
         &mut self,
         now_ns: u64,
@@ -134,7 +134,7 @@ impl Router {
         }
     }
 
-    /// Answers what came for the gate itself.
+    /// Answers a datagram for the gate itself.
     fn answer(&mut self, now_ns: u64, datagram: &Datagram<'_>) {
         if let Some(echo) = icmp::echo(datagram.destination, datagram) {
             self.icmp.echoes += u64::from(self.push(now_ns, echo));
@@ -152,7 +152,7 @@ impl Router {
         }
     }
 
-    /// Whether there is room and time for a message.
+    /// Queues a message; returns true if there is room and the rate allows it.
     fn push(&mut self, now_ns: u64, message: Vec<u8>) -> bool {
         if self.answers.len() >= ANSWERS_MAX || !self.allowance.take(now_ns) {
             self.icmp.rate_limited += 1;
@@ -162,10 +162,10 @@ impl Router {
         true
     }
 
-    /// Sends what was to be told to the side `to`.
+    /// Sends the queued messages to the side `to`.
     pub(super) fn send_answers(&mut self, now_ns: u64, to: &mut dyn Device) {
         for message in self.answers.drain(..) {
-            // RFC 1122 §3.2.2: messages of ICMP may be lost.
+            // RFC 1122 §3.2.2: ICMP messages may be lost.
             let _lost = to.transmit(now_ns, &frame(&message, &[]));
         }
     }
@@ -193,7 +193,7 @@ impl Router {
                 self.direction(side).malformed += 1;
                 return Ok(());
             }
-            // RFC 1812 §5.2.6, RFC 8200 §5: only hosts cut datagrams of IPv6.
+            // RFC 1812 §5.2.6, RFC 8200 §5: only hosts fragment IPv6 datagrams.
             let fits = datagram.may_be_cut
                 && fragment::cut(header, payload, mtu, |header, piece| {
                     if sent.is_ok() {
@@ -224,8 +224,8 @@ impl Router {
         }
     }
 
-    /// A datagram that went to the link and was not delivered there (RFC 1812 §5.2.7.1,
-    /// RFC 4861 §7.2.2). Of what the gate has sent itself there is no message.
+    /// Reports a datagram that was sent to the link and not delivered there (RFC 1812 §5.2.7.1, RFC
+    /// 4861 §7.2.2). Datagrams of the gate itself are not reported.
     pub(super) fn undeliverable(&mut self, now_ns: u64, octets: &[u8]) {
         let Some(datagram) = Datagram::parse(octets) else { return };
         let own: Option<IpAddr> = self.rules.own(datagram.source);
@@ -240,7 +240,7 @@ const fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 
-/// How many messages may be sent now: [`ICMP_PER_SECOND`], and [`ICMP_BURST`] at once.
+/// Rate limit of messages: [`ICMP_PER_SECOND`], and [`ICMP_BURST`] in a burst.
 #[derive(Debug)]
 struct Allowance {
     left: u64,

@@ -1,4 +1,4 @@
-//! Which datagrams go on, and what becomes of the others.
+//! Rules: datagrams that are forwarded, and the handling of all others.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,30 +6,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::icmp::Report;
 use super::packet::{Datagram, is_destination, is_host};
 
-/// Where a datagram comes from.
+/// Origin of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The TUN interface.
     Kernel,
-    /// The link of InfiniBand.
+    /// The InfiniBand link.
     Link,
 }
 
-/// What becomes of a datagram.
+/// Decision about a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Forward,
-    /// It is for the gate itself.
+    /// The datagram is for the gate itself.
     Own,
-    /// Of this link only: dropped without a message.
+    /// The datagram belongs to this link: dropped without a message.
     StaysHere,
-    /// No address that such a datagram can have.
+    /// Invalid address for such a datagram.
     Martian,
-    /// Its sender is told why it does not go on.
+    /// Dropped; the sender gets this message.
     Refuse(Report),
 }
 
-/// The gate in its networks.
+/// Addresses of the gate, and its settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     /// Its IPv4 address on the link.
@@ -43,7 +43,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The gate's address of the family.
+    /// Returns the gate's address of the same family.
     pub(super) fn own(&self, like: IpAddr) -> Option<IpAddr> {
         match like {
             IpAddr::V4(_) => self.ipv4.map(|(own, _)| own.into()),
@@ -51,7 +51,7 @@ impl Rules {
         }
     }
 
-    /// What becomes of a datagram; `is_received` says of a group whether the kernel receives it.
+    /// Decides about a datagram; `is_received` returns true if the kernel receives a group.
     pub(super) fn judge(
         &self,
         from: Side,
@@ -62,7 +62,7 @@ impl Rules {
         if stays_on_link(to) || self.is_directed_broadcast(to) {
             return Verdict::StaysHere;
         }
-        // RFC 1812 §5.3.7; what has this gate's address as its source came from elsewhere.
+        // RFC 1812 §5.3.7; a datagram with this gate's address as its source came from elsewhere.
         if !is_host(source) || !is_destination(to) || self.own(source) == Some(source) {
             return Verdict::Martian;
         }
@@ -80,11 +80,11 @@ impl Rules {
         }
         if to.is_multicast() {
             let is_wanted = from == Side::Kernel || self.groups.contains(&to) || is_received(to);
-            // RFC 1122 §3.2.2: no message of ICMP about what went to a group.
+            // RFC 1122 §3.2.2: no ICMP message about datagrams to a group.
             let goes_on = is_wanted && datagram.hop_limit > 1;
             return if goes_on { Verdict::Forward } else { Verdict::StaysHere };
         }
-        // The kernel would send it back: its way there is this gate.
+        // The kernel would send it back, because its route there is this gate.
         if from == Side::Link && self.is_on_link(to) {
             return Verdict::Refuse(Report::HostUnreachable);
         }
@@ -107,7 +107,8 @@ impl Rules {
         }
     }
 
-    /// RFC 2644: not forwarded. RFC 3021: a link of two has none.
+    /// RFC 2644: directed broadcasts are not forwarded. RFC 3021: a link with two addresses has
+    /// none.
     fn is_directed_broadcast(&self, to: IpAddr) -> bool {
         let (IpAddr::V4(to), Some((own, len))) = (to, self.ipv4) else { return false };
         let hosts = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
@@ -115,7 +116,7 @@ impl Rules {
     }
 }
 
-/// Whether the address is of one link.
+/// Returns true if the address is valid on one link only.
 pub(crate) fn stays_on_link(to: IpAddr) -> bool {
     match to {
         // RFC 5771 §4; RFC 3927 §2.7.

@@ -1,11 +1,11 @@
-//! What a gate reports at its end.
+//! Final report of a gate.
 
 use serde::Serialize;
 use urnic_ipoib::counters::Counters;
 
 use super::{Dhcp, Direction, Icmp};
 
-/// What happened to the datagrams.
+/// Counts of the datagrams.
 #[derive(Debug, Serialize)]
 pub(crate) struct GateSummary {
     seconds: f64,
@@ -14,11 +14,11 @@ pub(crate) struct GateSummary {
     to_kernel: Direction,
     icmp: Icmp,
     dhcp: Dhcp,
-    /// Groups of the kernel that were not taken up.
+    /// Groups of the kernel that were refused.
     kernel_groups_refused: u64,
 }
 
-/// The link as the gate saw it.
+/// State of the link at the end.
 #[derive(Debug, Serialize)]
 struct Link {
     up: bool,
@@ -40,7 +40,8 @@ struct Link {
 }
 
 impl GateSummary {
-    /// Of a link that is up or not, of this MTU; of the two directions and the gate's own messages.
+    /// Builds the report from the state, MTU and counters of the link, of the two directions and of
+    /// the gate's own messages.
     pub(crate) const fn of(
         seconds: f64,
         (up, mtu, counters): (bool, usize, &Counters),
@@ -68,7 +69,7 @@ impl GateSummary {
         Self { seconds, link, to_link, to_kernel, icmp, dhcp, kernel_groups_refused }
     }
 
-    /// For people.
+    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let Self { seconds, link, to_link, to_kernel, icmp, dhcp, kernel_groups_refused } = self;
         let state = if link.up { "up" } else { "down" };

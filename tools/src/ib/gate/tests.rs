@@ -1,4 +1,4 @@
-//! A gate between two memory links: what goes on, and what senders are told.
+//! A gate between two memory links: forwarded datagrams, and ICMP messages to senders.
 
 mod groups;
 mod relay;
@@ -21,7 +21,7 @@ const DHCP_SERVER: &str = "10.8.0.67";
 
 struct Scene {
     gate: Gate<MemoryDevice, MemoryDevice>,
-    /// The far ends: of the TUN interface and of the link.
+    /// The far ends of the TUN interface and of the link.
     kernel: MemoryDevice,
     port: MemoryDevice,
     now_ns: u64,
@@ -45,7 +45,7 @@ impl Scene {
         Self { gate: Gate::new(link, tun, rules), kernel, port, now_ns: 1 }
     }
 
-    /// Sends a datagram to the gate; what comes to the kernel and to the port.
+    /// Sends a datagram to the gate; returns the frames to the kernel and to the port.
     fn send(&mut self, from: Side, datagram: &[u8]) -> [Vec<Vec<u8>>; 2] {
         self.put(from, datagram);
         self.gate.turn(self.now_ns);
@@ -78,7 +78,7 @@ fn take(now_ns: u64, device: &mut MemoryDevice) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A datagram of UDP with `len` bytes behind the header of IP.
+/// Builds a UDP datagram with `len` bytes after the IP header.
 fn datagram(source: &str, to: &str, hops: u8, len: usize) -> Vec<u8> {
     let upper: Vec<u8> = (0..=255).cycle().take(len).collect();
     let mut octets =
@@ -91,7 +91,7 @@ fn datagram(source: &str, to: &str, hops: u8, len: usize) -> Vec<u8> {
     octets
 }
 
-/// Type, code and the bytes that are quoted, of a message whose checksums are right.
+/// Returns type, code and the quoted bytes of a message, after a check of its checksums.
 fn message(octets: &[u8]) -> (u8, u8, Vec<u8>) {
     let capabilities = ChecksumCapabilities::default();
     if octets[0] >> 4 == 4 {
@@ -181,10 +181,10 @@ fn what_is_too_long_is_cut_or_told() {
     assert_eq!(scene.gate.directions()[0].cut, 3);
 }
 
-/// RFC 791 §3.1: of options, those with the copied flag are in every fragment.
+/// RFC 791 §3.1: options with the copied flag are in every fragment.
 #[test]
 fn fragments_have_the_options_that_are_to_be_copied() {
-    // Router alert (copied), no operation, record route of one place (not copied), end.
+    // Router alert (copied), no operation, record route with one entry (not copied), end.
     let options = [148, 4, 0, 0, 1, 7, 7, 4, 0, 0, 0, 0];
     let mut header = datagram(KERNEL[0], PORT[0], 9, 0);
     header.extend(options);
@@ -203,8 +203,8 @@ fn fragments_have_the_options_that_are_to_be_copied() {
     assert!(!fragment::cut(&header, &[1; 100], 39, |_, _| {}), "no room for eight octets");
 }
 
-/// Offsets have thirteen bits: a fragment that would end behind the longest datagram is not cut, or
-/// its last piece would be the first of another.
+/// Offsets have thirteen bits: a fragment that would end after the longest datagram is not cut,
+/// because its last piece would look like the first one of another datagram.
 #[test]
 fn a_fragment_behind_the_longest_datagram_is_not_cut() {
     for (offset, len, is_cut) in [(0x1fff, 2800, false), (7839, 2804, false), (7839, 2803, true)] {
@@ -281,7 +281,7 @@ fn what_is_not_right_is_counted_without_a_message() {
         assert_eq!(scene.send(Side::Kernel, octets), [Vec::<Vec<u8>>::new(), vec![]]);
     }
     assert_eq!(scene.gate.directions()[0].malformed, 6);
-    // What is behind the length that the header says is not the datagram's.
+    // Bytes after the length in the header do not belong to the datagram.
     let longer = [&good[..], &[9, 9, 9]].concat();
     assert_eq!(scene.send(Side::Kernel, &longer)[1][0].len(), good.len());
 }
@@ -318,7 +318,8 @@ fn there_is_no_message_about_errors_groups_and_later_fragments() {
     packet::write_checksum(&mut fragment[..20]);
     assert!(scene.send(Side::Kernel, &fragment)[0].is_empty(), "not the first");
     assert_eq!(scene.gate.icmp().reports_withheld, 6);
-    // RFC 4443 §2.4 (e.1): of ICMP, or of what is not seen, a later fragment may be of an error.
+    // RFC 4443 §2.4 (e.1): a later fragment of ICMP, or of an unknown protocol, may belong to an
+    // error message.
     for (named, offset, is_told) in
         [(6, 1, true), (17, 1, true), (58, 1, false), (60, 1, false), (58, 0, true), (17, 0, true)]
     {
@@ -383,7 +384,7 @@ fn what_the_gate_has_no_program_for_is_told() {
     }
 }
 
-/// Without a judgement of what follows: smoltcp knows no message of this kind.
+/// Without parsing the rest: smoltcp does not know messages of this kind.
 fn message_kind(octets: &[u8]) -> (u8, u8) {
     let at = if octets[0] >> 4 == 4 { 20 } else { 40 };
     (octets[at], octets[at + 1])
@@ -404,13 +405,13 @@ fn a_link_that_is_down_is_told_and_a_silent_neighbour_too() {
         scene.gate.tell_undeliverable(scene.now_ns, &octets);
         let told = take(scene.now_ns, &mut scene.kernel);
         assert_eq!(message_kind(&told[0]), expected);
-        // The gate's own answer to a port that has gone.
+        // The gate's own answer to a port that has left.
         let own = datagram(GATE[family], PORT[family], 64, 100);
         scene.gate.tell_undeliverable(scene.now_ns, &own);
         assert!(take(scene.now_ns, &mut scene.kernel).is_empty());
     }
     let to_link = scene.gate.directions()[0];
-    // What a link that is up took counts as forwarded, and not with what did not go on.
+    // Datagrams that an active link accepted count as forwarded, not as refused.
     assert_eq!((to_link.unreachable, to_link.undelivered), (2, 2));
 }
 
@@ -430,7 +431,7 @@ fn what_the_link_has_no_room_for_waits_at_the_kernel() {
 }
 
 proptest! {
-    /// Of any bytes, nothing goes on that is longer than it was or that is not right.
+    /// For any bytes: no forwarded datagram is longer than it was, or invalid.
     #[test]
     fn any_octets_are_borne(
         octets in prop::collection::vec(any::<u8>(), 0..200),
@@ -439,7 +440,7 @@ proptest! {
     ) {
         let mut scene = Scene::new();
         let good = datagram(KERNEL[version % 2], PORT[version % 2], 64, 100);
-        // Half of them begin like one that is right.
+        // Half of the datagrams begin like a valid one.
         let kept = if version > 1 { octets.len().min(24) } else { 0 };
         let mixed = [&good[..kept], &octets[kept.min(octets.len())..]].concat();
         let side = if from_link { Side::Link } else { Side::Kernel };

@@ -5,12 +5,12 @@ use urnic_netdev::memory::{LinkConfig, MemoryDevice, pair};
 
 use super::*;
 
-/// A bridge between links without offloads, and the far ends of those.
+/// Creates a bridge between links without offloads, and their far ends.
 fn bridge(configs: [ImpairConfig; 2]) -> (Bridge<MemoryDevice>, [MemoryDevice; 2]) {
     joined(LinkConfig { queue_frames: 4096, ..LinkConfig::default() }, configs, false)
 }
 
-/// A bridge between links of super-frames, and the far ends of those.
+/// Creates a bridge between links with super-frames, and their far ends.
 fn bridge_of_super_frames(
     config: ImpairConfig,
     merges: bool,
@@ -94,8 +94,8 @@ fn a_frame_too_long_for_the_other_device_is_counted() {
 const SEGMENT_LEN: usize = 1000;
 const HEAD_LEN: usize = 54;
 
-/// The head of a TCP segment over IPv4 with `payload_len` bytes from `seq` on; its checksum is
-/// left to be completed.
+/// Builds the headers of a TCP segment over IPv4 with `payload_len` bytes from `seq` on; the device
+/// must complete its checksum.
 fn head(seq: u32, id: u16, payload_len: usize) -> Vec<u8> {
     let mut head = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let mut ip = vec![0x45, 0];
@@ -130,7 +130,7 @@ fn send_super_frame(device: &mut MemoryDevice, now_ns: u64, first: u32, packets:
     device.flush(now_ns);
 }
 
-/// The numbers of the packets in what arrives, in order, and how many frames that was.
+/// Returns the numbers of the received packets, in order, and the number of frames.
 fn numbers(device: &mut MemoryDevice, now_ns: u64) -> (Vec<u32>, usize) {
     let frames = received(device, now_ns);
     let mut numbers = Vec::new();
@@ -165,8 +165,9 @@ fn every_packet_of_a_super_frame_meets_its_own_fate() {
     }
 }
 
-/// Sends super-frames both ways over a path and moves the bridge along as the command does: at its
-/// next release, or `grain_ns` after the turn before. What arrived at B and at A, and the frames.
+/// Sends super-frames in both directions over a path and turns the bridge as the command does: at
+/// its next release, or `grain_ns` after the previous turn. Returns the packets and frames at B and
+/// at A.
 fn carry(config: ImpairConfig, merges: bool, grain_ns: u64) -> [(Vec<u32>, usize); 2] {
     const ROUNDS: u32 = 40;
     let (mut bridge, [mut a, mut b]) = bridge_of_super_frames(config, merges);
@@ -174,7 +175,7 @@ fn carry(config: ImpairConfig, merges: bool, grain_ns: u64) -> [(Vec<u32>, usize
     let (mut now_ns, mut round) = (0, 0);
     loop {
         if round < ROUNDS && now_ns >= u64::from(round) * 300_000 {
-            // Now and then a lone packet.
+            // From time to time a single packet.
             let packets = if round % 7 == 0 { 1 } else { 40 };
             send_super_frame(&mut a, now_ns, round * 40, packets);
             send_super_frame(&mut b, now_ns, round * 40, packets);
@@ -221,7 +222,7 @@ fn a_turn_that_is_interrupted_sends_nothing_on_too_early() {
     let delayed = ImpairConfig { delay_ns: 1_000, ..ImpairConfig::default() };
     let (mut bridge, [mut a, _b]) = bridge([delayed; 2]);
     send(&mut a, &[1; 60]);
-    // The clock as a process sees it that is kept waiting after its first look.
+    // The clock of a process that is delayed after its first look.
     let looks = std::cell::Cell::new(0);
     bridge.turn(|| looks.replace(7_000));
     assert_eq!(bridge.next_release_ns(), Some(8_000));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::super::limits::KERNEL_GROUPS_MAX;
 use super::*;
 
-/// A report of IGMPv3 (RFC 3376 §4.2) with records of one kind; 4 joins, 3 leaves.
+/// Builds an IGMPv3 report (RFC 3376 §4.2) with records of one kind; 4 joins, 3 leaves.
 fn report(kind: u8, groups: &[[u8; 4]]) -> Vec<u8> {
     let [a, b] = u16::try_from(groups.len()).unwrap().to_be_bytes();
     let mut message = vec![0x22, 0, 0, 0, 0, 0, a, b];
@@ -16,14 +16,15 @@ fn report(kind: u8, groups: &[[u8; 4]]) -> Vec<u8> {
     wrap(KERNEL[0].parse().unwrap(), "224.0.0.22".parse().unwrap(), 2, &message).unwrap()
 }
 
-/// RFC 4605 §4.1: what the kernel's programs receive is received on the link, and goes to the kernel.
+/// RFC 4605 §4.1: groups that the kernel's programs receive are received on the link and forwarded
+/// to the kernel.
 #[test]
 fn groups_that_the_kernel_reports_are_received() {
     let mut scene = Scene::new();
     let group: IpAddr = "239.7.0.1".parse().unwrap();
     let of_group = datagram(PORT[0], "239.7.0.1", 64, 100);
     assert_eq!(scene.send(Side::Link, &of_group)[0].len(), 0);
-    // One of the link, one that is received in any case, and one to receive.
+    // One group of the link, one that is always received, and one to receive.
     scene.send(Side::Kernel, &report(4, &[[224, 0, 0, 251], [239, 1, 2, 3], [239, 7, 0, 1]]));
     scene.send(Side::Kernel, &report(4, &[[239, 7, 0, 1]]));
     assert_eq!(scene.gate.poll_group_change(), Some(Change::Joins(group)));
@@ -33,7 +34,7 @@ fn groups_that_the_kernel_reports_are_received() {
     assert_eq!(scene.gate.poll_group_change(), Some(Change::Leaves(group)));
     assert_eq!(scene.gate.poll_group_change(), None);
     assert_eq!(scene.send(Side::Link, &of_group)[0].len(), 0);
-    // What hosts of the link report is nothing of the kernel's.
+    // Reports of hosts on the link do not concern the kernel.
     scene.send(Side::Link, &report(4, &[[239, 7, 0, 1]]));
     assert_eq!(scene.gate.poll_group_change(), None);
 }

@@ -1,8 +1,8 @@
-//! The relay agent of DHCP.
+//! The DHCP relay agent.
 
 use super::*;
 
-/// A message of DHCP, without options: its kind, hops, flags, client and relay agent.
+/// Builds a DHCP message without options: its kind, hops, flags, client and relay agent.
 fn dhcp(
     (source, to): (&str, &str),
     kind: u8,
@@ -20,8 +20,8 @@ fn dhcp(
     wrap(source.parse().unwrap(), to.parse().unwrap(), packet::UDP, &segment).unwrap()
 }
 
-/// RFC 2131 §4.1, RFC 1542 §4.1: questions to all go to the server, with the network that they came from;
-/// answers go to all, or to a client that has its address.
+/// RFC 2131 §4.1, RFC 1542 §4.1: broadcast requests go to the server, with the network of their
+/// client; answers are broadcast, or go to a client that has its address.
 #[test]
 fn messages_of_dhcp_are_relayed() {
     let mut scene = Scene::new();
@@ -39,7 +39,7 @@ fn messages_of_dhcp_are_relayed() {
     assert_eq!(ip.payload()[..4], [0, 67, 0, 67]);
     let message = &ip.payload()[8..];
     assert_eq!((message[3], &message[24..28]), (3, &own[..]), "one hop more, and this relay agent");
-    // Of another relay agent, it stays that one's.
+    // A request from another relay agent keeps that agent's address.
     let told = &scene.send(Side::Link, &dhcp(all, 1, 2, 0x80, [none, [10, 9, 0, 8]]))[0];
     assert_eq!(told[0][28 + 24..28 + 28], [10, 9, 0, 8]);
     let from_server = (DHCP_SERVER, GATE[0]);
@@ -56,7 +56,7 @@ fn messages_of_dhcp_are_relayed() {
         assert_eq!(ip.payload()[8..], answer[28..]);
     }
     assert_eq!(scene.gate.dhcp().relayed, 5);
-    // In a circle, no question, no answer, and another relay agent's.
+    // A loop, a message of the wrong kind, and a message for another relay agent.
     for (side, wrong) in [
         (Side::Link, dhcp(all, 1, 16, 0x80, [none, none])),
         (Side::Link, dhcp(all, 2, 0, 0x80, [none, none])),
@@ -66,10 +66,10 @@ fn messages_of_dhcp_are_relayed() {
         assert_eq!(scene.send(side, &wrong), [Vec::<Vec<u8>>::new(), vec![]]);
     }
     assert_eq!(scene.gate.dhcp().dropped, 4);
-    // What a client asks its server goes as any datagram does.
+    // A unicast request of a client to its server is forwarded like any datagram.
     let renewal = dhcp(("10.9.0.50", DHCP_SERVER), 1, 0, 0, [held, none]);
     assert_eq!(scene.send(Side::Link, &renewal)[0][0][28..], renewal[28..]);
-    // Cut short, it is none; damaged, too.
+    // A truncated or damaged message is no DHCP message.
     let mut damaged = question;
     damaged[26..28].copy_from_slice(&[1, 1]);
     assert!(scene.send(Side::Link, &damaged)[0].is_empty());
