@@ -1,9 +1,9 @@
-//! What a peer should have done, and what it costs that it did not: a sentence for each kind of finding.
+//! Requirements and effects: two sentences for each kind of finding.
 
 use super::findings::Kind;
 
 impl Kind {
-    /// What the RFC asks of the sender, or what a reader can do about it.
+    /// Requirement of the RFC for the sender, or advice for the reader.
     #[expect(clippy::too_many_lines, reason = "a sentence for each kind")]
     pub(super) const fn should(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl Kind {
         }
     }
 
-    /// What it may cost; empty where that is plain.
+    /// Possible effect; empty if it is obvious.
     pub(super) const fn costs(self) -> &'static str {
         match self {
             Self::Crc | Self::Marker | Self::UlpduLength => {

@@ -1,4 +1,4 @@
-//! One TCP connection of a capture: its two directions, and what they agree on.
+//! One TCP connection of a capture: its two directions, and the terms of its startup.
 
 mod live;
 mod terms;
@@ -26,15 +26,15 @@ use terms::Settled;
 pub(super) struct ReplayedConnection {
     ends: [SocketAddr; 2],
     sides: [Direction; 2],
-    /// What each side asked of the other.
+    /// Requests of each side to the other.
     asked: [Asked; 2],
     findings: Findings,
     first_frame: u64,
     state: State,
-    /// The initiator sent beyond its Request before the Reply was seen: the frame, and what it had
-    /// received by then.
+    /// Set if the initiator sent beyond its Request before the Reply was seen: the frame, and its
+    /// acknowledgment number.
     early: Option<(u64, SeqNum)>,
-    /// The order of the first messages was looked at.
+    /// Set after the order of the first messages was checked.
     first_is_judged: bool,
     /// The time of the frame being replayed.
     now_ns: u64,
@@ -42,15 +42,15 @@ pub(super) struct ReplayedConnection {
     first_ns: Option<u64>,
     /// Timestamps of the first and the last segment with payload.
     payload_ns: Option<(u64, u64)>,
-    /// A SYN had no Window Scale.
+    /// Set if a SYN had no Window Scale.
     is_unscaled: bool,
     out_of_order: bool,
     is_reset: bool,
-    /// Where the sides go on of which the capture lacks the beginning.
+    /// Framing of sides whose beginning the capture lacks.
     resumed: [Option<Resumed>; 2],
 }
 
-/// A connection that is over.
+/// An ended connection.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) report: ConnectionReport,
@@ -61,7 +61,7 @@ pub(super) struct Finished {
     pub(super) trace: Option<ConnectionTrace>,
 }
 
-/// How far the startup has come.
+/// Progress of the startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
@@ -97,7 +97,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// Notes what pictures are made of.
+    /// Collects data for pictures.
     pub(super) fn trace(&mut self, extent: &Extent, marks_max: usize) {
         for (side, direction) in self.sides.iter_mut().enumerate() {
             let trace = SideTrace::new(extent, side, marks_max);
@@ -106,7 +106,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// Comments on its frames.
+    /// Adds comments to its frames.
     pub(super) fn comment(&mut self, comments: &Comments) {
         self.findings.comments = Some(comments.clone());
     }
@@ -116,7 +116,7 @@ impl ReplayedConnection {
         self.out_of_order = false;
     }
 
-    /// Takes in a segment that `side` sent.
+    /// Handles a segment of `side`.
     pub(super) fn handle(
         &mut self,
         side: usize,
@@ -146,7 +146,7 @@ impl ReplayedConnection {
         if self.first_ns.is_none() && at_ns > 0 {
             self.first_ns = Some(at_ns);
         }
-        // Zero stands for no stamp.
+        // Zero means no timestamp.
         if !segment.payload.is_empty() && at_ns > 0 {
             let (first, last) = match self.payload_ns {
                 Some(span) => span,
@@ -159,12 +159,13 @@ impl ReplayedConnection {
         }
     }
 
-    /// The capture lacks the beginning, and has FPDUs all the same.
+    /// Begins full operation of a connection whose beginning the capture lacks, but whose FPDUs
+    /// were found.
     fn resume(&mut self, shared: &mut Shared) {
         self.state = State::Full(0);
         self.first_is_judged = true;
         for side in [0, 1] {
-            // Requests may have been sent before.
+            // Earlier requests may be missing.
             self.asked[side].forget(&mut shared.notes);
             let Some(resumed) = self.resumed[side] else {
                 self.sides[side].discard(shared);
@@ -188,7 +189,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// What the options of a SYN say about what the other side may send.
+    /// Records limits that the options of a SYN set for the other side.
     fn note_options(&mut self, side: usize, segment: &Segment<'_>) {
         let tcp::Header { flags, ref options, .. } = segment.header;
         if !flags.contains(Flags::SYN) {
@@ -231,8 +232,8 @@ impl ReplayedConnection {
         (&mut self.sides[side], around)
     }
 
-    /// The side whose Request was seen; without one, the side that a Reply was sent to; without
-    /// that, the side that sent the first frame.
+    /// Returns the side that sent the Request; without a Request, the side that a Reply was sent
+    /// to; without both, the side that sent the first frame.
     fn initiator(&self) -> usize {
         let sent = |side: usize, kind| {
             self.sides[side].startup().is_some_and(|frame| frame.header.kind == kind)
@@ -249,7 +250,7 @@ impl ReplayedConnection {
         if side == self.initiator() { "initiator" } else { "responder" }
     }
 
-    /// Whether a segment carries bytes beyond the startup frame of its sender.
+    /// Returns true if a segment carries bytes beyond the startup frame of its sender.
     fn is_beyond_startup(&self, side: usize, segment: &Segment<'_>) -> bool {
         if self.first_is_judged || segment.payload.is_empty() {
             return false;
@@ -259,9 +260,9 @@ impl ReplayedConnection {
         direction.startup().is_some_and(|frame| direction.is_acknowledged_beyond(end, frame.end))
     }
 
-    /// Looks at which side sends first. A segment counts as sent too early only if the capture has nothing
-    /// before it that would allow it, and its acknowledgment says that its sender had not got it
-    /// either.
+    /// Checks the order of the first messages. A segment counts as sent too early only if no
+    /// earlier frame of the capture allows it, and its acknowledgment shows that its sender had not
+    /// received one either.
     fn judge_first(&mut self, side: usize, segment: &Segment<'_>, frame: u64) {
         let other = &self.sides[1 - side];
         if !segment.header.flags.contains(Flags::ACK) {
@@ -285,7 +286,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// Starts full operation, or gives it up, when both startup frames are whole.
+    /// Starts or refuses full operation when both startup frames are complete.
     fn settle(&mut self, shared: &mut Shared) {
         self.try_settle(shared);
         if self.state == State::Refused {
@@ -342,7 +343,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// The connection makes room for another, before the capture is at its end.
+    /// Records that the connection is evicted before the end of the capture.
     pub(super) fn let_go(&mut self) {
         let frame = self.sides.iter().map(|side| side.last_frame).max().unwrap_or_default();
         self.findings.add(Kind::LetGo, "", frame, || {
@@ -353,8 +354,7 @@ impl ReplayedConnection {
         });
     }
 
-    /// Ends the replay of this connection, and gives back what it shares with others. Returns its
-    /// report.
+    /// Ends the replay of this connection, and releases its shared room. Returns its report.
     pub(super) fn finish(mut self, shared: &mut Shared) -> Finished {
         self.note_what_is_missing();
         let mut is_whole = [false; 2];
@@ -411,8 +411,8 @@ impl ReplayedConnection {
         Finished { report, errors, unlisted, trace }
     }
 
-    /// Linux 6.1's `siw_get_trailer` puts the second part of a CRC over the first, and refuses an FPDU
-    /// that is right.
+    /// Linux 6.1's `siw_get_trailer` overwrites the first part of a CRC with the second, and
+    /// refuses a valid FPDU.
     fn note_crc_split(&mut self, side: usize) {
         let refuses = self.sides[side].tally().is_some_and(|tally| {
             tally.terminate.iter().any(|one| (one.layer, one.etype, one.code) == (2, 0, 2))
@@ -430,7 +430,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// Says why there is no full operation.
+    /// Records why there is no full operation.
     fn note_what_is_missing(&mut self) {
         if self.state != State::Open {
             return;

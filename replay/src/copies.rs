@@ -1,12 +1,14 @@
-//! Frames that were captured more than once: by two taps, on two interfaces, before and after a router.
+//! Frames that were captured more than once: by two taps, on two interfaces, before and after a
+//! router.
 //!
-//! A frame that the sender retransmitted comes once more at the same place. A copy comes at another one:
-//! the n-th time there is a copy of the n-th time here. Where a switch mirrors a port in both
-//! directions, copies come at one place: then almost every segment comes twice, the second time at
-//! once.
+//! A retransmitted frame is captured again at the same place. A copy is captured at another place:
+//! its n-th occurrence there is a copy of the n-th occurrence here. If a switch mirrors a port in
+//! both directions, copies come at the same place: then almost every segment comes twice, the
+//! second time at once.
 //!
-//! Where one clock stamps both, a copy comes sooner than a sender repeats itself, and what comes later was
-//! retransmitted; unless nearly all comes that late. Clocks of two interfaces may be apart by any time.
+//! If one clock stamps both, a copy comes sooner than a sender retransmits, and a later occurrence
+//! is a retransmission, unless nearly all copies come that late. Clocks of two interfaces may
+//! differ by any time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -18,44 +20,46 @@ use urnic_netdev::capture::{CapturedFrame, LinkType};
 use super::limits::COPIES_REMEMBERED;
 use super::packet::{Checksum, Segment};
 
-/// The frames of late, by what they hold.
+/// Recent frames, by their contents.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Where each came first, and where else: apart, as most captures have one place.
+    /// First place of each frame, and its other places: stored separately, because most captures
+    /// have only one place.
     recent: HashMap<u64, Place, RandomState>,
     elsewhere: HashMap<u64, [Place; PLACES_MAX - 1], RandomState>,
     order: VecDeque<u64>,
     hashing: RandomState,
     habits: CopyHabits,
-    /// Some frame was captured at two places.
+    /// Set if a frame was captured at two places.
     are_places_several: bool,
-    /// Segments with payload; those of them that came an even time at their place, at once; those
-    /// that came at another place too, on the same clock, and late.
+    /// Segments with payload; segments among them with an even occurrence at their place, at once;
+    /// segments that also came at another place, on the same clock, and late.
     segments: u64,
     even: u64,
     late: u64,
 }
 
-/// How the copies of a capture come.
+/// Properties of the copies in a capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyHabits {
-    /// Nearly every segment comes twice at one place: every second time is a copy, too.
+    /// Nearly every segment comes twice at one place: every second occurrence is a copy, too.
     are_mirrored: bool,
-    /// Nearly every segment comes at another place, too, and late: places of one clock are far apart.
+    /// Nearly every segment also comes at another place, and late: places of one clock are far
+    /// apart.
     are_far_apart: bool,
-    /// No frame came at a second place, nor twice as a mirror has it: there are no copies to be found.
+    /// No frame came at a second place, nor twice as with a mirrored port: there are no copies.
     are_absent: bool,
 }
 
-/// How often a frame came at one place.
+/// Occurrences of a frame at one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     hash: u64,
     interface: u32,
     times: u32,
-    /// When it came last.
+    /// Time of the last occurrence.
     at_ns: u64,
-    /// It came last as a copy of the time before, at this place.
+    /// Set if the last occurrence was a copy of the previous one, at this place.
     is_doubled: bool,
 }
 
@@ -64,19 +68,19 @@ impl Copies {
         Self { habits, ..Self::default() }
     }
 
-    /// Where a frame was captured. Without copies all is one place.
+    /// Returns the place where a frame was captured. Without copies there is one place.
     pub(super) fn place(&self, frame: &CapturedFrame) -> u64 {
         if self.habits.are_absent { 0 } else { place_of(&self.hashing, frame) }
     }
 
-    /// Whether this frame was there before, captured at another place.
+    /// Returns true if this frame was captured before at another place.
     pub(super) fn is_copy(
         &mut self,
         frame: &CapturedFrame,
         datagram: &[u8],
         segment: &Segment<'_>,
     ) -> bool {
-        // A damaged copy of a good frame is none.
+        // A damaged frame is not a copy of a good frame.
         if self.habits.are_absent || segment.checksum == Checksum::Wrong {
             return false;
         }
@@ -93,14 +97,15 @@ impl Copies {
         }
         let index = places.iter().position(|place| place.times == 0 || place.hash == here);
         self.are_places_several |= index != Some(0);
-        // A frame of more places than are kept apart is told from none.
+        // All places for this frame are in use: a frame at a further place counts as a copy.
         let Some(index) = index else { return true };
         let now_ns = frame.timestamp_ns;
         let before = places[index];
         let is_at_once = now_ns.abs_diff(before.at_ns) < AT_ONCE_NS;
         let is_even = before.times > 0 && !before.is_doubled && is_at_once;
         let is_mirrored = self.habits.are_mirrored && is_even;
-        // What is no copy of the time before, at this place, has at most one copy elsewhere.
+        // An occurrence that is no copy of the previous one, at this place, has at most one copy
+        // elsewhere.
         let times = before.times.saturating_add(u32::from(!is_mirrored));
         let interface = frame.interface;
         places[index] = Place { hash: here, interface, times, at_ns: now_ns, is_doubled: is_even };
@@ -133,7 +138,7 @@ impl Copies {
         is_mirrored || is_there
     }
 
-    /// How copies come, by all frames there were.
+    /// Derives the properties of copies from all frames.
     pub(super) fn habits(&self) -> CopyHabits {
         let are_most =
             |count: u64| self.segments >= MOST_MIN && count * 100 >= self.segments * MOST_PERCENT;
@@ -143,8 +148,8 @@ impl Copies {
     }
 }
 
-/// What does not change on the way through switches and routers: not the hop limit and what depends
-/// on it, nor the checksum, which a tap at the sender sees before it is filled in.
+/// Hashes the fields that switches and routers do not change: without the hop limit and its
+/// checksums, and without the TCP checksum, which a tap at the sender sees before it is filled in.
 fn key_of(hashing: &RandomState, datagram: &[u8], segment: &Segment<'_>) -> u64 {
     let mut hasher = hashing.build_hasher();
     let Segment { source, target, ref header, payload, .. } = *segment;
@@ -163,7 +168,7 @@ fn key_of(hashing: &RandomState, datagram: &[u8], segment: &Segment<'_>) -> u64 
     hasher.finish()
 }
 
-/// Where a frame was captured: its interface, and the ends of the link that it was on.
+/// Hashes the place where a frame was captured: its interface, and the link addresses.
 fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
     let mut hasher = hashing.build_hasher();
     frame.interface.hash(&mut hasher);
@@ -180,13 +185,13 @@ fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
     hasher.finish()
 }
 
-/// Places that one frame is told apart by.
+/// Places that are distinguished for one frame.
 const PLACES_MAX: usize = 4;
 /// Bytes at the beginning and at the end of a payload that are compared.
 const COMPARED_LEN: usize = 64;
-/// The other copy of a mirrored port, and the next place on the way, have a frame within this time. It is
-/// shorter than the retransmission timeouts of kernels.
+/// Longest time until the other copy of a mirrored port, or the next place on the path, has a
+/// frame. It is shorter than the retransmission timeouts of kernels.
 const AT_ONCE_NS: u64 = 10_000_000;
-/// Segments that have to be there, and how many of a hundred have to come twice, for a habit.
+/// Smallest number of segments, and percentage of them that must come twice, for a property.
 const MOST_MIN: u64 = 8;
 const MOST_PERCENT: u64 = 45;

@@ -1,11 +1,11 @@
 //! One passive endpoint: follows what one side of a connection sends.
 //!
 //! ```text
-//! segment → which octets are new → startup frame | tcp::ReceiveHalf + mpa::rx::FpduReceiver → Observer
+//! segment → ranges of new bytes → startup frame | tcp::ReceiveHalf + mpa::rx::FpduReceiver → Observer
 //! ```
 //!
-//! Bytes that the receive code does not take at once wait here, as they would wait at their sender
-//! to be retransmitted, and are offered again when the stream has come as far.
+//! Bytes that the receive code refuses wait here, as they would wait at their sender for their
+//! retransmission. They are offered again when all earlier bytes were accepted.
 
 mod finish;
 mod full;
@@ -39,14 +39,14 @@ pub(super) use shared::Shared;
 pub(super) struct Around<'a> {
     pub(super) shared: &'a mut Shared,
     pub(super) findings: &'a mut Findings,
-    /// What this side asked of the other, and what the other asked of it.
+    /// Requests of this side to the other, and of the other to this side.
     pub(super) requested: &'a mut Asked,
     pub(super) answered: &'a mut Asked,
     /// The sender of this direction.
     pub(super) from: &'static str,
-    /// When the frame was captured.
+    /// Time when the frame was captured.
     pub(super) now_ns: u64,
-    /// Whether FPDUs beyond a gap are placed.
+    /// Set if FPDUs beyond a gap are placed.
     pub(super) out_of_order: bool,
 }
 
@@ -58,17 +58,17 @@ pub(super) struct Direction {
     high: u64,
     tcp: ReceiveHalf,
     phase: Phase,
-    /// Every byte the capture brought.
+    /// Ranges of all bytes in the capture.
     seen: RangeSet,
     arrivals: Arrivals,
-    /// New bytes that were not taken yet, with their frame, by position.
+    /// New bytes that were not accepted yet, with their frame, by position.
     waiting: BTreeMap<u64, (Vec<u8>, u64)>,
     waiting_bytes: u64,
-    /// Bytes that found no room to wait.
+    /// Bytes dropped because there was no room to keep them.
     lost_bytes: u64,
-    /// What of the shared room for notes is this direction's.
+    /// Share of the common room for notes.
     held: Holding,
-    /// There will be no full operation: payload is only counted.
+    /// Set if there will be no full operation: payload is only counted.
     is_discarding: bool,
     alignment: Alignment,
     segments: u64,
@@ -80,44 +80,44 @@ pub(super) struct Direction {
     pub(super) last_frame: u64,
     pub(super) trace: Option<Box<SideTrace>>,
     pub(super) habits: Habits,
-    /// Checksums of its segments are left to the device.
+    /// Set if checksums of its segments are left to the device.
     is_at_sender: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// No whole startup frame yet.
+    /// The startup frame is not complete.
     Startup(Search),
-    /// The frame is whole; the other side's is not, or rejects.
+    /// The frame is complete; the other side's frame is not, or rejects.
     Settled(Frame),
     Full(Origin, Box<Full>),
     /// There is no startup frame.
     Lost,
 }
 
-/// Where full operation begins.
+/// Beginning of full operation.
 #[derive(Debug)]
 struct Origin {
-    /// Stream position of its first byte, or of the first that the capture makes sense of.
+    /// Stream position of its first byte, or of the first FPDU found in the capture.
     at: u64,
-    /// The frame that completed the startup; 0 when the capture lacks it.
+    /// The frame that completed the startup; 0 if the capture lacks it.
     frame: u64,
     startup: Option<Frame>,
 }
 
-/// How one direction is framed.
+/// Framing of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) markers: bool,
     pub(super) crc: bool,
     pub(super) version: ProtocolVersion,
-    /// What the first FPDU is one of, in the peer-to-peer model.
+    /// Kinds of the first FPDU that are allowed in the peer-to-peer model.
     pub(super) rtr: Option<RtrKinds>,
 }
 
 impl Terms {
     fn rx_config(self, out_of_order: bool) -> RxConfig {
-        // Short ULPDUs are the observer's to judge.
+        // The observer judges short ULPDUs.
         let Self { markers, crc, .. } = self;
         RxConfig { markers, crc, out_of_order, ulpdu_len_min: 1, ..RxConfig::default() }
     }
@@ -151,7 +151,7 @@ impl Direction {
         }
     }
 
-    /// The startup frame, once it is whole.
+    /// Returns the startup frame, once it is complete.
     pub(super) const fn startup(&self) -> Option<&Frame> {
         match &self.phase {
             Phase::Settled(frame) => Some(frame),
@@ -160,18 +160,19 @@ impl Direction {
         }
     }
 
-    /// Whether the stream position of full operation is known and bytes at or beyond it were seen.
+    /// Returns true if the stream position of full operation is known and bytes at or beyond it
+    /// were seen.
     pub(super) fn is_beyond_startup(&self) -> bool {
         self.startup().is_some_and(|frame| self.high > frame.end)
     }
 
-    /// Whether `ack` says that this stream was received beyond `position`.
+    /// Returns true if `ack` acknowledges bytes of this stream beyond `position`.
     pub(super) fn is_acknowledged_beyond(&self, ack: SeqNum, position: u64) -> bool {
         let near = StreamOffset(self.high);
         self.space.offset_near(ack, near).is_some_and(|offset| offset.0 > position)
     }
 
-    /// Takes in a segment.
+    /// Handles a segment.
     pub(super) fn handle(&mut self, segment: &Segment<'_>, frame: u64, around: &mut Around<'_>) {
         self.note_time(around);
         let flags = segment.header.flags;
@@ -187,14 +188,14 @@ impl Direction {
         let near = self.space.seq_at(StreamOffset(self.high));
         let start = i128::from(self.high) + i128::from(seq.distance_from(near));
         let end = start + segment.payload.len() as i128;
-        // What lies before the stream's first byte is no part of it: a keep-alive probe.
+        // Bytes before the stream's first byte do not belong to it: a keep-alive probe.
         let first = u64::try_from(start).unwrap_or(0);
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
         self.bytes_sent += segment.payload.len() as u64;
         if matches!(&self.phase, Phase::Full(origin, _) if origin.startup.is_none() && last <= origin.at)
         {
-            // Nothing is known of what lies before the first FPDU found.
+            // Bytes before the first FPDU found cannot be judged.
             return;
         }
         let is_out_of_order = u128::from(first) > self.seen.end_of_run(0);
@@ -242,7 +243,7 @@ impl Direction {
         self.note_held();
     }
 
-    /// The other side's frame is whole too: full operation begins.
+    /// Begins full operation: the other side's frame is complete too.
     pub(super) fn enter_full_operation(&mut self, terms: Terms, around: &mut Around<'_>) {
         self.note_time(around);
         let Phase::Settled(frame) = &self.phase else { return };
@@ -254,7 +255,7 @@ impl Direction {
         let startup = Some(frame.clone());
         let origin = Origin { at: frame.end, frame: frame.frame, startup };
         self.phase = Phase::Full(origin, Box::new(full));
-        // Whatever waited has its chance now, in order or not.
+        // All waiting bytes are offered again, in order or not.
         let starts: Vec<u64> = self.waiting.keys().copied().collect();
         for start in starts {
             self.offer_waiting(start, around);
@@ -262,7 +263,7 @@ impl Direction {
         self.pump(around);
     }
 
-    /// Full operation is in flight, and the capture lacks how it began.
+    /// Begins full operation of a stream whose startup the capture lacks.
     pub(super) fn resume(&mut self, resumed: Resumed, out_of_order: bool) {
         let Resumed { start, markers, crc } = resumed;
         let terms = Terms { markers, crc, version: ProtocolVersion::IETF, rtr: None };
@@ -279,7 +280,7 @@ impl Direction {
         }
     }
 
-    /// There will be no full operation.
+    /// Drops all waiting bytes: there will be no full operation.
     pub(super) fn discard(&mut self, shared: &mut Shared) {
         self.is_discarding = true;
         self.waiting_bytes = 0;
@@ -289,7 +290,7 @@ impl Direction {
         }
     }
 
-    /// Gives back all that is shared, at the end.
+    /// Releases all shared room, at the end.
     pub(super) fn release(&mut self, shared: &mut Shared) {
         self.discard(shared);
         self.held.give_all(&mut shared.notes);
@@ -299,7 +300,7 @@ impl Direction {
         }
     }
 
-    /// Offers again what waits and has become due.
+    /// Offers waiting bytes that are next in order.
     fn pump(&mut self, around: &mut Around<'_>) {
         while let Some((&start, _)) = self.waiting.first_key_value() {
             if start > self.tcp.rcv_nxt().0 || !self.offer_waiting(start, around) {
@@ -313,7 +314,7 @@ impl Direction {
         self.arrivals.forget_before(delivered, &mut self.held, &mut around.shared.notes);
     }
 
-    /// Offers one waiting piece. Returns whether any of it was taken.
+    /// Offers one waiting piece. Returns true if a part of it was accepted.
     fn offer_waiting(&mut self, start: u64, around: &mut Around<'_>) -> bool {
         let Some((bytes, frame)) = self.waiting.remove(&start) else { return false };
         around.shared.waiting_room.give(bytes.len());
@@ -330,14 +331,15 @@ impl Direction {
         }
     }
 
-    /// Bytes that wait in TCP or in MPA, for others before them or for the rest of their FPDU.
+    /// Records the bytes that wait in TCP or in MPA, for earlier bytes or for the rest of their
+    /// FPDU.
     fn note_held(&mut self) {
         if let (Some(trace), Phase::Full(_, full)) = (&mut self.trace, &self.phase) {
             trace.holds(full.mpa.bytes_held() + self.waiting_bytes);
         }
     }
 
-    /// The other side acknowledges bytes of this stream.
+    /// Handles an acknowledgment from the other side.
     pub(super) fn acknowledged(&mut self, segment: &Segment<'_>, frame: u64) {
         let tcp::Header { flags, ack, window, ref options, .. } = segment.header;
         if !flags.contains(Flags::ACK) || flags.intersects(Flags::RST) {
@@ -377,7 +379,7 @@ impl Direction {
         self.waiting.insert(start, (bytes.to_vec(), frame));
     }
 
-    /// Offers bytes never taken before; returns how many were taken.
+    /// Offers bytes that were never accepted before; returns the number of accepted bytes.
     fn offer(&mut self, start: u64, bytes: &[u8], frame: u64, around: &mut Around<'_>) -> usize {
         if self.is_discarding {
             return bytes.len();
@@ -412,7 +414,7 @@ impl Direction {
             }
             Phase::Settled(_) => 0,
             Phase::Full(_, full) => {
-                // FPDUs ahead of others are kept in mind until those have come.
+                // FPDUs ahead of others are remembered until the others have arrived.
                 let is_ahead = start != self.tcp.rcv_nxt().0;
                 if is_ahead && !self.held.has_room(&around.shared.notes) {
                     return 0;
@@ -448,7 +450,7 @@ impl Direction {
         self.alignment.decide(origin.at, &full.tally, &mut self.held, notes, decided);
     }
 
-    /// What was found in full operation.
+    /// Findings of full operation.
     pub(super) const fn tally(&self) -> Option<&Tally> {
         match &self.phase {
             Phase::Full(_, full) => Some(&full.tally),
@@ -456,7 +458,7 @@ impl Direction {
         }
     }
 
-    /// Whether the capture brought any byte of this direction.
+    /// Returns true if the capture has any byte of this direction.
     pub(super) const fn has_data(&self) -> bool {
         self.segments > 0
     }

@@ -1,4 +1,4 @@
-//! What the observer has to say about a connection, apart from numbers.
+//! Findings about a connection.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ impl Kind {
         }
     }
 
-    /// Whether it says something about frames of an iWARP connection.
+    /// Returns true if it is about frames of an iWARP connection.
     const fn is_about_iwarp(self) -> bool {
         !matches!(self, Self::NotMpa | Self::MidConnection | Self::LetGo)
     }
@@ -180,27 +180,28 @@ impl Kind {
     }
 }
 
-/// The findings of one connection, in the order in which they were made. Those of one kind and sender
-/// whose texts differ in numbers only have one cause: they are one finding with a count.
+/// Findings of one connection, in the order in which they were made. Findings of one kind and
+/// sender whose texts differ only in numbers have one cause: they are one finding with a count.
 #[derive(Debug)]
 pub(super) struct Findings {
     list: Vec<Finding>,
     counts: BTreeMap<(Kind, &'static str), Count>,
     listing: Listing,
-    /// Where frames are commented on, if they are.
+    /// Destination of comments on frames, if requested.
     pub(super) comments: Option<Comments>,
 }
 
-/// How many findings of one kind there are from one sender.
+/// Number of findings of one kind from one sender.
 #[derive(Debug, Default)]
 struct Count {
     all: u64,
-    /// Those that are listed: their texts without numbers, and where they stand.
+    /// Listed findings: their texts without numbers, and their indices.
     listed: Vec<(String, usize)>,
 }
 
 impl Count {
-    /// Returns where the finding with this cause stands; the last of the kind if no more are listed.
+    /// Returns the index of the finding with this cause, or of the last one of the kind if the list
+    /// is full.
     fn place(&self, cause: &str, listed_max: usize) -> Option<usize> {
         let same = self.listed.iter().find(|(known, _)| known == cause);
         let is_full = self.listed.len() >= listed_max;
@@ -208,14 +209,14 @@ impl Count {
     }
 }
 
-/// Returns a text with its numbers left out.
+/// Returns a text without its numbers.
 fn cause(text: &str) -> String {
     let has_digit = |word: &str| word.bytes().any(|byte| byte.is_ascii_digit());
     let words = text.split(' ').map(|word| if has_digit(word) { "#" } else { word });
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// How many more findings of a file can be listed.
+/// Number of further findings of a file that can be listed.
 #[derive(Clone, Debug)]
 pub(super) struct Listing(Rc<Cell<usize>>);
 
@@ -224,7 +225,7 @@ impl Listing {
         Self(Rc::new(Cell::new(FINDINGS_MAX)))
     }
 
-    /// Takes room for one more on a list of `len`.
+    /// Takes room for one more in a list of length `len`.
     fn take(&self, len: usize) -> bool {
         if len < FINDINGS_OWN {
             return true;
@@ -234,21 +235,21 @@ impl Listing {
         left > 0
     }
 
-    /// Gives back the room of a list that is not shown after all.
+    /// Releases the room of a list that is not shown.
     pub(super) fn give(&self, list: &[Finding]) {
         let frames: usize = list.iter().map(|one| one.frames.len().saturating_sub(1)).sum();
         self.0.set(self.0.get() + list.len().saturating_sub(FINDINGS_OWN) + frames);
     }
 }
 
-/// The findings of a connection that is over.
+/// Findings of an ended connection.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// In the order of frames; each says how many more there are.
+    /// Findings in the order of frames; each has the number of its occurrences.
     pub(super) list: Vec<Finding>,
-    /// Of all.
+    /// Number of errors, including unlisted ones.
     pub(super) errors: u64,
-    /// Those of which none is listed.
+    /// Findings not represented by a listed one.
     pub(super) unlisted: u64,
 }
 
@@ -257,8 +258,8 @@ impl Findings {
         Self { list: Vec::new(), counts: BTreeMap::new(), listing, comments: None }
     }
 
-    /// Adds a finding about what `from` sends, or about the connection if that is empty. If there
-    /// are many of its kind already it is only counted.
+    /// Adds a finding about the stream of `from`, or about the connection if `from` is empty. If
+    /// there are many of its kind already, it is only counted.
     pub(super) fn add(
         &mut self,
         kind: Kind,
@@ -271,7 +272,7 @@ impl Findings {
         count.all += 1;
         let (severity, listed_max) = (kind.severity(), listed_max(kind.severity()));
         let comments = comments.as_ref().filter(|_| kind.is_about_iwarp());
-        // Of so many, the text matters no longer.
+        // With so many findings, texts are no longer compared.
         let is_many = listed_max == 1 || count.all > TEXTS_MAX;
         let known = is_many.then(|| count.listed.last().map(|(_, place)| *place)).flatten();
         if let (Some(place), None) = (known, comments) {
@@ -292,18 +293,19 @@ impl Findings {
         }
     }
 
-    /// Whether there are findings of this kind.
+    /// Returns true if there are findings of this kind.
     pub(super) fn has(&self, kind: Kind) -> bool {
         self.counts.keys().any(|(known, _)| *known == kind)
     }
 
-    /// The known implementation that `from` behaves like, by habits that no other is known to have.
+    /// Returns the known implementation that `from` behaves like, by behaviour that no other
+    /// implementation is known to have.
     pub(super) fn profile(&self, from: &'static str) -> Option<&'static str> {
         let habits = [Kind::CrcAlone, Kind::TerminateLayout, Kind::CrcSplit];
         habits.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
     }
 
-    /// Ends it.
+    /// Sorts and returns the findings.
     pub(super) fn into_found(mut self) -> Found {
         let mut errors = 0;
         for ((kind, _), count) in &self.counts {
@@ -319,7 +321,7 @@ impl Findings {
     }
 }
 
-/// Counts a finding that is listed once more.
+/// Counts another occurrence of a listed finding.
 fn again(finding: &mut Finding, frame: u64, listing: &Listing) {
     finding.count += 1;
     if finding.frames.is_empty() {
@@ -331,7 +333,7 @@ fn again(finding: &mut Finding, frame: u64, listing: &Listing) {
     }
 }
 
-/// Findings of one kind and sender that are listed, each of another cause.
+/// Most listed findings of one kind and sender, each with another cause.
 const fn listed_max(severity: Severity) -> usize {
     match severity {
         Severity::Note => 1,
@@ -339,9 +341,9 @@ const fn listed_max(severity: Severity) -> usize {
     }
 }
 
-/// Findings of one kind and sender whose texts are compared.
+/// Most findings of one kind and sender whose texts are compared.
 const TEXTS_MAX: u64 = 1000;
-/// Frames that a finding names.
+/// Most frames that a finding names.
 const FRAMES_MAX: usize = 100;
 
 #[cfg(test)]
@@ -396,7 +398,7 @@ mod tests {
         for frame in 1..=103 {
             findings.add(Kind::Crc, "responder", frame, || name(frame));
         }
-        // An earlier cause is still known, until there are too many to look at.
+        // An earlier cause is still known, until there are too many to compare.
         findings.add(Kind::Crc, "responder", 104, || name(3));
         let last = 2 * TEXTS_MAX;
         for frame in 105..=last {
@@ -422,7 +424,7 @@ mod tests {
             assert_eq!(found.errors, 101 * kinds.len() as u64, "counted whether listed or not");
             (found.list, found.unlisted)
         };
-        // One that is folded names its frame beside that of the last that is listed.
+        // A folded finding adds its frame to the last listed one.
         let shared = 100 - FINDINGS_OWN + 1;
         for _ in 0..FINDINGS_MAX / shared {
             assert_eq!(many(&[Kind::Crc]).0.len(), 100);

@@ -1,4 +1,4 @@
-//! The frames of a capture, as often as they are needed.
+//! The frames of a capture, which can be read repeatedly.
 
 use std::io::{self, Read};
 
@@ -10,43 +10,43 @@ use super::packet::{Checksum, Segment};
 use super::tunnel;
 use super::unpack::Unpacked;
 
-/// What is said about each frame: its number, and the TCP segment in it.
+/// Callback for each frame: its number, and its TCP segment.
 pub(super) type FrameSink<'a> = dyn FnMut(u64, Option<Segment<'_>>) + 'a;
 
 /// A capture that can be read several times.
 pub(super) trait Frames {
-    /// Goes through all frames from the first on.
+    /// Calls `sink` for all frames, from the first on.
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary;
 
-    /// This is how copies come.
+    /// Sets the properties of copies.
     fn expect_copies(&mut self, habits: CopyHabits);
 }
 
-/// How reading went.
+/// Result of reading a capture.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     /// Frames read.
     pub(super) frames: u64,
-    /// Frames of which not all bytes were captured.
+    /// Frames that were not captured completely.
     pub(super) cut: u64,
     /// The first of them.
     pub(super) first_cut: u64,
-    /// The header of the file was whole.
+    /// Set if the header of the file was complete.
     pub(super) has_begun: bool,
     /// Frames that are copies of others, and the first of them.
     pub(super) copies: u64,
     pub(super) first_copy: u64,
     pub(super) copy_habits: CopyHabits,
     pub(super) clock: Clock,
-    /// Frames of link types that are not read.
+    /// Frames of unsupported link types.
     pub(super) unread: Unread,
-    /// The packing of the file, which ends inside it.
+    /// Name of the compression, if the file is truncated.
     pub(super) packing_cut: Option<&'static str>,
-    /// What ended it before the end of the file.
+    /// Error that ended reading before the end of the file.
     pub(super) error: Option<CaptureError>,
 }
 
-/// Frames of interfaces whose link type is not read.
+/// Frames of interfaces with an unsupported link type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unread {
     pub(super) frames: u64,
@@ -67,14 +67,14 @@ impl Unread {
         }
     }
 
-    /// The error that no frame of `frames` has a link type that is read.
+    /// Error if all frames have an unsupported link type.
     pub(super) fn error(&self, frames: u64) -> Option<CaptureError> {
         let number = *self.numbers.first().filter(|_| self.frames == frames)?;
         Some(CaptureError::UnsupportedLink { number, frame: self.first_frame })
     }
 }
 
-/// How the stamps of frames follow each other.
+/// Timestamps of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     /// The first timestamp, the earliest and the latest.
@@ -82,23 +82,23 @@ pub(super) struct Clock {
     earliest_ns: u64,
     latest_ns: u64,
     last_ns: u64,
-    /// Frames stamped earlier than the one before, the first of them, and by how much at most.
+    /// Frames stamped earlier than the previous one, the first of them, and the largest difference.
     pub(super) back: u64,
     pub(super) first_back: u64,
     pub(super) back_max_ns: u64,
-    /// The longest time in which nothing was captured, and the frame after it.
+    /// Longest time without a captured frame, and the frame after it.
     pub(super) pause_max_ns: u64,
     pub(super) after_pause: u64,
 }
 
 impl Clock {
-    /// From the earliest timestamp to the latest.
+    /// Time from the earliest timestamp to the latest.
     pub(super) const fn span_ns(&self) -> u64 {
         self.latest_ns - self.earliest_ns
     }
 
     fn note(&mut self, at_ns: u64, frame: u64) {
-        // Zero stands for no stamp.
+        // Zero means no timestamp.
         if at_ns == 0 {
             return;
         }
@@ -120,12 +120,12 @@ impl Clock {
     }
 }
 
-/// Frames of a file that is opened each time.
+/// Frames of a file that is opened for each pass.
 pub(super) struct Capture<F> {
     pub(super) open: F,
     unpacked_max: Option<u64>,
     copy_habits: CopyHabits,
-    /// Up to this frame, all checksums were found right the last time.
+    /// In the previous pass, all checksums up to this frame were right.
     right_until: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Memory that the observer makes up for the steering tags it sees.
+//! Memory that the observer invents for the steering tags it sees.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,18 +11,18 @@ use super::limits::{
 use super::pages::{PAGE_LEN, PageFile, Slot};
 use super::report::hex;
 
-/// What was placed under one steering tag: sparse, over all 64 bits of tagged offset.
+/// Bytes placed under one steering tag: sparse, over all 64 bits of tagged offset.
 ///
-/// Memory is kept for bytes that were written, and for no others.
+/// Memory is used only for written bytes.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    /// Bytes written, by the offset of the first. Extents do not overlap; within a page no two
-    /// touch, and none reaches into a second page: adding to one never moves more than a page.
+    /// Written bytes, by the offset of the first. Extents do not overlap; within a page no two are
+    /// adjacent, and none extends into a second page: adding to one never moves more than a page.
     extents: BTreeMap<u64, Extent>,
     bytes: u64,
 }
 
-/// Bytes of a page that were written.
+/// Written bytes of a page.
 #[derive(Debug)]
 enum Extent {
     Kept(Vec<u8>),
@@ -45,17 +45,17 @@ pub(super) struct ImageBudget {
     stags: Room,
     extents: Room,
     octets: Room,
-    /// Bytes that are in memory.
+    /// Bytes in memory.
     memory: Room,
-    /// Bytes that are to be left of that before whole pages go to the file.
+    /// Bytes of memory that must stay free before whole pages go to the file.
     memory_spare: usize,
     pages: PageFile,
     hole_bytes: u64,
-    /// What is placed is not kept at all.
+    /// Set if placed bytes are not kept.
     is_off: bool,
 }
 
-/// No memory is left for images.
+/// Error: no memory is left for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutOfMemory;
 
@@ -71,7 +71,7 @@ impl ImageBudget {
         Self { stags, extents, octets, memory, memory_spare, pages, hole_bytes, is_off: false }
     }
 
-    /// Nothing is kept of what is placed.
+    /// Creates a budget that keeps no placed bytes.
     pub(super) fn off() -> Self {
         Self { is_off: true, ..Self::of(0, 0, 0, 0) }
     }
@@ -80,12 +80,12 @@ impl ImageBudget {
         self.is_off
     }
 
-    /// An image of one more steering tag, if there is room for it.
+    /// Creates an image for another steering tag, if there is room for it.
     pub(super) fn image(&mut self) -> Option<Image> {
         self.stags.take(1).then(Image::default)
     }
 
-    /// Takes an image back.
+    /// Releases an image.
     pub(super) fn release(&mut self, image: &Image) {
         self.stags.give(1);
         self.extents.give(image.extents.len());
@@ -98,7 +98,7 @@ impl ImageBudget {
         }
     }
 
-    /// Takes room for so many bytes in memory, and perhaps for one more extent; all of it or nothing.
+    /// Takes room for bytes in memory, and perhaps for one more extent; all of it or nothing.
     const fn take(&mut self, octets: usize, extents: usize) -> bool {
         let has_room = self.octets.left() >= octets
             && self.memory.left() >= octets
@@ -109,7 +109,7 @@ impl ImageBudget {
             && self.extents.take(extents)
     }
 
-    /// Keeps what was written of a page; a whole one in the file, if memory is short.
+    /// Stores the written bytes of a page; a whole page in the file, if memory is short.
     fn extent(&mut self, octets: Vec<u8>) -> Extent {
         if octets.len() == PAGE_LEN
             && self.memory.left() < self.memory_spare
@@ -123,10 +123,10 @@ impl ImageBudget {
 }
 
 impl Image {
-    /// Places bytes at a tagged offset. The caller made sure that they end at or before 2⁶⁴.
+    /// Places bytes at a tagged offset. The caller ensures that they end at or before 2⁶⁴.
     ///
     /// # Errors
-    /// When the budget is used up; some of the bytes may have been placed then.
+    /// If the budget is used up; some of the bytes may have been placed then.
     pub(super) fn place(
         &mut self,
         at: u64,
@@ -144,8 +144,8 @@ impl Image {
         Ok(())
     }
 
-    /// Places bytes where all of them were written before, as programs do that use a buffer again;
-    /// whether they were.
+    /// Overwrites bytes that were all written before, as applications do that reuse a buffer;
+    /// returns true if they were.
     fn place_again(
         &mut self,
         page: u64,
@@ -173,7 +173,7 @@ impl Image {
         }
     }
 
-    /// Places bytes that lie in one page.
+    /// Places bytes within one page.
     fn place_in_page(
         &mut self,
         at: u64,
@@ -185,7 +185,7 @@ impl Image {
             return Ok(());
         }
         let end_in_page = offset_in(page, at) + bytes.len();
-        // The first byte behind, if that is in the page: an extent there touches.
+        // The first byte after them, if it is in the page: an extent there is adjacent.
         let upto = page + (end_in_page as u64).min(PAGE_LEN as u64 - 1);
         let behind = (Bound::Excluded(at), Bound::Included(upto));
         let before = self.extents.range_mut(page..=at).next_back();
@@ -198,7 +198,7 @@ impl Image {
         let end_before =
             reached.last().map_or(0, |last| offset_in(page, *last) + self.extents[last].len());
         let len = end_before.max(end_in_page) - offset_in(page, first);
-        // Whatever lies between the extents reached is written now.
+        // All bytes between the reached extents are now written.
         let more = len - len_before;
         if !budget.take(more, usize::from(reached.is_empty())) {
             return Err(OutOfMemory);
@@ -208,7 +208,7 @@ impl Image {
             Some(before) => self.remove_kept(before),
             None => Vec::new(),
         };
-        // Not more than the page: what is appended to piece by piece is not moved each time.
+        // At most the page: small additions do not move the whole extent each time.
         let capacity = len.next_power_of_two().min(PAGE_LEN);
         merged.reserve_exact(capacity - merged.len().min(capacity));
         merged.resize(len, 0);
@@ -224,7 +224,7 @@ impl Image {
         Ok(())
     }
 
-    /// Takes an extent out that is less than a page: what reaches a whole page is in it.
+    /// Removes an extent that is smaller than a page.
     fn remove_kept(&mut self, first: u64) -> Vec<u8> {
         match self.extents.remove(&first) {
             Some(Extent::Kept(octets)) => octets,
@@ -232,7 +232,7 @@ impl Image {
         }
     }
 
-    /// The lowest offset written; `None` when nothing was.
+    /// Returns the lowest written offset; `None` if nothing was written.
     pub(super) fn first_offset(&self) -> Option<u64> {
         self.extents.first_key_value().map(|(first, _)| *first)
     }
@@ -242,9 +242,9 @@ impl Image {
         self.bytes
     }
 
-    /// SHA-256, in hexadecimal, over everything from the lowest to the highest byte written; bytes
-    /// never written count as zero. `None` when that is more than [`SPAN_MAX`], or when the holes of
-    /// all images together are more than this tool is willing to digest.
+    /// Computes the SHA-256, in hexadecimal, over all bytes from the lowest to the highest written;
+    /// bytes never written count as zero. `None` if the range is longer than [`SPAN_MAX`], or the
+    /// holes of all images together exceed their limit.
     pub(super) fn sha256(&self, budget: &mut ImageBudget) -> Option<String> {
         let (&last, extent) = self.extents.last_key_value()?;
         let first = self.first_offset()?;
@@ -272,7 +272,7 @@ impl Image {
     }
 }
 
-/// How far `at` is behind `from`, both in one page.
+/// Distance of `at` after `from`, both in one page.
 fn offset_in(from: u64, at: u64) -> usize {
     usize::try_from(at - from).expect("no more than a page")
 }
@@ -349,7 +349,8 @@ mod tests {
             image.place(at, &[1], &mut budget).unwrap();
         }
         assert!(capacities(&image).all(|capacity| capacity < 16));
-        // Piece by piece, as segments come: one extent for each page, and never more than it.
+        // Piece by piece, as segments arrive: one extent for each page, and never longer than the
+        // page.
         let mut image = Image::default();
         for at in (0..40_000).step_by(100) {
             image.place(at, &[3; 100], &mut budget).unwrap();
@@ -375,7 +376,7 @@ mod tests {
         }
         assert!(budget.memory.left() >= budget.memory_spare - PAGE_LEN, "half of it is in memory");
         assert_eq!(image.sha256(&mut budget), Some(sha(&model)));
-        // Parts of pages are not filed: memory has its end.
+        // Parts of pages are not filed, so memory is used up.
         let mut other = budget.image().unwrap();
         let placed = (0..)
             .find(|page| other.place(page * PAGE_LEN as u64, &[1; 4000], &mut budget).is_err());
@@ -419,7 +420,7 @@ mod tests {
             prop_assert_eq!(image.first_offset(), Some(first as u64));
             prop_assert_eq!(image.bytes(), model.iter().flatten().count() as u64);
             prop_assert_eq!(image.sha256(&mut budget), Some(sha(&octets)));
-            // Everything comes back, and no two extents of a page touch.
+            // All bytes are returned, and no two extents of a page are adjacent.
             let runs = (0..model.len() - 1).filter(|at| {
                 model[*at].is_some() && (model[at + 1].is_none() || (at + 1) % PAGE_LEN == 0)
             });

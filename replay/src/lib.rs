@@ -1,13 +1,12 @@
-//! Replay: captured frames through the receive code, one passive endpoint per direction.
+//! Replay: captured frames through the receive code, one passive endpoint for each direction.
 //!
-//! A capture is read twice. The first pass (`scan.rs`) finds out where streams begin and which
-//! frames were damaged; the second replays. What TCP, MPA, DDP and RDMAP do with the bytes is the
-//! engine's own code; what an endpoint has to have of its own (memory that was registered, a state
-//! to end after an error) the observer makes up or does without, so that it can say what else is
-//! there.
+//! A capture is read twice. The first pass (`scan.rs`) finds the beginnings of streams and the
+//! damaged frames; the second pass replays. The engine's own code runs TCP, MPA, DDP and RDMAP. The
+//! observer substitutes what a real endpoint would have: it invents registered memory, and goes on
+//! after an error, so that it can report what follows.
 //!
-//! Memory is bounded for any capture, of any length, by the limits in `limits.rs`. Where one is
-//! reached, a finding says so, and what one connection has used up is not missing to the others.
+//! Memory is bounded for any capture, of any length, by the limits in `limits.rs`. If a limit is
+//! reached, a finding says so. Each connection also has a share that others cannot use up.
 #![forbid(unsafe_code)]
 
 mod acks;
@@ -76,12 +75,12 @@ use unpack::Unpacked;
 
 pub use report::{FileReport, Report, Written};
 
-/// Replays the capture that `open` opens; it is opened more than once.
+/// Replays the capture that `open` opens; `open` is called more than once.
 pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
     replay_with(Options::default(), name, open).report
 }
 
-/// The same, with what pictures are made of.
+/// Replays a capture, and collects the data for pictures.
 pub fn replay_pictured<R: Read>(
     name: &str,
     open: impl FnMut() -> std::io::Result<R>,
@@ -89,18 +88,19 @@ pub fn replay_pictured<R: Read>(
     replay_with(Options { is_pictured: true, ..Options::default() }, name, open)
 }
 
-/// How a capture is replayed, beside what it holds.
+/// Options of a replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Notes what pictures are made of. The frames are replayed once more, by a receiver that places in
-    /// order only: it holds what the stack would have held without markers, or layered over a TCP that
-    /// hands bytes up in order.
+    /// Collects data for pictures. The frames are replayed once more, by a receiver that places in
+    /// order only: it holds the bytes that the stack would have held without markers, or layered
+    /// over a TCP that delivers bytes in order.
     pub is_pictured: bool,
-    /// Bytes that a packed file may unpack to. `None`: 1 GiB, or 64 times its length.
+    /// Limit on the length of a decompressed file in bytes. `None`: 1 GiB, or 64 times the length
+    /// of the file.
     pub unpacked_max: Option<u64>,
 }
 
-/// The same as [`replay`], with options.
+/// Replays a capture, with options.
 pub fn replay_with<R: Read>(
     options: Options,
     name: &str,
@@ -109,11 +109,11 @@ pub fn replay_with<R: Read>(
     run(name, open, options, None)
 }
 
-/// The same as [`replay_with`], with comments on the frames of iWARP connections, to be written beside
-/// them.
+/// Replays a capture, with options and with comments on the frames of iWARP connections, to be
+/// written to a file.
 ///
 /// # Errors
-/// When there is no room for temporary files.
+/// If there is no room for temporary files.
 pub fn replay_commented<R: Read>(
     options: Options,
     name: &str,
@@ -135,12 +135,12 @@ pub struct FrameComments {
 }
 
 impl FrameComments {
-    /// Copies the capture as pcapng, each frame with what it was found to carry. All else is left
-    /// as it is: other blocks, interfaces with their options, earlier comments, the order of bytes.
-    /// Only the length of a section is not told any more.
+    /// Copies the capture as pcapng, and adds comments to frames. All else is copied unchanged:
+    /// other blocks, interfaces with their options, earlier comments, the byte order. Only the
+    /// length of a section is left out.
     ///
     /// # Errors
-    /// When the capture cannot be read, or nothing be written.
+    /// If the capture cannot be read, or the output cannot be written.
     pub fn write(self, source: impl Read, sink: &mut impl Write) -> std::io::Result<Written> {
         if let Some(error) = self.error {
             return Err(error);
@@ -157,16 +157,16 @@ impl FrameComments {
     }
 }
 
-/// A capture that was replayed, with what pictures of its longest connections are made of.
+/// A replayed capture, with data for pictures of its longest connections.
 #[derive(Debug)]
 pub struct PicturedFile {
-    /// What was found out.
+    /// The report of the replay.
     pub report: FileReport,
     pictured: Vec<Pictured>,
 }
 
 impl PicturedFile {
-    /// The report alone.
+    /// Returns the report alone.
     #[must_use]
     pub fn into_report(self) -> FileReport {
         self.report
@@ -174,7 +174,7 @@ impl PicturedFile {
 }
 
 impl PicturedFile {
-    /// Connections that there are pictures of.
+    /// Number of connections with pictures.
     #[must_use]
     pub const fn pictured(&self) -> usize {
         self.pictured.len()
@@ -182,19 +182,19 @@ impl PicturedFile {
 }
 
 impl From<FileReport> for PicturedFile {
-    /// A file without pictures.
+    /// Wraps the report of a file without pictures.
     fn from(report: FileReport) -> Self {
         Self { report, pictured: Vec::new() }
     }
 }
 
-/// What the pictures of one connection are made of.
+/// Data for the pictures of one connection.
 #[derive(Debug)]
 struct Pictured {
-    /// Which of the reported connections it is.
+    /// Index of the connection among the reported ones.
     index: usize,
     trace: ConnectionTrace,
-    /// Placed in order only.
+    /// The same, placed in order only.
     in_order: Option<ConnectionTrace>,
 }
 
@@ -217,7 +217,7 @@ fn run<R: Read>(
     let mut replay = Replay::new(&plan, way);
     replay.commented = commented.map(|noted| (Comments::default(), noted));
     let mut summary = replay.read(&mut capture);
-    // What could not be read once may look like the end of the file the second time.
+    // A read error of the first pass may look like the end of the file in the second.
     let error = first_error.or_else(|| summary.error.take());
     let ordinals = replay.ordinals();
     let (mut report, traces) = replay.finish(name);
@@ -254,13 +254,13 @@ fn run<R: Read>(
     PicturedFile { report, pictured }
 }
 
-/// How a capture is replayed.
+/// Mode of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Plain,
-    /// What pictures are made of is noted.
+    /// With data for pictures.
     Pictured,
-    /// The same, by a receiver that places in order only.
+    /// With data for pictures, by a receiver that places in order only.
     InOrder,
 }
 
@@ -268,18 +268,18 @@ enum Way {
 struct Replay<'p> {
     way: Way,
     plan: &'p Plan,
-    /// Comments that are open, and where they go.
+    /// Pending comments, and their file.
     commented: Option<(Comments, &'p mut FrameComments)>,
     shared: Shared,
     known: Connections,
-    /// Those that are followed, by their number.
+    /// Connections that are followed, by their number.
     connections: HashMap<usize, ReplayedConnection>,
     left_out: Peekable<Copied<std::slice::Iter<'p, u64>>>,
     listing: Listing,
-    /// Reports of connections that are over, with their numbers.
+    /// Reports of ended connections, with their numbers.
     reports: Vec<(usize, ConnectionReport)>,
     reported: [usize; 2],
-    /// By the number of the connection.
+    /// Keyed by the number of the connection.
     traces: HashMap<usize, ConnectionTrace>,
     unlisted: u64,
     findings_unlisted: u64,
@@ -320,7 +320,7 @@ impl<'p> Replay<'p> {
             self.end(ordinal, was_let_go);
         }
         let connection = self.connections.entry(place.ordinal).or_insert_with(|| {
-            // A file that changes between the passes only makes for a poor report.
+            // If a file changes between the passes, only the report suffers.
             let plan = self.plan.connections.get(place.ordinal).copied().unwrap_or_default();
             let ends = [segment.source, segment.target];
             let mut connection = ReplayedConnection::new(ends, plan, number, self.listing.clone());
@@ -346,7 +346,7 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// A frame was damaged on its way.
+    /// Comments on a frame that was left out because it was damaged.
     fn comment_left_out(&mut self, number: u64, segment: &Segment<'_>) {
         let Some((comments, _)) = &self.commented else { return };
         let place = self.known.find(number, segment, false);
@@ -357,7 +357,7 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// A connection is over: what is known of it is all there is.
+    /// Ends a connection and builds its report.
     fn end(&mut self, ordinal: usize, was_let_go: bool) {
         let Some(mut connection) = self.connections.remove(&ordinal) else { return };
         if was_let_go {
@@ -400,13 +400,13 @@ impl<'p> Replay<'p> {
         summary
     }
 
-    /// Numbers of the connections that are reported, ascending.
+    /// Numbers of the reported connections, ascending.
     fn ordinals(&self) -> Vec<usize> {
         self.reports.iter().map(|(ordinal, _)| *ordinal).collect()
     }
 
-    /// What is there to report of all connections, and of what found no room; what their pictures
-    /// are made of, by number.
+    /// Builds the report, including reached limits, and returns the data for pictures, by
+    /// connection number.
     fn finish(self, name: &str) -> (FileReport, HashMap<usize, ConnectionTrace>) {
         let findings = self.about_limits();
         let report = FileReport {
@@ -421,7 +421,7 @@ impl<'p> Replay<'p> {
         (report, self.traces)
     }
 
-    /// What a limit kept from being told.
+    /// Findings about limits that were reached.
     fn about_limits(&self) -> Vec<Finding> {
         let Connections { let_go, beyond, .. } = self.known;
         let told = [
@@ -450,7 +450,7 @@ impl<'p> Replay<'p> {
     }
 }
 
-/// The rule of findings that come of the limits of this program.
+/// Rule of findings about the limits of this program.
 const LIMITS: &str = "limits of replay";
 
 #[cfg(test)]

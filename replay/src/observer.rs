@@ -1,4 +1,4 @@
-//! The layer above MPA: places, counts and judges what the receive code passes up.
+//! The layer above MPA: places, counts and judges the ULPDUs from the receive code.
 
 mod extensions;
 
@@ -29,42 +29,42 @@ use super::trace::{Class, SideTrace};
 pub(super) struct Observer<'a> {
     pub(super) tally: &'a mut Tally,
     pub(super) findings: &'a mut Findings,
-    /// What this side asked of the other, then what it answers.
+    /// Requests of this side to the other, then requests that it answers.
     pub(super) requested: &'a mut Asked,
     pub(super) answered: &'a mut Asked,
     pub(super) budget: &'a mut ImageBudget,
-    /// Room for FPDUs ahead of the delivery point, and for where delivered ones start.
+    /// Room for FPDUs ahead of the delivery point, and for starts of delivered FPDUs.
     pub(super) held: &'a mut Holding,
     pub(super) notes: &'a mut Room,
     pub(super) starts: &'a mut Room,
     pub(super) arrivals: &'a Arrivals,
-    /// The bytes being handled and where they stand.
+    /// The bytes being handled and their stream position.
     pub(super) segment: (StreamOffset, &'a [u8]),
     pub(super) frame: u64,
     /// Their sender.
     pub(super) from: &'static str,
-    /// When the frame was captured.
+    /// Time when the frame was captured.
     pub(super) now_ns: u64,
     pub(super) trace: Option<&'a mut SideTrace>,
 }
 
-/// What delivery has to know of an FPDU.
+/// Information about an FPDU for its delivery.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     start: StreamOffset,
     end: StreamOffset,
     frame: u64,
-    /// When its first and when its last byte came.
+    /// Times when its first and its last byte arrived.
     times_ns: (u64, u64),
     part: Part,
-    /// It lies ahead of the delivery point, and room was taken for it.
+    /// Set if it is ahead of the delivery point, and room was taken for it.
     is_noted: bool,
 }
 
-/// What an FPDU is part of.
+/// Message that an FPDU belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// Nothing that can be made sense of.
+    /// Unknown, because it is invalid.
     Unusable,
     Tagged {
         opcode: Opcode,
@@ -80,11 +80,11 @@ enum Part {
     Terminate,
 }
 
-/// What a message asks of the other end, or answers.
+/// Request of a message, or request that it answers.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Read(ReadRequest),
-    /// Request Identifiers.
+    /// Request Identifier.
     Atomic(u32),
     AtomicAnswer(u32),
 }
@@ -99,7 +99,7 @@ impl Observer<'_> {
         Token { start, end, frame, times_ns, part: Part::Unusable, is_noted }
     }
 
-    /// Says in a comment on the frame that made an FPDU whole what it is and what became of it.
+    /// Adds a comment, to the frame that completed an FPDU, about its contents and placement.
     fn comment(&self, token: &Token) {
         let Some(comments) = &self.findings.comments else { return };
         let Token { start, end, frame, part, .. } = *token;
@@ -140,7 +140,7 @@ impl Observer<'_> {
         self.tally.markers += layout.marker_count() as u64;
     }
 
-    /// Notes pad that is not zero, where the FPDU lies in one segment.
+    /// Records pad that is not zero, if the FPDU is in one segment.
     fn check_pad(&mut self, token: &Token, layout: FpduLayout) {
         let (at, bytes) = self.segment;
         let first = LENGTH_LEN + layout.ulpdu_len();
@@ -155,7 +155,7 @@ impl Observer<'_> {
         }
     }
 
-    /// Places a ULPDU whose bytes can be believed.
+    /// Places a ULPDU whose CRC is right.
     fn take(&mut self, ulpdu: &Ulpdu<'_>, token: &Token) -> Part {
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
@@ -185,7 +185,7 @@ impl Observer<'_> {
         }
     }
 
-    /// The checks that the receive path makes before it places anything.
+    /// Checks the header as the receive path does before it places anything.
     fn check_header(
         &mut self,
         head: &[u8],
@@ -240,7 +240,7 @@ impl Observer<'_> {
         len: usize,
         token: &Token,
     ) {
-        // RFC 5041 §5.2: STag and TO of an empty message are not looked at.
+        // RFC 5041 §5.2: STag and TO of an empty message are ignored.
         if len == 0 {
             return;
         }
@@ -273,7 +273,7 @@ impl Observer<'_> {
         let payload = if let Some(octets) = ulpdu.as_slice() {
             &octets[TaggedHeader::LEN..]
         } else {
-            // In several places, or with markers among it.
+            // In several pieces, or with markers in between.
             copied.resize(ulpdu.len() - TaggedHeader::LEN, 0);
             ulpdu.copy_to(TaggedHeader::LEN, &mut copied);
             &copied[..]
@@ -485,7 +485,7 @@ fn in_error(terminate: &Terminate) -> Option<DdpHeader> {
     DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()
 }
 
-/// Describes a segment whose header came back in a Terminate.
+/// Describes a segment whose header a Terminate returned.
 fn described(header: &DdpHeader, segment_len: Option<u16>) -> String {
     let opcode = Control::from_byte(header.rsvd_ulp()).opcode;
     let len = segment_len.map_or(String::new(), |len| {
@@ -501,5 +501,5 @@ fn described(header: &DdpHeader, segment_len: Option<u16>) -> String {
     }
 }
 
-/// Terminates listed of one direction; a lawful stream has one.
+/// Most Terminates listed for one direction; a valid stream has at most one.
 const TERMINATES_MAX: usize = 100;

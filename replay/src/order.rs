@@ -1,4 +1,4 @@
-//! Rules about what follows what, checked as FPDUs are delivered.
+//! Rules about the order of messages, checked as FPDUs are delivered.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ use super::figures::plural;
 use super::findings::{Findings, Kind};
 use super::limits::{Holding, Room};
 
-/// What one end has sent so far, in stream order.
+/// Messages that one end has sent so far, in stream order.
 #[derive(Debug)]
 pub(super) struct Order {
     /// By queue number.
     queues: [Queue; 4],
     write: Option<Open>,
     response: Option<Open>,
-    /// What was sent last of RDMA Writes, Sends and Immediate Data.
+    /// Kind of the last message among RDMA Writes, Sends and Immediate Data.
     last: Last,
     /// Frame that completed its Terminate.
     terminate_frame: Option<u64>,
 }
 
-/// The message before.
+/// Kind of the previous message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Unknown,
@@ -33,22 +33,22 @@ enum Last {
     Other,
 }
 
-/// One untagged queue, seen from outside.
+/// One untagged queue, as seen in the capture.
 #[derive(Clone, Copy, Debug)]
 enum Queue {
     Known(UntaggedQueue),
-    /// Inside a message whose beginning was not seen; the one after it is known again.
+    /// Inside a message whose beginning was not seen; the next message is known again.
     Inside(Msn),
     Unknown,
 }
 
-/// A tagged message of which the last segment did not come yet.
+/// A tagged message whose last segment has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     stag: Stag,
     next: TaggedOffset,
     frame: u64,
-    /// Where it began, and bytes so far.
+    /// Beginning of the message, and its bytes so far.
     start: TaggedOffset,
     len: u64,
 }
@@ -64,7 +64,7 @@ impl Order {
         }
     }
 
-    /// An FPDU could not be used: what it was part of is unknown.
+    /// Forgets the state after an FPDU that could not be used, because its message is unknown.
     pub(super) fn forget(&mut self) {
         self.queues = [Queue::Unknown; 4];
         self.write = None;
@@ -72,7 +72,8 @@ impl Order {
         self.last = Last::Unknown;
     }
 
-    /// A Send or Immediate Data. RFC 7306 §6: Immediate Data tells of the RDMA Write before it.
+    /// Checks a Send or Immediate Data. RFC 7306 §6: Immediate Data refers to the RDMA Write before
+    /// it.
     pub(super) fn sent(
         &mut self,
         opcode: Opcode,
@@ -88,7 +89,7 @@ impl Order {
         self.last = Last::Other;
     }
 
-    /// Any FPDU. RFC 5040 §5.4: after a Terminate nothing else may be sent on the stream.
+    /// Checks any FPDU. RFC 5040 §5.4: after a Terminate nothing else may be sent on the stream.
     pub(super) fn fpdu(&self, from: &'static str, frame: u64, findings: &mut Findings) {
         if let Some(terminate) = self.terminate_frame {
             findings.add(Kind::AfterTerminate, from, frame, || {
@@ -101,7 +102,7 @@ impl Order {
         self.terminate_frame.get_or_insert(frame);
     }
 
-    /// A segment of an untagged message.
+    /// Checks a segment of an untagged message.
     pub(super) fn untagged(
         &mut self,
         header: &UntaggedHeader,
@@ -110,7 +111,7 @@ impl Order {
         findings: &mut Findings,
     ) {
         let UntaggedHeader { qn, msn, mo, last, .. } = *header;
-        // The one message of the Terminate queue ends the stream; siw numbers it as it likes.
+        // The only message of the Terminate queue ends the stream; siw uses any number for it.
         if qn == QueueNumber::TERMINATE {
             return;
         }
@@ -143,8 +144,8 @@ impl Order {
         *queue = learned;
     }
 
-    /// A segment of a tagged message. Returns the place and length of a Read Response when this was
-    /// its last segment.
+    /// Checks a segment of a tagged message. Returns the place and length of a Read Response if
+    /// this was its last segment.
     pub(super) fn tagged(
         &mut self,
         opcode: Opcode,
@@ -159,7 +160,7 @@ impl Order {
             _ => return None,
         };
         let TaggedHeader { stag, to, last, .. } = *header;
-        // RFC 5041 §5.2: an empty message takes one segment, whose STag and TO mean nothing.
+        // RFC 5041 §5.2: an empty message takes one segment, whose STag and TO have no meaning.
         let mut open = match slot.take() {
             Some(open) if open.stag == stag && open.next == to => open,
             Some(open) => {
@@ -189,7 +190,7 @@ impl Order {
 }
 
 impl Queue {
-    /// What a segment says about a queue of which nothing is known.
+    /// Derives the state of an unknown queue from a segment.
     fn learn(header: &UntaggedHeader, len: usize) -> Self {
         if header.last {
             return Self::Known(UntaggedQueue::starting_at(header.msn.next()));
@@ -202,10 +203,10 @@ impl Queue {
     }
 }
 
-/// The frame of a Read Request and when it came, and when the last byte of its Response came.
+/// Frame and time of a Read Request, and time of the last byte of its Response.
 pub(super) type Answered = ((u64, u64), u64);
 
-/// A whole Read Response.
+/// A complete Read Response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Response {
     stag: Stag,
@@ -215,7 +216,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Returns true if it fills the place that `request` names, whole.
+    /// Returns true if it fills exactly the place that `request` names.
     fn fits(&self, request: &ReadRequest) -> bool {
         let place = (request.sink_stag, request.sink_to);
         let is_same_place = place == (self.stag, self.to) || request.size == 0;
@@ -223,7 +224,7 @@ impl Response {
     }
 }
 
-/// Returns a Read Request as a peer means it that forgets to convert its fields to network byte order.
+/// Converts a Read Request of a peer that forgets to convert its fields to network byte order.
 fn swapped(request: &ReadRequest) -> ReadRequest {
     let ReadRequest { sink_stag, sink_to, size, source_stag, source_to } = *request;
     ReadRequest {
@@ -235,14 +236,14 @@ fn swapped(request: &ReadRequest) -> ReadRequest {
     }
 }
 
-/// The RDMA Reads of one requester: Requests and Responses are matched whichever is seen first.
+/// RDMA Reads of one requester: matches Requests and Responses in either order of arrival.
 #[derive(Debug)]
 pub(super) struct Reads {
-    /// With the frame of each, and when it came.
+    /// Requests, with the frame and time of each.
     requests: VecDeque<(ReadRequest, (u64, u64))>,
-    /// With the time of the last byte of each.
+    /// Responses, with the time of the last byte of each.
     responses: VecDeque<(Response, u64)>,
-    /// Requests and Responses were all seen so far, and kept until they were matched.
+    /// Set while all Requests and Responses were seen, and kept until they were matched.
     is_complete: bool,
     held: Holding,
 }
@@ -257,7 +258,7 @@ impl Reads {
         }
     }
 
-    /// Something of either stream was missed, or found no room: matching has no ground any more.
+    /// Stops matching, because a message of either stream was missed, or there was no room for it.
     pub(super) fn forget(&mut self, notes: &mut Room) {
         self.held.give_all(notes);
         *self = Self { is_complete: false, ..Self::new() };
@@ -291,12 +292,12 @@ impl Reads {
         self.match_up(notes, findings)
     }
 
-    /// Requests without an answer so far.
+    /// Number of Requests without an answer so far.
     pub(super) fn open(&self) -> usize {
         self.requests.len()
     }
 
-    /// Takes room for one more; gives matching up where there is none.
+    /// Takes room for one more; stops matching if there is none.
     fn has_room(&mut self, notes: &mut Room) -> bool {
         let has_room = self.held.take(notes);
         if !has_room {
@@ -305,8 +306,8 @@ impl Reads {
         has_room
     }
 
-    /// RFC 5040 §5.5 (20): Responses come in the order of the Requests. One more of either makes at most
-    /// one pair.
+    /// Matches the oldest Request and Response. RFC 5040 §5.5 (20): Responses come in the order of
+    /// the Requests. One new message makes at most one pair.
     fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) -> Option<Answered> {
         let (Some(&(request, asked)), Some(&(response, answered_ns))) =
             (self.requests.front(), self.responses.front())
@@ -345,7 +346,8 @@ impl Reads {
         Some((asked, answered_ns))
     }
 
-    /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
+    /// Checks the rest at the end of the capture. `all_seen`: the requester's stream was delivered
+    /// completely.
     pub(super) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.held.give_all(notes);
         if let Some((response, _)) = self.responses.front().filter(|_| all_seen) {

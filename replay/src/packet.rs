@@ -1,4 +1,4 @@
-//! From an IP datagram to a TCP segment.
+//! Parses an IP datagram and its TCP segment.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use urnic_netdev::Fragment;
 /// A TCP segment of a capture.
 #[derive(Debug)]
 pub(super) struct Segment<'a> {
-    /// When it was captured.
+    /// Time when it was captured.
     pub(super) at_ns: u64,
     /// Its sender.
     pub(super) source: SocketAddr,
@@ -18,22 +18,22 @@ pub(super) struct Segment<'a> {
     pub(super) header: tcp::Header,
     pub(super) payload: &'a [u8],
     pub(super) checksum: Checksum,
-    /// Where it was captured, if that is kept apart.
+    /// Place where it was captured, if places are distinguished.
     pub(super) place: u64,
 }
 
-/// What the checksums of a segment say.
+/// Result of the checksums of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checksum {
     Right,
-    /// Captured on its way out, before the device had filled the checksum in.
+    /// Captured at the sender, before the device had filled in the checksum.
     Offloaded,
     Wrong,
 }
 
 impl<'a> Segment<'a> {
-    /// The TCP segment in an IP datagram. `None`: there is none, or not all of one, in it.
-    /// With `is_right`, its checksum is known to be.
+    /// Parses the TCP segment in an IP datagram. `None` if there is none, or only a part. With
+    /// `is_right`, its checksum is known to be right.
     pub(super) fn parse(datagram: &'a [u8], at_ns: u64, is_right: bool) -> Option<Self> {
         let ip = match datagram.first()? >> 4 {
             4 => Datagram::v4(datagram)?,
@@ -59,7 +59,7 @@ struct Datagram<'a> {
     source: IpAddr,
     target: IpAddr,
     payload: &'a [u8],
-    /// The IP header contradicts its own checksum.
+    /// Set if the IP header does not match its checksum.
     header_is_wrong: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Datagram<'a> {
     fn v4(datagram: &'a [u8]) -> Option<Self> {
         let fixed = datagram.first_chunk::<20>()?;
         let header_len = usize::from(fixed[0] & 0xf) * 4;
-        // A length of 0 stands for all there is: segmentation offload had not set it yet.
+        // A length of 0 means all bytes: segmentation offload had not set it yet.
         let total_len = match usize::from(u16::from_be_bytes([fixed[2], fixed[3]])) {
             0 => datagram.len(),
             len => len,
@@ -124,8 +124,8 @@ impl<'a> Datagram<'a> {
         if checksum::combine(&[pseudo_header, sum(self.payload)]) == u16::MAX {
             return Checksum::Right;
         }
-        // Left to the device, the field holds the sum of the pseudo-header, whose length may be
-        // missing when the device is to cut the segment; or nothing.
+        // If left to the device, the field holds the sum of the pseudo-header (without the length
+        // if the device cuts the segment), or 0.
         let field = self.payload.get(16..18).map_or(0, sum);
         if [0, pseudo_header, addresses(&[])].contains(&field) {
             Checksum::Offloaded
@@ -135,12 +135,12 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// The Internet checksum of `octets`, not complemented.
+/// Computes the Internet checksum of `octets`, not complemented.
 fn sum(octets: &[u8]) -> u16 {
     Fragment::from_slice(octets).ones_complement_sum()
 }
 
 /// The protocol number.
 const TCP: u8 = 6;
-/// IPv6 extension headers that stand before TCP: hop-by-hop, routing, destination options.
+/// IPv6 extension headers that may come before TCP: hop-by-hop, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];

@@ -1,4 +1,4 @@
-//! The report as a page: sentences, findings and pictures, in one file that needs nothing else.
+//! The report as a page: sentences, findings and pictures, in one self-contained file.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::text::startup_line;
 use crate::trace::{ConnectionTrace, SideTrace};
 use crate::{Pictured, PicturedFile};
 
-/// The page about these files.
+/// Writes the page about these files.
 #[must_use]
 pub fn of(files: &[PicturedFile]) -> String {
     let mut out = String::new();
@@ -17,7 +17,7 @@ pub fn of(files: &[PicturedFile]) -> String {
     out
 }
 
-/// The single pictures of these files: a name without folder and ending, and SVG.
+/// Builds the single pictures of these files: a name without folder and extension, and SVG.
 #[must_use]
 pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
     let several = files.len() > 1;
@@ -36,7 +36,8 @@ pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
     all
 }
 
-/// All pictures of a connection: of what the initiator sent, then of what the responder sent.
+/// Builds all pictures of a connection: of what the initiator sent, then of what the responder
+/// sent.
 pub(crate) fn pictures_of(
     trace: &ConnectionTrace,
     in_order: Option<&ConnectionTrace>,
@@ -79,7 +80,7 @@ fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     out.write_str("</body></html>\n")
 }
 
-/// Links to the files and to the connections with pictures, where there are several.
+/// Writes links to the files and to the connections with pictures, if there are several.
 fn write_contents(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     if files.len() + files.iter().map(|file| file.pictured.len()).sum::<usize>() < 3 {
         return Ok(());
@@ -106,8 +107,8 @@ fn write_contents(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     out.write_str("</ul></nav>")
 }
 
-/// Connections with their places in the report: first those with errors or warnings, each part by the
-/// bytes that were sent.
+/// Sorts connections, with their indices in the report: first those with errors or warnings, each
+/// part by bytes sent.
 fn in_order(connections: &[ConnectionReport]) -> Vec<(usize, &ConnectionReport)> {
     let mut all: Vec<_> = connections.iter().enumerate().collect();
     all.sort_by_cached_key(|(_, one)| {
@@ -138,7 +139,7 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
     if let Some(error) = &report.error {
         write!(out, "<p class=\"error\">{}</p>", escaped(error))?;
     }
-    // Its connections have theirs below.
+    // The findings of its connections follow below.
     if !report.findings.is_empty() {
         write_findings(out, &report.findings)?;
     }
@@ -150,7 +151,7 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
             None if connection.is_iwarp() => {
                 startups.write(out, connection, "Shorter than those with pictures.")?;
             }
-            // There is nothing to say of it.
+            // A connection without findings is left out.
             None if connection.findings.is_empty() => {}
             None => others.write(out, connection, "Without an MPA Request in this capture.")?,
         }
@@ -159,7 +160,7 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
     others.write_left_out(out, "other TCP")
 }
 
-/// Connections of one kind that there are no pictures of.
+/// Connections of one kind without pictures.
 #[derive(Default)]
 struct Plain {
     written: usize,
@@ -168,7 +169,8 @@ struct Plain {
 }
 
 impl Plain {
-    /// A heading, why there is no picture, and the findings, if there is room for them.
+    /// Writes a heading, the reason why there is no picture, and the findings, if there is room for
+    /// them.
     fn write(&mut self, out: &mut String, connection: &ConnectionReport, why: &str) -> fmt::Result {
         if self.written == PLAIN_MAX {
             self.left_out += 1;
@@ -236,7 +238,7 @@ fn write_connection(
     Ok(())
 }
 
-/// What one end sent, in sentences.
+/// Describes in sentences what one end sent.
 fn write_summary(
     out: &mut String,
     connection: &ConnectionReport,
@@ -309,7 +311,7 @@ fn write_summary(
     out.write_str("</li>")
 }
 
-/// How long the other end took to answer.
+/// Describes how long the other end took to answer.
 fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt::Result {
     let reads = &trace.answers[index].reads.latency;
     if reads.count() > 0 {
@@ -333,7 +335,7 @@ fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt
     Ok(())
 }
 
-/// What waited, and what would have waited had all been placed in order.
+/// Describes the bytes that waited, and the bytes that would have waited with in-order placement.
 fn write_held(out: &mut String, side: &SideTrace, in_order: Option<&SideTrace>) -> fmt::Result {
     if side.held_peak > 0 || in_order.is_some_and(|other| other.held_peak > 0) {
         write!(out, "At most {} waited at one time", octets(side.held_peak))?;
@@ -409,7 +411,7 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     }
 }
 
-/// What all pages begin with.
+/// Beginning of all pages.
 pub(crate) const HEAD: &str = "\
 <!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
 <meta name=\"viewport\" content=\"width=device-width\">\
@@ -444,9 +446,10 @@ tr.warning td:first-child{font-weight:700}details p{margin:.3em 0;font-size:13.5
 @media print{h2,h3,th{break-after:avoid}body{max-width:none;margin:0}}
 ";
 
-/// Connections without pictures that have a heading and their findings: iWARP ones, and others.
+/// Most connections without pictures that are listed with their findings: iWARP connections, and
+/// others.
 const PLAIN_MAX: usize = 200;
-/// Frames in the filter of a finding.
+/// Most frames in the filter of a finding.
 const FRAMES_MAX: usize = 12;
-/// Findings of one connection on the page.
+/// Most findings of one connection on the page.
 const FINDINGS_MAX: usize = 300;

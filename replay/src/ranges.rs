@@ -5,17 +5,19 @@ use std::ops::Range;
 
 use super::limits::{Holding, Room};
 
-/// Positions, kept as disjoint ranges that do not touch.
+/// Positions, kept as disjoint ranges that are not adjacent.
 ///
-/// Positions are 128 bits wide because a tagged buffer may end at 2⁶⁴.
+/// # Panics
+/// ositions are 128 bits wide because a tagged buffer may end at 2⁶⁴.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RangeSet {
-    /// End by start.
+    /// Ends, by start.
     ranges: BTreeMap<u128, u128>,
 }
 
 impl RangeSet {
-    /// Adds a range, if it joins another or there is room for one more; returns whether it is in.
+    /// Adds a range, if it joins another or there is room for one more; returns true if it was
+    /// added.
     pub(super) fn insert_within(
         &mut self,
         range: Range<u128>,
@@ -36,14 +38,14 @@ impl RangeSet {
         true
     }
 
-    /// Adds a range; returns how many of its positions are new.
+    /// Adds a range; returns the number of new positions.
     pub(super) fn insert(&mut self, range: Range<u128>) -> u128 {
         let Range { mut start, mut end } = range;
         if start >= end {
             return 0;
         }
         let mut present = 0;
-        // Every range that overlaps or touches it ends up in it.
+        // Every range that overlaps it or is adjacent is merged into it.
         while let Some((&from, &to)) =
             self.ranges.range(..=end).next_back().filter(|&(_, &to)| to >= start)
         {
@@ -56,7 +58,7 @@ impl RangeSet {
         range.end - range.start - present
     }
 
-    /// The parts of `range` that are not in the set, in order.
+    /// Returns the parts of `range` that are not in the set, in order.
     pub(super) fn missing(&self, range: Range<u128>) -> Vec<Range<u128>> {
         let mut parts = Vec::new();
         let mut from = range.start;
@@ -79,19 +81,19 @@ impl RangeSet {
         parts
     }
 
-    /// Whether any position of `range` is in the set.
+    /// Returns true if any position of `range` is in the set.
     pub(super) fn overlaps(&self, range: &Range<u128>) -> bool {
         range.start < range.end
             && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
-    /// Whether a range of the set ends or begins at `position`.
+    /// Returns true if a range of the set ends or begins at `position`.
     pub(super) fn touches(&self, position: u128) -> bool {
         let before = self.ranges.range(..=position).next_back();
         before.is_some_and(|(&start, &end)| start == position || end == position)
     }
 
-    /// The end of the range that holds `position`; `position` itself when none does.
+    /// Returns the end of the range that contains `position`; `position` itself if there is none.
     pub(super) fn end_of_run(&self, position: u128) -> u128 {
         match self.ranges.range(..=position).next_back() {
             Some((_, &end)) => end.max(position),
@@ -99,13 +101,13 @@ impl RangeSet {
         }
     }
 
-    /// The ranges, in order.
+    /// Iterates over the ranges, in order.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = Range<u128>> + '_ {
         self.ranges.iter().map(|(&start, &end)| start..end)
     }
 
-    /// From the lowest to after the highest position.
+    /// Returns the range from the lowest to after the highest position.
     pub(super) fn span(&self) -> Option<Range<u128>> {
         let (&start, _) = self.ranges.first_key_value()?;
         let (_, &end) = self.ranges.last_key_value()?;

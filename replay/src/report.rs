@@ -1,4 +1,4 @@
-//! What a replay found out, in the shape of its JSON.
+//! Results of a replay, in the structure of its JSON.
 
 use std::collections::BTreeMap;
 
@@ -16,57 +16,58 @@ pub struct Report {
 /// One capture file.
 #[derive(Debug, Default, Serialize)]
 pub struct FileReport {
-    /// Its name, as it was given.
+    /// Name of the file, as given.
     pub file: String,
     /// Frames read.
     pub frames: u64,
-    /// When the first of them was captured, in nanoseconds since 1970; absent without timestamps.
+    /// Time when the first frame was captured, in nanoseconds since 1970; absent without
+    /// timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<u64>,
     /// From the earliest timestamp to the latest.
     pub span_ns: u64,
-    /// Of those, frames with no TCP segment that can be used: other protocols, IP fragments,
-    /// segments the capture cut, and segments with a wrong checksum that came again.
+    /// Frames without a usable TCP segment: other protocols, IP fragments, segments truncated by
+    /// the capture, and segments with a wrong checksum that were retransmitted.
     pub frames_skipped: u64,
-    /// Of the skipped frames, those with a wrong checksum.
+    /// Skipped frames with a wrong checksum.
     pub frames_corrupt: u64,
-    /// Of the skipped frames, those that were captured before: by another tap, or on another interface.
+    /// Skipped frames that were captured before: by another tap, or on another interface.
     #[serde(skip_serializing_if = "is_zero")]
     pub frames_copied: u64,
-    /// In the order of their first frames.
+    /// Connections, in the order of their first frames.
     pub connections: Vec<ConnectionReport>,
-    /// Connections that are only counted: there are more than a report lists.
+    /// Connections that are only counted, because a report lists a limited number.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_unlisted: u64,
-    /// Findings that are errors, whether listed or not.
+    /// Findings that are errors, including unlisted ones.
     #[serde(skip)]
     pub errors: u64,
-    /// About the file as a whole.
+    /// Findings about the file as a whole.
     pub findings: Vec<Finding>,
-    /// What was written of it with comments, if that was asked for.
+    /// Result of writing it with comments, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
-    /// Why the file could not be read, or not further than `frames`.
+    /// Reason why the file could not be read, or not beyond `frames`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What was written of a capture with comments.
+/// Result of writing a capture with comments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Written {
-    /// Frames.
+    /// Frames written.
     pub frames: u64,
-    /// Of them, frames with a comment of this program.
+    /// Frames written with a comment of this program.
     pub commented: u64,
-    /// Comments without a place: on simple packets, which have no options, and beside options that
-    /// contradict themselves.
+    /// Comments left out: on simple packets, which have no options, and beside inconsistent
+    /// options.
     pub no_place: u64,
-    /// Things found out about a frame so much later that they are not in its comment.
+    /// Findings about a frame that came too late for its comment.
     pub late: u64,
-    /// What follows the last whole block is missing: why.
+    /// Reason why the rest after the last complete block is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<&'static str>,
-    /// Whether there is more that could not be copied. Otherwise what is cut merely ends early.
+    /// Set if there is more that could not be copied; otherwise the capture merely ends early.
     #[serde(skip)]
     pub is_malformed: bool,
 }
@@ -78,7 +79,8 @@ pub struct ConnectionReport {
     pub initiator: String,
     /// The other side.
     pub responder: String,
-    /// When its first frame was captured, in nanoseconds since 1970; absent without timestamps.
+    /// Time when its first frame was captured, in nanoseconds since 1970; absent without
+    /// timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<u64>,
     /// From its first segment with payload to its last.
@@ -86,82 +88,82 @@ pub struct ConnectionReport {
     /// From the SYN to the acknowledgment of the SYN that answers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_ns: Option<u64>,
-    /// `None` when the capture has no MPA Request of this connection.
+    /// `None` if the capture has no MPA Request of this connection.
     pub mpa: Option<MpaReport>,
-    /// What the initiator sent, then what the responder sent.
+    /// Segments of the initiator, then of the responder.
     pub directions: Vec<DirectionReport>,
-    /// What is worth saying about it, in the order of frames.
+    /// Findings, in the order of frames.
     pub findings: Vec<Finding>,
 }
 
-/// What the startup settled.
+/// Terms of the startup.
 #[derive(Debug, Serialize)]
 pub struct MpaReport {
-    /// That of the Reply; of the Request when there is no Reply.
+    /// Revision of the Reply; of the Request if there is no Reply.
     pub revision: u8,
     /// CRCs are in use.
     pub crc: bool,
-    /// `None` when the capture has no Reply.
+    /// `None` if the capture has no Reply.
     pub accepted: Option<bool>,
-    /// Where markers are.
+    /// Directions with markers.
     pub markers: MarkersReport,
-    /// Hexadecimal, without the word that an enhanced frame puts in front.
+    /// Private Data in hexadecimal, without the word that an enhanced frame adds in front.
     pub initiator_private_data: String,
-    /// As those of the initiator.
+    /// See `initiator_private_data`.
     pub responder_private_data: String,
-    /// As the Request says.
+    /// From the Request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ird: Option<u16>,
-    /// As the Request says.
+    /// From the Request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ord: Option<u16>,
-    /// As the Reply says.
+    /// From the Reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responder_ird: Option<u16>,
-    /// As the Reply says.
+    /// From the Reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responder_ord: Option<u16>,
     /// The Request asks for the peer-to-peer model (RFC 6581 §9).
     pub peer_to_peer: bool,
 }
 
-/// In which directions markers are.
+/// Directions with markers.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct MarkersReport {
-    /// In what the responder sends.
+    /// Set if the responder sends markers.
     pub to_initiator: bool,
-    /// In what the initiator sends.
+    /// Set if the initiator sends markers.
     pub to_responder: bool,
 }
 
-/// What one end sent.
+/// Data of one end, as sent.
 #[derive(Debug, Default, Serialize)]
 pub struct DirectionReport {
     /// `initiator` or `responder`.
     pub from: &'static str,
-    /// The known implementation that the sender behaves like: `siw` for Linux's driver.
+    /// Known implementation that the sender behaves like: `siw` for Linux's driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<&'static str>,
-    /// TCP segments with payload, those of the startup and retransmissions included.
+    /// TCP segments with payload, including startup frames and retransmissions.
     pub segments: u64,
     /// Their bytes.
     pub bytes_sent: u64,
-    /// Bytes that a segment may have, as the SYN of the other end says.
+    /// Largest segment in bytes, from the SYN of the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mss: Option<u16>,
     /// The largest window that the other end offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_max: Option<u64>,
-    /// Segments in full operation whose place among FPDUs is known: those of the startup and those beyond a
-    /// gap are not among them.
+    /// Segments in full operation with a known position among FPDUs: without startup frames and
+    /// segments beyond a gap.
     pub segments_judged: u64,
-    /// Of those, segments that begin where an FPDU begins and end where one ends.
+    /// Judged segments that begin where an FPDU begins and end where one ends.
     pub segments_aligned: u64,
     /// Segments that begin beyond bytes not yet seen.
     pub segments_out_of_order: u64,
-    /// Segments that bring no byte not yet seen.
+    /// Segments without a new byte.
     pub segments_retransmitted: u64,
-    /// Distinct FPDUs, those with a wrong CRC included.
+    /// Distinct FPDUs, including those with a wrong CRC.
     pub fpdus: u64,
     /// FPDUs by the RDMAP opcode in them.
     pub fpdus_by_opcode: BTreeMap<String, u64>,
@@ -173,23 +175,23 @@ pub struct DirectionReport {
     pub crc_bad: u64,
     /// Markers seen.
     pub markers: u64,
-    /// Of those, markers that do not point at their FPDU.
+    /// Markers that do not point at their FPDU.
     pub marker_errors: u64,
     /// FPDUs that a marker located.
     pub fpdus_by_marker: u64,
-    /// FPDUs placed before all bytes ahead of them had come.
+    /// FPDUs placed before all earlier bytes had arrived.
     pub fpdus_out_of_order: u64,
     /// Bytes of payload placed.
     pub bytes_placed: u64,
-    /// Of those, bytes placed before all ahead of them had come.
+    /// Bytes placed before all earlier bytes had arrived.
     pub bytes_placed_out_of_order: u64,
-    /// Most bytes kept at one time because their FPDU was not whole.
+    /// Most bytes held at one time because their FPDU was incomplete.
     pub bytes_held_peak: u64,
     /// Terminates it sent.
     pub terminate: Vec<TerminateReport>,
     /// Memory it wrote, by steering tag.
     pub buffers: Vec<BufferReport>,
-    /// How long things took, where pictures of the connection are made.
+    /// Durations, if pictures of the connection are made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
 }
@@ -204,20 +206,20 @@ pub struct TerminateReport {
     pub etype: u8,
     /// Error code within the type.
     pub code: u8,
-    /// What the three say.
+    /// Meaning of the three numbers.
     pub text: &'static str,
-    /// The frame it came in.
+    /// Frame that contains it.
     #[serde(skip)]
     pub frame: u64,
-    /// The segment that it is about, as it says.
+    /// Segment that the Terminate names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// That segment is a tagged one.
+    /// Set if that segment is tagged.
     #[serde(skip)]
     pub is_about_tagged: bool,
 }
 
-/// What was placed under one steering tag.
+/// Bytes placed under one steering tag.
 #[derive(Debug, Serialize)]
 pub struct BufferReport {
     /// The steering tag.
@@ -226,40 +228,41 @@ pub struct BufferReport {
     pub first_offset: u64,
     /// Distinct bytes.
     pub bytes: u64,
-    /// `None` when the buffer is too wide to digest.
+    /// `None` if the range is too wide to digest.
     pub sha256: Option<String>,
 }
 
-/// Something worth saying.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
-    /// The section it goes by.
+    /// RFC section of the rule.
     pub rule: &'static str,
-    /// Number of the frame concerned, from 1; 0 when it is about none. The first of several.
+    /// Number of the frame concerned, from 1; 0 if the finding is not about a frame. The first
+    /// frame of several.
     pub frame: u64,
-    /// How often the same was found of the same sender.
+    /// Number of occurrences for the same sender.
     #[serde(skip_serializing_if = "is_one")]
     pub count: u64,
-    /// The first of the frames concerned, where it was found more than once.
+    /// The first frames concerned, if there are several occurrences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<u64>,
     /// One sentence.
     pub text: String,
-    /// What the rule asks for, or what can be done.
+    /// Requirement of the rule, or advice.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub should: &'static str,
-    /// What it may cost.
+    /// Possible effect.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub costs: &'static str,
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Legal and worth knowing.
+    /// Permitted, for information.
     Note,
     /// The result is incomplete, or the session failed.
     Warning,
@@ -268,14 +271,14 @@ pub enum Severity {
 }
 
 impl Report {
-    /// Whether any finding is an error.
+    /// Returns true if any finding is an error.
     pub fn has_errors(&self) -> bool {
         self.files.iter().any(|file| file.errors > 0)
     }
 }
 
 impl ConnectionReport {
-    /// Returns the payload per second of a direction, in bits; `None` in no time at all.
+    /// Returns the payload per second of a direction, in bits; `None` if the time is zero.
     #[must_use]
     pub fn bits_per_second(&self, direction: &DirectionReport) -> Option<u64> {
         let bits = u128::from(direction.bytes_sent) * 8_000_000_000;
@@ -283,9 +286,9 @@ impl ConnectionReport {
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
-    /// Returns true if the other end answered what this direction placed with a Terminate about its memory
-    /// (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors). A Terminate about the memory
-    /// that a Read Request names is about nothing that was placed.
+    /// Returns true if the other end answered data of this direction with a Terminate about its
+    /// memory (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors). A Terminate
+    /// about the memory that a Read Request names is not about placed data.
     #[must_use]
     pub fn is_refused_memory(&self, direction: usize) -> bool {
         let is_about_memory = |one: &TerminateReport| match (one.layer, one.etype) {
@@ -297,7 +300,7 @@ impl ConnectionReport {
         others.any(|(_, other)| other.terminate.iter().any(is_about_memory))
     }
 
-    /// Whether it has an MPA startup, or FPDUs that were found without one.
+    /// Returns true if it has an MPA startup, or FPDUs that were found without one.
     #[must_use]
     pub fn is_iwarp(&self) -> bool {
         self.mpa.is_some() || self.directions.iter().any(|one| one.fpdus > 0)
@@ -305,7 +308,7 @@ impl ConnectionReport {
 }
 
 impl Finding {
-    /// One that says all there is to say in its text.
+    /// Creates a finding that only has a text.
     pub(crate) const fn of(
         severity: Severity,
         rule: &'static str,
@@ -326,7 +329,7 @@ const fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {

@@ -1,9 +1,9 @@
-//! Finding FPDUs again in a stream whose beginning the capture lacks.
+//! Finds FPDUs in a stream whose beginning the capture lacks.
 //!
-//! With markers: they stand every 512 bytes (RFC 5044 §4.3), so one of 512 phases is right. A phase is
-//! tried where all it takes for markers could be some, and is believed when the FPDUs that they point
-//! at follow each other. Without markers an FPDU can only be recognised by its CRC. Either way it takes
-//! several FPDUs in a row: a CRC that fits by chance is one of 2³², and three are none that is ever seen.
+//! With markers: a marker comes every 512 bytes (RFC 5044 §4.3), so one of 512 phases is right. A
+//! phase is tried if all its markers are plausible, and accepted if the FPDUs at which they point
+//! follow each other. Without markers an FPDU can only be recognised by its CRC. Both ways need
+//! several consecutive FPDUs: one of 2³² CRCs is right by chance, and three in a row never are.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use urnic_engine::wire::mpa::CRC_LEN;
 
 use super::limits::{Room, SAMPLE_LEN_MAX, SAMPLE_PIECES_MAX};
 
-/// How a stream is framed, found out from its bytes.
+/// Framing of a stream, derived from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Framing {
-    /// Where an FPDU starts, counted from where the bytes begin.
+    /// Start of an FPDU, relative to the first byte.
     pub(super) start: usize,
-    /// Where a marker stands at or before it; may lie before the bytes.
+    /// Position of a marker at or before it; may be before the bytes.
     pub(super) marker: Option<i64>,
     pub(super) crc: bool,
 }
 
-/// The first bytes that a capture has of a stream.
+/// The first bytes of a stream in a capture.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// Segments by position.
@@ -33,7 +33,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Keeps a segment, if there is room for it.
+    /// Stores a segment, if there is room for it.
     pub(super) fn note(&mut self, at: i64, octets: &[u8], room: &mut Room) {
         let is_known = self.pieces.get(&at).is_some_and(|known| known.len() >= octets.len());
         if is_known
@@ -50,13 +50,14 @@ impl Sample {
         }
     }
 
-    /// Gives its room back.
+    /// Releases its room.
     pub(super) fn release(&mut self, room: &mut Room) {
         let Self { pieces, len } = std::mem::take(self);
         room.give(len + pieces.len() * PIECE_COST);
     }
 
-    /// The longest run without a gap: where it begins, its bytes, and where segments begin in it.
+    /// Returns the longest run without a gap: its position, its bytes, and the starts of segments
+    /// in it.
     fn run(&self) -> (i64, Vec<u8>, Vec<usize>) {
         let mut longest = (0, Vec::new(), Vec::new());
         let mut run = (0, Vec::new(), Vec::new());
@@ -76,8 +77,9 @@ impl Sample {
         if run.1.len() > longest.1.len() { run } else { longest }
     }
 
-    /// How the stream is framed, if that can be said, and where the bytes begin that `start` and
-    /// `marker` are counted from. `is_mpa`: the other direction is known to be framed.
+    /// Returns the framing of the stream, if it can be derived, and the position of the bytes to
+    /// which `start` and `marker` are relative. `is_mpa`: the other direction is known to be
+    /// framed.
     pub(super) fn framing(&self, is_mpa: bool) -> Option<(i64, Framing)> {
         let (at, octets, begins) = self.run();
         let search = Search { octets: &octets, crc_left: 16 * octets.len() };
@@ -85,18 +87,19 @@ impl Sample {
     }
 }
 
-/// What a piece costs beside its bytes, in bytes.
+/// Overhead of a piece, in bytes.
 const PIECE_COST: usize = 96;
 
 struct Search<'a> {
     octets: &'a [u8],
-    /// Bytes that may still be put through a CRC: work is in proportion to what was captured.
+    /// Bytes for which CRCs may still be computed: the work is proportional to the captured bytes.
     crc_left: usize,
 }
 
 impl Search<'_> {
     fn framing(mut self, begins: &[usize], fpdus_min: usize) -> Option<Framing> {
-        // Markers first: without knowing of them a few short FPDUs between two would look right, too.
+        // Markers first: without knowing about markers, a few short FPDUs between two of them would
+        // also look right.
         self.by_markers(fpdus_min).or_else(|| {
             let anywhere = 0..self.octets.len();
             let start =
@@ -113,7 +116,7 @@ impl Search<'_> {
             let markers = (0..count).map(|index| phase + index * SPACING);
             let pointer = |at: usize| {
                 let [zero, empty, high, low] = *self.octets.get(at..)?.first_chunk()?;
-                // RFC 5044 §4.2: FPDUPTR is a multiple of four, as FPDUs are.
+                // RFC 5044 §4.2: FPDUPTR is a multiple of four, like FPDU lengths.
                 let distance = usize::from(u16::from_be_bytes([high, low]));
                 (zero == 0 && empty == 0 && distance.is_multiple_of(4)).then_some(distance)
             };
@@ -122,7 +125,8 @@ impl Search<'_> {
             }
             let starts = markers.filter_map(|at| match pointer(at)? {
                 0 => Some(at),
-                // A marker directly before the header belongs to the FPDU, and is not pointed at.
+                // A marker directly before the header belongs to the FPDU, and no pointer points at
+                // it.
                 distance => {
                     at.checked_sub(distance).map(|header| match header.checked_sub(MARKER_LEN) {
                         Some(before) if (before + SPACING - phase).is_multiple_of(SPACING) => {
@@ -135,7 +139,7 @@ impl Search<'_> {
             let starts: Vec<usize> = starts.take(STARTS_TRIED).collect();
             starts.into_iter().find_map(|start| {
                 let good = self.chain(start, Some(phase), fpdus_min)?;
-                // Without a CRC it takes markers that all point at FPDUs that follow each other.
+                // Without a CRC, all markers must point at FPDUs that follow each other.
                 let before = if phase > start { SPACING } else { 0 };
                 let marker = i64::try_from(phase).ok()? - i64::try_from(before).ok()?;
                 Some(Framing { start, marker: Some(marker), crc: good.crc })
@@ -143,7 +147,7 @@ impl Search<'_> {
         })
     }
 
-    /// FPDUs that follow each other from `start` on: `None` when there are too few.
+    /// Follows consecutive FPDUs from `start` on: `None` if there are too few.
     fn chain(&mut self, start: usize, phase: Option<usize>, fpdus_min: usize) -> Option<Good> {
         let grid = MarkerGrid::new(StreamOffset(phase.unwrap_or(0) as u64), phase.is_some());
         let (mut at, mut fpdus, mut crcs, mut markers) = (start, 0, 0, 0);
@@ -158,7 +162,7 @@ impl Search<'_> {
             markers += layout.marker_count();
             fpdus += 1;
             at += layout.wire_len();
-            // Without markers there is nothing else to go by.
+            // Without markers only CRCs can confirm FPDUs.
             if phase.is_none() && crcs < fpdus {
                 break;
             }
@@ -170,7 +174,7 @@ impl Search<'_> {
         (follows && crcs == 0).then_some(Good { crc: false })
     }
 
-    /// The layout of the FPDU at `at`, if one could start there.
+    /// Returns the layout of the FPDU at `at`, if one could start there.
     fn fpdu(&self, grid: MarkerGrid, at: usize) -> Option<FpduLayout> {
         let lead = grid.layout(StreamOffset(at as u64), 1).wire_of(0);
         let header = self.octets.get(at + lead..)?.first_chunk::<2>()?;
@@ -185,7 +189,7 @@ impl Search<'_> {
         is_plausible.then_some(layout)
     }
 
-    /// RFC 5044 §4.4: the CRC covers all of the FPDU before it, markers too.
+    /// Checks a CRC. RFC 5044 §4.4: it covers all of the FPDU before it, including markers.
     fn crc_is_right(&mut self, fpdu: &[u8], layout: FpduLayout) -> bool {
         let Some(left) = self.crc_left.checked_sub(fpdu.len()) else { return false };
         self.crc_left = left;
@@ -197,22 +201,22 @@ impl Search<'_> {
 }
 
 struct Good {
-    /// The CRCs are right; otherwise there are none.
+    /// Set if CRCs are right; otherwise there are none.
     crc: bool,
 }
 
 const SPACING: usize = 512;
 const MARKER_LEN: usize = 4;
-/// Markers that bytes must have room for before a phase is tried.
+/// Markers for which there must be room before a phase is tried.
 const MARKERS_MIN: usize = 2;
-/// Markers that FPDUs without CRCs must agree with.
+/// Markers that must agree with FPDUs without CRCs.
 const MARKERS_FOLLOWED: usize = 4;
 /// Pointers of one phase that are followed.
 const STARTS_TRIED: usize = 8;
-/// FPDUs in a row with a right CRC that are believed, and how many are looked at.
+/// Consecutive FPDUs with a right CRC that are accepted, and most FPDUs that are examined.
 const FPDUS_MIN: usize = 3;
 const FPDUS_TRIED: usize = 64;
-/// Of a DDP header, the shorter one; RFC 5044 §3.
+/// Length of the shorter DDP header; RFC 5044 §3.
 const ULPDU_LEN_MIN: usize = 14;
 const ULPDU_LEN_MAX: usize = urnic_engine::limits::ULPDU_LEN_MAX;
 
@@ -220,7 +224,7 @@ const ULPDU_LEN_MAX: usize = urnic_engine::limits::ULPDU_LEN_MAX;
 mod tests {
     use super::*;
 
-    /// FPDUs of RDMA Writes, with markers at `phase` and every 512 bytes after it.
+    /// Builds FPDUs of RDMA Writes, with markers at `phase` and every 512 bytes after it.
     fn stream(count: u8, crc: bool, phase: Option<usize>, before: usize) -> Vec<u8> {
         let mut out = vec![0xa5; before];
         for number in 0..count {

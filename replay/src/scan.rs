@@ -1,7 +1,8 @@
-//! The first pass over a capture: what has to be known before its frames can be replayed.
+//! The first pass over a capture: collects the information that the replay needs.
 //!
-//! That is where the streams of each connection begin, for captures that lack a SYN or have it late,
-//! and which frames were damaged on their way, so that their receiver dropped them too.
+//! This information is the beginning of the streams of each connection, if the capture has no SYN
+//! or has it late, and the frames that were damaged on the wire, so that their receiver also
+//! dropped them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -21,43 +22,45 @@ use super::resume::{Framing, Sample};
 use super::trace::Extent;
 use super::trace::pauses::Pauses;
 
-/// What the first pass found out.
+/// Result of the first pass.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// In the order of their first frames.
+    /// Connections, in the order of their first frames.
     pub(super) connections: Vec<ConnectionPlan>,
     /// Numbers of the frames to leave out, ascending.
     pub(super) left_out: Vec<u64>,
     /// Frames with a wrong checksum that are used, because nothing else brings their bytes.
     pub(super) used_although_wrong: u64,
-    /// Frames with a wrong checksum that found no room to be thought about: they are used too.
+    /// Frames with bad checksums that exceeded the deferral limit and were accepted unverified.
     pub(super) unjudged: u64,
-    /// The connections that there are pictures of, and what those cover.
+    /// Connections with pictures, and the extent of the pictures.
     pub(super) pictured: BTreeMap<usize, Extent>,
-    /// Checksums mean nothing in this capture: most are wrong.
+    /// Set if most checksums are wrong: then checksums are ignored.
     pub(super) checksums_ignored: bool,
-    /// What kept the capture from being read to its end, other than the end.
+    /// Error that ended reading before the end of the capture.
     pub(super) error: Option<CaptureError>,
 }
 
-/// Where the two streams of a connection begin, by side.
+/// Beginnings of the two streams of a connection, by side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionPlan {
     pub(super) sides: [SidePlan; 2],
 }
 
-/// Where the stream that one side sends begins.
+/// Beginning of the stream of one side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SidePlan {
-    /// Number of the SYN.
+    /// Sequence number of the SYN.
     pub(super) isn: SeqNum,
-    /// Whether the handshake is in the capture; otherwise `isn` is before the first byte that is.
+    /// Set if the handshake is in the capture; otherwise `isn` is before the first byte in the
+    /// capture.
     pub(super) handshake_seen: bool,
-    /// Where full operation is taken up in a stream that has no startup in the capture.
+    /// Start of full operation in a stream whose startup the capture lacks.
     pub(super) resumed: Option<Resumed>,
 }
 
-/// How a stream goes on whose beginning the capture lacks. `isn` is before a marker, if there are any.
+/// Framing of a stream whose beginning the capture lacks. `isn` is before a marker, if there are
+/// markers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resumed {
     /// Position of the first whole FPDU.
@@ -77,7 +80,7 @@ impl Plan {
         });
         frames.expect_copies(summary.copy_habits);
         if scan.wrong.saturating_mul(2) > scan.segments {
-            // Addresses were rewritten, or the capturing device did something unheard of.
+            // Addresses were rewritten, or the capturing device did something unexpected.
             scan = Scan::new(true);
             frames.for_each(&mut |number, segment| {
                 if let Some(segment) = segment {
@@ -90,67 +93,70 @@ impl Plan {
     }
 }
 
-/// Knows which connection a segment belongs to. Both passes ask it the same, and get the same
-/// answers.
+/// Maps segments to connections. Both passes call it with the same frames, and get the same
+/// results.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// Those that are followed.
+    /// Connections that are followed.
     followed: HashMap<(SocketAddr, SocketAddr), Ends, RandomState>,
-    /// Them in the order in which they are let go.
+    /// The same, in the order of eviction.
     seats: BTreeMap<Seat, (SocketAddr, SocketAddr)>,
-    /// The one that the last frame was of, and its seat: it takes that when a frame of another comes.
+    /// Connection of the last frame, and its seat: it is entered when a frame of another connection
+    /// comes.
     current: Option<((SocketAddr, SocketAddr), Seat)>,
     opened: usize,
-    /// Connections let go to make room.
+    /// Number of connections evicted to make room.
     pub(super) let_go: u64,
-    /// Segments that would have opened more connections than are followed at all.
+    /// Segments that would have opened connections beyond the total limit.
     pub(super) beyond: u64,
-    /// There is no end: any number is followed, one after the other.
+    /// Set for a live capture: the total number of connections is not limited.
     is_endless: bool,
 }
 
-/// Whether a connection has carried data, and the last frame of it: the lowest is let go first.
+/// Eviction order: set if a connection has carried data, and the number of its last frame; the
+/// lowest is evicted first.
 type Seat = (bool, u64);
 
 #[derive(Debug)]
 struct Ends {
-    /// Which connection of the file this is, from 0.
+    /// Number of the connection in the file, from 0.
     ordinal: usize,
     /// The sender of the first frame.
     first: SocketAddr,
-    /// Number of the first SYN of each side.
+    /// Sequence number of the first SYN of each side.
     syn: [Option<SeqNum>; 2],
-    /// A FIN or RST was seen.
+    /// Set after a FIN or RST.
     is_over: bool,
     seat: Seat,
 }
 
-/// Where a segment belongs.
+/// Connection and side of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// The connection.
     pub(super) ordinal: usize,
     /// The side that sent it.
     pub(super) side: usize,
-    /// The connection that is not followed any more from now on.
+    /// A connection that is no longer followed because of this segment.
     pub(super) ended: Option<Ended>,
 }
 
-/// A connection that is not followed any more.
+/// A connection that is no longer followed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) ordinal: usize,
-    /// It had to make room; otherwise another was opened between the same ports.
+    /// Set if it was evicted; otherwise another connection was opened between the same ports.
     pub(super) was_let_go: bool,
 }
 
 impl Connections {
-    /// Follows any number of connections, one after the other.
+    /// Creates a table without a limit on the total number of connections.
     pub(super) fn endless() -> Self {
         Self { is_endless: true, ..Self::default() }
     }
 
-    /// The connection of a segment, and the side that sent it. Only a trusted segment opens one.
+    /// Returns the connection of a segment, and the side that sent it. Only a trusted segment opens
+    /// a connection.
     pub(super) fn find(
         &mut self,
         number: u64,
@@ -187,7 +193,7 @@ impl Connections {
         Some(Place { ordinal: ends.ordinal, side, ended })
     }
 
-    /// Gives the current connection its seat.
+    /// Enters the seat of the current connection.
     fn settle(&mut self) {
         if let Some((key, seat)) = self.current.take()
             && let Some(ends) = self.followed.get_mut(&key)
@@ -198,14 +204,15 @@ impl Connections {
         }
     }
 
-    /// Whether there is a connection between the ends of a segment.
+    /// Returns true if there is a connection between the ends of a segment.
     pub(super) fn is_followed(&self, segment: &Segment<'_>) -> bool {
         let Segment { source, target, .. } = *segment;
         self.followed.contains_key(&(source.min(target), source.max(target)))
     }
 
-    /// Follows another connection, in place of the one between the same ports or, without room, of
-    /// the one that is let go first. `None` when the file has had too many.
+    /// Follows another connection, instead of the one between the same ports or, if the table is
+    /// full, instead of the first in the eviction order. `None` if the file has had too many
+    /// connections.
     fn open(
         &mut self,
         key: (SocketAddr, SocketAddr),
@@ -237,7 +244,7 @@ impl Connections {
 }
 
 impl Ends {
-    /// Whether the segment opens another connection between the same ports.
+    /// Returns true if the segment opens another connection between the same ports.
     fn is_followed_by(&self, segment: &Segment<'_>) -> bool {
         let flags = segment.header.flags;
         if !flags.contains(Flags::SYN) || flags.contains(Flags::ACK) {
@@ -253,45 +260,45 @@ impl Ends {
 #[derive(Debug)]
 struct Scan {
     connections: Connections,
-    /// Those that are followed, by their number.
+    /// Connections that are followed, by their number.
     sides: HashMap<usize, [SideScan; 2]>,
     plans: Vec<ConnectionPlan>,
     left_out: Vec<u64>,
     /// Room for ranges of good bytes, and for segments with a wrong checksum.
     notes: Room,
     damaged: Room,
-    /// For what is kept of streams without a beginning.
+    /// Room for samples of streams without a beginning.
     samples: Room,
     unjudged: u64,
     used: u64,
     segments: u64,
     wrong: u64,
     trusts_all: bool,
-    /// The longest connections with an MPA startup: their bytes, and number.
+    /// The longest connections with an MPA startup, by their length and number.
     longest: BTreeMap<(u64, usize), Extent>,
 }
 
-/// What was seen of the stream that one side sends.
+/// Information about the stream of one side.
 #[derive(Debug)]
 struct SideScan {
-    /// From its own SYN.
+    /// From the SYN of this side.
     first_octet: Option<SeqNum>,
-    /// From the other side's SYN with acknowledgment.
+    /// From the acknowledgment in the other side's SYN.
     acknowledged: Option<SeqNum>,
-    /// Where a startup frame begins.
+    /// Beginning of a startup frame.
     startup: Option<SeqNum>,
     /// Sequence number of the first segment with payload; positions below are relative to it.
     anchor: Option<SeqNum>,
-    /// When the first and the last segment with payload came.
+    /// Times of the first and the last segment with payload.
     times_ns: Option<(u64, u64)>,
-    /// The longest pauses of the connection, on its first side.
+    /// The longest pauses of the connection, stored at its first side.
     pauses: Pauses,
-    /// Greatest common divisor of the times between its segments, on its first side.
+    /// Greatest common divisor of the times between segments, stored at its first side.
     step_ns: u64,
     /// Highest position seen, plus one.
     high: i64,
     lowest: i64,
-    /// Positions that segments with a good checksum brought, moved up by [`ZERO`].
+    /// Positions in segments with a good checksum, shifted up by [`ZERO`].
     good: RangeSet,
     held: Holding,
     sample: Sample,
@@ -324,7 +331,7 @@ impl Scan {
         self.segments += 1;
         self.wrong += u64::from(is_wrong);
         let is_trusted = self.trusts_all || !is_wrong;
-        // Each takes room once, and keeps it: as what is thought about, then as what is left out.
+        // Each deferred segment takes room once, and keeps it when it is left out.
         if !is_trusted && !self.damaged.take(1) {
             self.unjudged += 1;
             return;
@@ -375,7 +382,7 @@ impl Scan {
         }
     }
 
-    /// A connection is at its end: what is known of it is all there is.
+    /// Ends a connection and builds its plan.
     fn end(&mut self, ordinal: usize) {
         let Some(mut sides) = self.sides.remove(&ordinal) else { return };
         if self.plans.len() <= ordinal {
@@ -393,7 +400,7 @@ impl Scan {
         self.plans[ordinal] = ConnectionPlan { sides: sides.each_ref().map(SideScan::plan) };
     }
 
-    /// Remembers what a picture of this connection covers, if it is among the longest.
+    /// Records the extent of the pictures of this connection, if it is among the longest.
     fn note_extent(&mut self, ordinal: usize, sides: &[SideScan; 2]) {
         if sides.iter().all(|side| side.startup.is_none() && side.resumed.is_none()) {
             return;
@@ -406,7 +413,7 @@ impl Scan {
             pauses: sides[0].pauses,
             step_ns: sides[0].step_ns,
         };
-        // Of two of one length, the earlier.
+        // Of two equally long connections, the earlier one.
         let key = (extent.len[0].saturating_add(extent.len[1]), usize::MAX - ordinal);
         self.longest.insert(key, extent);
         if self.longest.len() > PICTURED_MAX {
@@ -438,7 +445,7 @@ fn resume(sides: &mut [SideScan; 2]) {
     if sides.iter().any(|side| side.startup.is_some() || side.plan().handshake_seen) {
         return;
     }
-    // What one direction is known to be makes less of the other enough.
+    // If one direction is known to be framed, fewer FPDUs of the other are enough.
     for side in [0, 1, 0] {
         if sides[side].resumed.is_none() {
             let is_mpa = sides[1 - side].resumed.is_some();
@@ -487,7 +494,7 @@ impl SideScan {
 
     fn handle_data(&mut self, seq: SeqNum, segment: &Segment<'_>, notes: &mut Room) {
         let payload = segment.payload;
-        // Zero stands for no stamp.
+        // Zero means no timestamp.
         if segment.at_ns > 0 {
             let (first, last) = self.times_ns.unwrap_or((segment.at_ns, segment.at_ns));
             self.times_ns = Some((first.min(segment.at_ns), last.max(segment.at_ns)));
@@ -497,7 +504,7 @@ impl SideScan {
         let end = start + i64::try_from(payload.len()).expect("a frame is short");
         self.high = self.high.max(end);
         self.lowest = self.lowest.min(start);
-        // Without room, a wrong segment beside these bytes may be left out.
+        // If there is no room, a wrong segment with the same bytes may be left out.
         self.good.insert_within(shifted(start)..shifted(end), &mut self.held, notes);
         let begins = |key: &[u8; 16]| payload.starts_with(key);
         if self.startup.is_none() && KEYS.into_iter().any(begins) {
@@ -510,15 +517,15 @@ impl SideScan {
         (number, start, start + payload.len() as u128)
     }
 
-    /// Decides which wrong segments are left out; returns how many are used.
+    /// Decides which wrong segments are left out; returns the number of used ones.
     ///
-    /// A segment damaged on its way comes again. One whose bytes nothing else brings, and that fits
-    /// exactly beside what is there, was damaged when the capture was written: it is used.
+    /// A segment damaged on the wire is retransmitted. If no other segment brings its bytes, and it
+    /// fits exactly beside present bytes, it was damaged when the capture was written: it is used.
     fn judge_wrong(&mut self, left_out: &mut Vec<u64>) -> u64 {
         let mut used = 0;
         let mut wrong = std::mem::take(&mut self.wrong);
         wrong.sort_by_key(|&(number, start, _)| (start, number));
-        // Downwards too: the gap before a segment may be closed by another wrong one.
+        // Downwards too: another wrong segment may close the gap before a segment.
         for _ in 0..2 {
             wrong.retain(|&(_, start, end)| {
                 let fits = self.good.touches(start) || self.good.touches(end);
@@ -554,16 +561,16 @@ impl SideScan {
     }
 }
 
-/// A position as an unsigned number.
+/// Converts a position to an unsigned number.
 fn shifted(position: i64) -> u128 {
     u128::try_from(i128::from(position) + ZERO).expect("positions are above -2^63")
 }
 
 const ZERO: i128 = 1 << 64;
-/// How startup frames begin (RFC 5044 §7.1.1).
+/// Beginnings of startup frames (RFC 5044 §7.1.1).
 pub(super) const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
 
-/// The greatest common divisor; 0 stands for no number.
+/// Computes the greatest common divisor; 0 means no number.
 const fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

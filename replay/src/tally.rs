@@ -1,4 +1,4 @@
-//! What is counted and kept of one direction in full operation.
+//! Counts and state of one direction in full operation.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::limits::{Holding, Room};
 use super::order::Order;
 use super::report::{BufferReport, DirectionReport, TerminateReport};
 
-/// What was found in one direction of a stream.
+/// Findings of one direction of a stream.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) grid: MarkerGrid,
@@ -27,7 +27,7 @@ pub(super) struct Tally {
     pub(super) messages: [u64; 16],
     pub(super) crc_good: u64,
     pub(super) crc_bad: u64,
-    /// The frame of the last FPDU whose CRC came in two segments, and was right.
+    /// Frame of the last FPDU whose CRC came in two segments, and was right.
     pub(super) crc_split: Option<u64>,
     pub(super) markers: u64,
     pub(super) marker_errors: u64,
@@ -36,15 +36,15 @@ pub(super) struct Tally {
     pub(super) terminate: Vec<TerminateReport>,
     pub(super) images: BTreeMap<Stag, Image>,
     pub(super) order: Order,
-    /// Where each FPDU delivered starts, ascending, from `starts_known_from` on.
+    /// Starts of delivered FPDUs, ascending, from `starts_known_from` on.
     starts: Vec<u64>,
     starts_held: Holding,
     starts_known_from: u64,
-    /// Where the last one ends.
+    /// End of the last one.
     pub(super) delivered_end: StreamOffset,
-    /// What the first FPDU is one of, until it was delivered.
+    /// Kinds that are allowed for the first FPDU, until it was delivered.
     pub(super) rtr: Option<RtrKinds>,
-    /// Bytes that a segment holds, if known; FPDUs that are longer, and the longest.
+    /// Bytes of a segment, if known; count of longer FPDUs, and the longest.
     pub(super) emss: Option<u64>,
     pub(super) too_long: Seen,
     longest: u64,
@@ -85,8 +85,8 @@ impl Tally {
         }
     }
 
-    /// An FPDU was delivered that starts at `position`. Without room, the older half of those known
-    /// is forgotten.
+    /// Records a delivered FPDU that starts at `position`. If there is no room, the older half of
+    /// the starts is dropped.
     pub(super) fn delivered_start(&mut self, position: u64, room: &mut Room) {
         if !self.starts_held.has_room(room) {
             let old = self.starts.len().div_ceil(2);
@@ -99,12 +99,12 @@ impl Tally {
         }
     }
 
-    /// Delivered FPDUs that start before this position are forgotten.
+    /// Starts of delivered FPDUs before this position were dropped.
     pub(super) const fn starts_known_from(&self) -> u64 {
         self.starts_known_from
     }
 
-    /// An FPDU takes so many bytes of the stream.
+    /// Records the length of an FPDU on the stream.
     pub(super) fn note_len(&mut self, wire_len: u64, frame: u64) {
         if self.emss.is_some_and(|emss| wire_len > emss) {
             self.too_long.again(frame);
@@ -112,7 +112,7 @@ impl Tally {
         }
     }
 
-    /// Says where FPDUs and segments are of lengths that no alignment is possible with.
+    /// Adds findings if the lengths of FPDUs and segments make alignment impossible.
     pub(super) fn note_lengths(
         &self,
         from: &'static str,
@@ -121,7 +121,7 @@ impl Tally {
         findings: &mut Findings,
     ) {
         let (Some(emss), Some(mss)) = (self.emss, mss) else { return };
-        // RFC 5044 §4.5: the MULPDU is not below 128, whatever the EMSS.
+        // RFC 5044 §4.5: the MULPDU is at least 128 for any EMSS.
         if emss < 128 {
             findings.add(Kind::EmssSmall, from, frame, || {
                 format!("its segments hold {emss} octets (MSS {mss}): too few for aligned FPDUs")
@@ -139,7 +139,7 @@ impl Tally {
         }
     }
 
-    /// Gives back all memory, at the end.
+    /// Releases all memory, at the end.
     pub(super) fn release(&mut self, starts: &mut Room, images: &mut ImageBudget) {
         self.starts_held.give_all(starts);
         for image in std::mem::take(&mut self.images).values() {
@@ -147,31 +147,32 @@ impl Tally {
         }
     }
 
-    /// Whether a delivered FPDU starts at `position`.
+    /// Returns true if a delivered FPDU starts at `position`.
     pub(super) fn is_start(&self, position: u64) -> bool {
-        // It is nearly always asked about what was delivered just now.
+        // Nearly always recent starts are searched.
         let late = self.starts.len().saturating_sub(STARTS_LATE);
         let (early, late) = self.starts.split_at(late);
         let among = if late.first().is_some_and(|first| *first <= position) { late } else { early };
         among.binary_search(&position).is_ok()
     }
 
-    /// Whether a delivered FPDU starts or ends at `position`.
+    /// Returns true if a delivered FPDU starts or ends at `position`.
     pub(super) fn is_boundary(&self, position: u64) -> bool {
         position == self.delivered_end.0 || self.is_start(position)
     }
 
-    /// Where the last FPDU delivered ends.
+    /// Returns the end of the last delivered FPDU.
     pub(super) const fn delivered_end(&self) -> StreamOffset {
         self.delivered_end
     }
 
-    /// What follows was not looked at: rules about order cannot be checked across it.
+    /// Forgets the order: the next bytes are not examined, so rules about order cannot be checked
+    /// across them.
     pub(super) fn forget_order(&mut self) {
         self.order.forget();
     }
 
-    /// Fills in what was found.
+    /// Fills in the report.
     pub(super) fn report(
         &self,
         mpa: &MpaRxCounters,
@@ -210,7 +211,7 @@ impl Tally {
     }
 }
 
-/// The key of an opcode in the report.
+/// Returns the key of an opcode in the report.
 pub(super) fn json_name(bits: u8) -> String {
     let name = match Opcode::from_bits(bits) {
         Opcode::RdmaWrite => "rdma_write",
@@ -232,7 +233,7 @@ pub(super) fn json_name(bits: u8) -> String {
     name.to_owned()
 }
 
-/// Starts that are looked through first.
+/// Number of recent starts that are searched first.
 const STARTS_LATE: usize = 64;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
         0 => writeln!(out)?,
         span => writeln!(out, ", in {}", time(span))?,
     }
-    // A file that could not be read at all is named on standard error.
+    // Standard error names a file that could not be read at all.
     if let Some(error) = file.error.as_ref().filter(|_| file.frames > 0) {
         writeln!(out, "  error: {}", printable(error))?;
     }
@@ -215,7 +215,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// A count, and its share if it is not zero.
+/// Formats a count, and its share if it is not zero.
 fn part(number: u64, whole: u64) -> String {
     if number == 0 { count(0) } else { format!("{} ({})", count(number), share(number, whole)) }
 }
@@ -268,8 +268,8 @@ pub(crate) fn write_table(out: &mut String, table: &Table) -> fmt::Result {
     Ok(())
 }
 
-/// A line of the table of counters: its name, and its cells.
+/// A row of the table of counters: its name, and its cells.
 type Row = (&'static str, fn(&DirectionReport) -> String);
 
-/// Buffers, and connections that are not MPA, listed of one file or connection.
+/// Most buffers, and connections without MPA, listed for one file or connection.
 const LISTED_MAX: usize = 32;

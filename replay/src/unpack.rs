@@ -1,7 +1,8 @@
-//! Captures that are packed: gzip and zstd, recognised by how they begin.
+//! Compressed captures: gzip and zstd, recognised by their first bytes.
 //!
-//! A packed file that is cut off is unpacked as far as it goes, and [`Unpacked::cut`] says so. One that
-//! unpacks to far more than it is long is refused: a short file must not keep a reader busy for hours.
+//! A truncated file is decompressed as far as possible, and [`Unpacked::cut`] says so. A file that
+//! decompresses to a multiple of its length is refused: a short file must not keep a reader busy
+//! for hours.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
@@ -14,21 +15,21 @@ use crate::limits::{
     EMPTY_PARTS_MAX, PART_COST, UNPACKED_FREE, UNPACKED_RATIO_MAX, ZSTD_WINDOW_MAX,
 };
 
-/// A capture, unpacked where it was packed.
+/// A capture, decompressed if necessary.
 pub(crate) struct Unpacked<R: Read> {
     packing: Packing<R>,
     progress: Rc<Progress>,
-    /// Bytes unpacked so far, and the limit of the caller.
+    /// Bytes decompressed so far, and the limit of the caller.
     unpacked: u64,
     unpacked_max: Option<u64>,
     /// Parts read to their end.
     parts: u64,
-    /// Parts in a row that had nothing in them.
+    /// Consecutive empty parts.
     empty_parts: usize,
     cut: Option<&'static str>,
 }
 
-/// The file from its first byte on, of which the first few were read already.
+/// The file from its first byte on; its first bytes were already read.
 type Whole<R> = BufReader<Chain<Cursor<Vec<u8>>, Packed<R>>>;
 
 enum Packing<R: Read> {
@@ -37,22 +38,22 @@ enum Packing<R: Read> {
     Gzip(Box<GzDecoder<Whole<R>>>),
     /// Frame after frame.
     Zstd(Frame<R>),
-    /// Window of the decoder of a cut frame, not read yet.
+    /// Rest of the decoder's window for a truncated frame, not read yet.
     ZstdWindow(Box<FrameDecoder>),
     End,
 }
 
-/// The magic number of a frame is read before the decoder is made.
+/// The magic number of a frame is read before the decoder is created.
 type Frame<R> = Box<StreamingDecoder<Chain<Cursor<Vec<u8>>, Whole<R>>, FrameDecoder>>;
 
-/// How far the packed file was read.
+/// Progress in the compressed file.
 #[derive(Debug, Default)]
 struct Progress {
     read: Cell<u64>,
     is_at_end: Cell<bool>,
 }
 
-/// The packed file.
+/// The compressed file.
 struct Packed<R> {
     source: R,
     progress: Rc<Progress>,
@@ -86,11 +87,11 @@ impl<R: Read> Packing<R> {
 }
 
 impl<R: Read> Unpacked<R> {
-    /// Looks at the first bytes of `source`. At most `unpacked_max` bytes come out of it; without that
-    /// limit, [`UNPACKED_FREE`] and [`UNPACKED_RATIO_MAX`] hold.
+    /// Detects the compression from the first bytes of `source`. It returns at most `unpacked_max`
+    /// bytes; without this limit, [`UNPACKED_FREE`] and [`UNPACKED_RATIO_MAX`] apply.
     ///
     /// # Errors
-    /// When they cannot be read, or begin a file of zstd that is damaged.
+    /// If the bytes cannot be read, or a zstd file is damaged at its beginning.
     pub(crate) fn new(mut source: R, unpacked_max: Option<u64>) -> io::Result<Self> {
         let mut magic = Vec::with_capacity(MAGIC_LEN);
         source.by_ref().take(MAGIC_LEN as u64).read_to_end(&mut magic)?;
@@ -116,12 +117,12 @@ impl<R: Read> Unpacked<R> {
         Ok(unpacked)
     }
 
-    /// The packing, if the packed file ended inside it.
+    /// Name of the compression, if the compressed file was truncated.
     pub(crate) const fn cut(&self) -> Option<&'static str> {
         self.cut
     }
 
-    /// Goes on behind a part that is at its end.
+    /// Continues with the part after an ended one.
     fn advance(&mut self) -> io::Result<()> {
         self.empty_parts += 1;
         if self.empty_parts > EMPTY_PARTS_MAX {
@@ -139,7 +140,7 @@ impl<R: Read> Unpacked<R> {
                 }
                 Ok(())
             }
-            // The decoder has read more than what came before the rest of the file.
+            // The decoder has read a part of the rest of the file.
             Packing::Zstd(frame) => self.begin_frame(frame.into_inner().into_inner().1),
             _ => Ok(()),
         }
@@ -154,19 +155,21 @@ impl<R: Read> Unpacked<R> {
         Ok(())
     }
 
-    /// The packed file ended inside a part: takes what the decoder still has of it.
+    /// Handles the end of the compressed file inside a part: takes the rest of the decoder's
+    /// output.
     fn cut_off(&mut self) {
         self.cut = Some(self.packing.name());
         if let Packing::Zstd(frame) = std::mem::replace(&mut self.packing, Packing::End) {
             let mut decoder = frame.into_frame_decoder();
-            // An empty last block gives out what was kept for blocks to refer to.
+            // An empty last block releases the bytes that were kept as a reference for later
+            // blocks.
             if decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All).is_ok() {
                 self.packing = Packing::ZstdWindow(Box::new(decoder));
             }
         }
     }
 
-    /// Refuses a file that unpacks to more than is reasonable.
+    /// Refuses a file that decompresses to too many bytes.
     fn check_len(&self) -> io::Result<()> {
         if let Some(max) = self.unpacked_max {
             return match self.unpacked > max {
@@ -216,7 +219,7 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-/// The next frame with data in it; `None` at the end of the file.
+/// Finds the next frame with data; `None` at the end of the file.
 fn next_frame<R: Read>(mut whole: Whole<R>) -> io::Result<Option<Frame<R>>> {
     loop {
         let mut magic = Vec::with_capacity(MAGIC_LEN);
@@ -238,17 +241,18 @@ fn next_frame<R: Read>(mut whole: Whole<R>) -> io::Result<Option<Frame<R>>> {
     }
 }
 
-/// RFC 8878 §3.1.2: a frame of user data, sixteen magic numbers, which a decoder passes over.
+/// Returns true for a frame of user data (RFC 8878 §3.1.2), which a decoder skips: sixteen magic
+/// numbers.
 fn is_skippable(magic: &[u8]) -> bool {
     matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
 }
 
-/// RFC 1952 §2.3.1, with the only method there is.
+/// RFC 1952 §2.3.1, with the only defined method.
 const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
 /// RFC 8878 §3.1.1.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const MAGIC_LEN: usize = 4;
-/// RFC 8878 §3.1.1.2: a last block, raw, empty; then the place of a checksum.
+/// RFC 8878 §3.1.1.2: a last block, raw, empty; then bytes for a checksum.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 const BUFFER_LEN: usize = 64 << 10;
 
@@ -278,7 +282,7 @@ mod tests {
         Ok(out)
     }
 
-    /// What comes out of a file that is cut off, and of which packing it is.
+    /// Returns the output of a truncated file, and its compression.
     fn cut(packed: &[u8]) -> (Vec<u8>, Option<&'static str>) {
         let mut out = Vec::new();
         let mut source = Unpacked::new(Slow(packed), None).unwrap();
@@ -352,7 +356,7 @@ mod tests {
             let mut damaged = packed.clone();
             let middle = packed.len() / 2;
             damaged[middle..middle + 4].fill(0xff);
-            // Enough behind it that the damage is not taken for the end of the file.
+            // Enough bytes after the damage that it is not taken for the end of the file.
             damaged.extend([0xff; 200_000]);
             assert!(unpacked(&damaged).is_err());
         }
@@ -399,7 +403,7 @@ mod tests {
             let text = refusal(&packed, Some((1 << 20) - 1));
             assert_eq!(text, "it unpacks to more than 1048575 bytes");
         }
-        // A file of many members, a thousand times as long when it is unpacked.
+        // A file of many members that decompresses to a thousand times its length.
         let count = usize::try_from(UNPACKED_FREE >> 20).unwrap() + 1;
         let bomb = member.repeat(count);
         let text = refusal(&bomb, None);
@@ -418,7 +422,7 @@ mod tests {
         let mut source = Unpacked::new(&packed[..], None).unwrap();
         let error = io::copy(&mut source, &mut io::sink()).unwrap_err().to_string();
         assert!(error.contains(" packed parts counts 4096): if you trust the file"), "{error}");
-        // The caller's limit is one of bytes alone.
+        // The caller's limit counts only bytes.
         let mut source = Unpacked::new(&packed[..], Some(count as u64)).unwrap();
         assert_eq!(io::copy(&mut source, &mut io::sink()).unwrap(), count as u64);
     }
