@@ -1,21 +1,22 @@
-//! What was acknowledged when, and whether the sender can have known of it when it retransmitted.
+//! Acknowledgments of a stream, and the question if the sender had received them when it
+//! retransmitted.
 
 use std::collections::VecDeque;
 
-/// The acknowledgments of one stream, as the capture has them.
+/// The acknowledgments of one stream, as captured.
 #[derive(Debug, Default)]
 pub(super) struct Acks {
-    /// The latest of those that acknowledged more than all before them.
+    /// The latest acknowledgments that acknowledged more than all before them.
     latest: VecDeque<Ack>,
-    /// When the other side's SYN passed, until it is answered.
+    /// Time of the other side's SYN, until it is answered.
     syn_ns: Option<u64>,
-    /// From where the frames were captured to the sender of the stream and back.
+    /// Round trip from the capture point to the sender of the stream.
     round_trip_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Ack {
-    /// The byte after the last that is acknowledged.
+    /// The byte after the last acknowledged one.
     end: u64,
     at_ns: u64,
     frame: u64,
@@ -23,40 +24,40 @@ struct Ack {
     stamp: Option<u32>,
 }
 
-/// Why bytes come again of which the capture has the acknowledgment.
+/// Reason for a retransmission of bytes whose acknowledgment is in the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The acknowledgment of this frame did not reach the sender, though it had time to.
+    /// The acknowledgment in this frame did not reach the sender, although it had enough time.
     AckLost(u64),
-    /// The sender had it, by the stamps that it echoes.
+    /// The sender had received it, as its echoed timestamps show.
     Known,
-    /// It was on its way.
+    /// The acknowledgment was in flight.
     Crossed,
-    /// The capture does not tell.
+    /// The capture does not show the reason.
     Untold,
 }
 
 impl Acks {
-    /// The other side's SYN passes.
+    /// Records the other side's SYN.
     pub(super) const fn asked(&mut self, at_ns: u64) {
         if self.round_trip_ns.is_none() {
             self.syn_ns = Some(at_ns);
         }
     }
 
-    /// The sender of the stream answers.
+    /// Records the answer of the sender of the stream.
     pub(super) const fn answered(&mut self, at_ns: u64) {
         if let Some(asked_ns) = self.syn_ns.take() {
             self.round_trip_ns = Some(at_ns.saturating_sub(asked_ns));
         }
     }
 
-    /// Time of the handshake from where the frames were captured to the sender of the stream and back.
+    /// Round trip of the handshake from the capture point to the sender of the stream.
     pub(super) const fn round_trip_ns(&self) -> Option<u64> {
         self.round_trip_ns
     }
 
-    /// Bytes before `end` are acknowledged.
+    /// Records that bytes before `end` are acknowledged.
     pub(super) fn note(&mut self, end: u64, at_ns: u64, frame: u64, stamp: Option<u32>) {
         if self.end() >= end {
             return;
@@ -67,22 +68,22 @@ impl Acks {
         self.latest.push_back(Ack { end, at_ns, frame, stamp });
     }
 
-    /// Where the acknowledged bytes end.
+    /// Returns the end of the acknowledged bytes.
     pub(super) fn end(&self) -> u64 {
         self.latest.back().map_or(0, |ack| ack.end)
     }
 
-    /// The frame of the acknowledgment that goes furthest.
+    /// Returns the frame of the furthest acknowledgment.
     pub(super) fn last_frame(&self) -> u64 {
         self.latest.back().map_or(0, |ack| ack.frame)
     }
 
-    /// Why bytes before `end` are retransmitted now, by a segment that echoes `echo`; `None` when they are
-    /// not acknowledged.
+    /// Returns the reason why bytes before `end` are retransmitted now, by a segment that echoes
+    /// `echo`; `None` if they are not acknowledged.
     pub(super) fn why(&self, end: u64, now_ns: u64, echo: Option<u32>) -> Option<Why> {
-        // Of those forgotten one may have been the first: then that is longer ago still.
+        // A dropped entry may have been the first acknowledgment; then it was even earlier.
         let ack = self.latest.iter().find(|ack| ack.end >= end)?;
-        // RFC 7323 §4: the stamps of a sender do not go back.
+        // RFC 7323 §4: the timestamps of a sender do not decrease.
         if let (Some(stamp), Some(echo)) = (ack.stamp, echo)
             && (1..1 << 31).contains(&echo.wrapping_sub(stamp))
         {
@@ -90,7 +91,7 @@ impl Acks {
         }
         let waited_ns = now_ns.saturating_sub(ack.at_ns);
         Some(match self.round_trip_ns {
-            // Frames without stamps.
+            // Frames without timestamps.
             None => Why::Untold,
             Some(0) if waited_ns == 0 => Why::Untold,
             Some(round_trip_ns) if waited_ns > 2 * round_trip_ns + SLACK_NS => {
@@ -101,9 +102,9 @@ impl Acks {
     }
 }
 
-/// Acknowledgments that are remembered.
+/// Number of acknowledgments kept.
 const ACKS_MAX: usize = 16;
-/// What an end may take longer to answer than it took in the handshake.
+/// Time by which an answer of an end may be slower than in the handshake.
 const SLACK_NS: u64 = 1_000_000;
 
 #[cfg(test)]

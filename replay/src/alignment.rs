@@ -1,4 +1,4 @@
-//! Which segments hold whole FPDUs.
+//! Alignment of segments with FPDUs.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use super::recut::Cut;
 use super::tally::Tally;
 use super::trace::Fit;
 
-/// Counts the segments of one direction by alignment, once it is known where FPDUs are.
+/// Counts the segments of one direction by alignment, after the borders of FPDUs are known.
 #[derive(Debug, Default)]
 pub(super) struct Alignment {
-    /// How many segments have this end and start, beyond which the stream is not delivered yet, at each of
-    /// two places, and the frame of the first.
+    /// Numbers of undelivered segments with this end and start, for each of two places, and the
+    /// frame of the first.
     undecided: BTreeMap<(u64, u64), ([u64; 2], u64)>,
-    /// The place of the first segment.
+    /// Place of the first segment.
     place: Option<u64>,
     /// Segments that begin where an FPDU begins and end where one ends.
     pub(super) aligned: u64,
     /// Other segments that reach into full operation.
     pub(super) unaligned: u64,
-    /// Of those, segments that hold nothing but the CRC of an FPDU.
+    /// Unaligned segments that contain only the CRC of an FPDU.
     pub(super) crc_alone: u64,
-    /// The same by place: that of the first segment, and others.
+    /// Counts by place: the place of the first segment, and all others.
     pub(super) places: [Cut; 2],
 }
 
 impl Alignment {
-    /// Takes note of a segment captured at `place`. Without room it is never decided about.
+    /// Records a segment captured at `place`. If there is no room, it is never judged.
     pub(super) fn note(
         &mut self,
         (start, end): (u64, u64),
@@ -44,8 +44,8 @@ impl Alignment {
         }
     }
 
-    /// Decides about the segments that end where the stream is delivered, in full operation from
-    /// `origin` on; tells `decided` their bytes, how many there are, and the frame of the first.
+    /// Judges the segments that end before the delivery point, in full operation from `origin` on;
+    /// calls `decided` with their bytes, their number, and the frame of the first.
     pub(super) fn decide(
         &mut self,
         origin: u64,
@@ -64,7 +64,7 @@ impl Alignment {
             let count = counts.iter().sum();
             held.give(1, room);
             let fit = if start < tally.starts_known_from() {
-                // A copy of what came long ago: where its FPDUs were is forgotten.
+                // A copy of a segment from long ago, whose FPDU borders were dropped.
                 continue;
             } else if tally.is_start(start) && tally.is_boundary(end) {
                 self.aligned += count;

@@ -1,4 +1,4 @@
-//! Which frame brought which byte.
+//! Frames that brought the bytes of a stream.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use urnic_engine::types::StreamOffset;
 
 use super::limits::{Holding, Room};
 
-/// The frames that brought the bytes of a stream which are not delivered yet.
+/// Frames of the bytes of a stream that are not delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// End, frame and its time, by start.
@@ -15,7 +15,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Bytes `start..end` came in `frame`, for the first time. Without room it is not known later.
+    /// Records that bytes `start..end` came in `frame`, for the first time. If there is no room,
+    /// this is not known later.
     pub(super) fn note(
         &mut self,
         (start, end): (u64, u64),
@@ -28,30 +29,30 @@ impl Arrivals {
         }
     }
 
-    /// The frame that brought the byte before `end`.
+    /// Returns the frame that brought the byte before `end`.
     pub(super) fn frame_before(&self, end: StreamOffset) -> Option<u64> {
         let (_, &(to, frame, _)) = self.frames.range(..end.0).next_back()?;
         (to >= end.0).then_some(frame)
     }
 
-    /// Whether new bytes of a segment begin there.
+    /// Returns true if new bytes of a segment begin within `octets`.
     pub(super) fn begins_in(&self, octets: Range<u64>) -> bool {
         self.frames.range(octets).next().is_some()
     }
 
-    /// When the first and when the last of bytes `start..end` came.
+    /// Returns the times when the first and the last of bytes `start..end` came.
     pub(super) fn times_of(&self, (start, end): (u64, u64)) -> Option<(u64, u64)> {
         let first = self.frames.range(..=start).next_back().map_or(start, |(from, _)| *from);
         let times = self.frames.range(first..end).map(|(_, &(_, _, at_ns))| at_ns);
         Some((times.clone().min()?, times.max()?))
     }
 
-    /// The frame that brought the first byte at or after `start`.
+    /// Returns the frame that brought the first byte at or after `start`.
     pub(super) fn first_frame_after(&self, start: u64) -> Option<u64> {
         self.frames.range(start..).next().map(|(_, &(_, frame, _))| frame)
     }
 
-    /// Bytes before `delivered` will not be asked for any more.
+    /// Drops entries for bytes before `delivered`.
     pub(super) fn forget_before(
         &mut self,
         delivered: StreamOffset,

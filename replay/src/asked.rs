@@ -1,4 +1,5 @@
-//! What one end asks of the other: Reads, atomic operations, and Sends that may end in a Terminate.
+//! Requests of one end to the other: Reads, atomic operations, and Sends that may end in a
+//! Terminate.
 
 use urnic_engine::types::Msn;
 use urnic_engine::wire::rdmap::ReadRequest;
@@ -14,9 +15,9 @@ use super::trace::answers::Answers;
 pub(super) struct Asked {
     pub(super) reads: Reads,
     pub(super) atomics: Atomics,
-    /// Requests that the other end takes at a time, as its startup frame says.
+    /// Requests that the other end accepts at a time, from its startup frame.
     pub(super) ird: Option<u16>,
-    /// What pictures are made of.
+    /// Data for pictures.
     pub(super) answers: Option<Box<Answers>>,
 }
 
@@ -25,13 +26,13 @@ impl Asked {
         Self { reads: Reads::new(), atomics: Atomics::new(), ird: None, answers: None }
     }
 
-    /// Something of either stream was missed.
+    /// Stops matching, because bytes of either stream were missed.
     pub(super) fn forget(&mut self, notes: &mut Room) {
         self.reads.forget(notes);
         self.atomics.forget(notes);
     }
 
-    /// A Read Request; `from` sent it, `arrived` are its frame and time.
+    /// Handles a Read Request of `from`; `arrived` are its frame and time.
     pub(super) fn read(
         &mut self,
         request: ReadRequest,
@@ -45,7 +46,7 @@ impl Asked {
         self.judge_depth(from, arrived.0, findings);
     }
 
-    /// A whole Read Response.
+    /// Handles a complete Read Response.
     pub(super) fn response(
         &mut self,
         response: Response,
@@ -63,7 +64,7 @@ impl Asked {
         }
     }
 
-    /// An Atomic Request.
+    /// Handles an Atomic Request.
     pub(super) fn atomic(
         &mut self,
         id: u32,
@@ -76,22 +77,23 @@ impl Asked {
         self.judge_depth(from, frame, findings);
     }
 
-    /// A Send begins.
+    /// Handles the beginning of a Send.
     pub(super) fn send(&mut self, msn: Msn, arrived: (u64, u64)) {
         if let Some(answers) = &mut self.answers {
             answers.send(msn, arrived);
         }
     }
 
-    /// A Terminate says that it is about this Send.
+    /// Handles a Terminate that names this Send.
     pub(super) fn terminated(&mut self, msn: Msn, now_ns: u64) {
         if let Some(answers) = &mut self.answers {
             answers.terminated(msn, now_ns);
         }
     }
 
-    /// RFC 6581 §9.1: no more requests are open than the responder's IRD. A Response passes the place of the
-    /// capture before its receiver has it: what is open here is open there.
+    /// Checks the number of open requests. RFC 6581 §9.1: it is at most the responder's IRD. A
+    /// Response passes the capture point before its receiver has it, so a request that is open here
+    /// is open there.
     fn judge_depth(&self, from: &'static str, frame: u64, findings: &mut Findings) {
         let open = self.reads.open() + self.atomics.open();
         if let Some(ird) = self.ird
@@ -105,7 +107,8 @@ impl Asked {
         }
     }
 
-    /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
+    /// Checks the rest at the end of the capture. `all_seen`: the requester's stream was delivered
+    /// completely.
     pub(super) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.reads.finish(all_seen, notes, findings);
         self.atomics.finish(all_seen, notes, findings);

@@ -6,13 +6,13 @@ use super::figures::plural;
 use super::findings::{Findings, Kind};
 use super::limits::{Holding, Room};
 
-/// Atomic Requests and Responses, matched whichever is seen first.
+/// Atomic Requests and Responses, matched in either order of arrival.
 #[derive(Debug)]
 pub(super) struct Atomics {
     /// Identifier and frame of each.
     requests: VecDeque<(u32, u64)>,
     responses: VecDeque<(u32, u64)>,
-    /// All were seen so far, and kept until they were matched.
+    /// Set while all were seen, and kept until they were matched.
     is_complete: bool,
     held: Holding,
 }
@@ -27,13 +27,13 @@ impl Atomics {
         }
     }
 
-    /// Something of either stream was missed, or found no room.
+    /// Stops matching, because bytes of either stream were missed, or there was no room.
     pub(super) fn forget(&mut self, notes: &mut Room) {
         self.held.give_all(notes);
         *self = Self { is_complete: false, ..Self::new() };
     }
 
-    /// Requests without an answer so far.
+    /// Number of requests without an answer so far.
     pub(super) fn open(&self) -> usize {
         self.requests.len()
     }
@@ -57,7 +57,7 @@ impl Atomics {
         }
     }
 
-    /// Takes room for one more; gives matching up where there is none.
+    /// Takes room for one more; stops matching if there is none.
     fn has_room(&mut self, notes: &mut Room) -> bool {
         if self.is_complete && !self.held.take(notes) {
             self.forget(notes);
@@ -65,7 +65,8 @@ impl Atomics {
         self.is_complete
     }
 
-    /// RFC 7306 §5.2.2: Responses come in the order of the Requests, each with the identifier of its own.
+    /// Matches Requests and Responses. RFC 7306 §5.2.2: Responses come in the order of the
+    /// Requests, each with the identifier of its Request.
     fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) {
         while let (Some(&(asked, asked_in)), Some(&(answered, frame))) =
             (self.requests.front(), self.responses.front())
@@ -84,7 +85,8 @@ impl Atomics {
         }
     }
 
-    /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
+    /// Checks the rest at the end of the capture. `all_seen`: the requester's stream was delivered
+    /// completely.
     pub(super) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.held.give_all(notes);
         if let Some((_, frame)) = self.responses.front().filter(|_| all_seen) {

@@ -1,6 +1,6 @@
-//! Figures as people read them.
+//! Figures for people.
 
-/// A count with its thousands apart: `1 234 567`.
+/// Formats a count with separated thousands: `1 234 567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -13,13 +13,13 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A count of things: `1 frame`, `2 frames`.
+/// Formats a count with a noun: `1 frame`, `2 frames`.
 pub fn plural(number: u64, one: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{} {one}{ending}", count(number))
 }
 
-/// `part` of `whole` in percent; a dash when there is no whole.
+/// Formats `part` of `whole` in percent; a dash if `whole` is zero.
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with one decimal")]
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "–".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }

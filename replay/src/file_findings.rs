@@ -1,4 +1,4 @@
-//! Findings about a capture file as a whole: what was not read, copied frames, timestamps, checksums.
+//! Findings about a capture file as a whole: unread parts, copied frames, timestamps, checksums.
 
 use urnic_netdev::capture::{CaptureError, link_name};
 
@@ -11,13 +11,13 @@ use crate::{LIMITS, figures, picture};
 /// The rule of findings about TCP checksums.
 pub(crate) const CHECKSUM: &str = "RFC 9293 §3.1";
 
-/// Returns true if a capture merely ends early, behind its header.
+/// Returns true if a capture merely ends early, after its header.
 pub(crate) const fn is_cut_short(error: &CaptureError, summary: &Summary) -> bool {
     matches!(error, CaptureError::Truncated { .. }) && summary.has_begun
 }
 
-/// Reports timestamps that contradict each other. Frames of several interfaces may be in a wrong order by
-/// less than a millisecond.
+/// Reports inconsistent timestamps. Frames of several interfaces may be in a wrong order by less
+/// than a millisecond.
 fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, String)) {
     if clock.back_max_ns >= 1_000_000 {
         let text = format!(
@@ -38,7 +38,7 @@ fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, 
     }
 }
 
-/// Reports what of the file was not read, or is not there.
+/// Reports unread or missing parts of the file.
 fn about_missing(
     summary: &Summary,
     error: Option<&CaptureError>,
@@ -53,7 +53,7 @@ fn about_missing(
             let why = packing.map_or_else(String::new, |packing| format!(": {packing}"));
             add(Severity::Warning, "capture", *frame, format!("{error}{why}"));
         }
-        // Before the capture begins, the error says so.
+        // If the file ends before the capture begins, the error says so.
         (_, Some(packing)) if summary.has_begun => {
             let text = format!("{packing}: what follows frame {} is missing", summary.frames);
             add(Severity::Warning, "capture", summary.frames, text);

@@ -1,17 +1,17 @@
-//! What TCP does, beside what it carries: rules that it departs from at the cost of what it carries.
+//! Behaviour of TCP that affects the iWARP stream that it carries.
 
 use super::acks::{Acks, Why};
 use super::figures::plural;
 use super::findings::{Findings, Kind};
 
-/// What was noticed of one stream.
+/// Observations about one stream.
 #[derive(Debug, Default)]
 pub(super) struct Habits {
-    /// The longest segment that the other side takes, as its SYN says.
+    /// Longest segment that the other side accepts, from its SYN.
     pub(super) mss: Option<u16>,
     /// Window scale of the other side; `None` if it is not known.
     pub(super) window_scale: Option<u32>,
-    /// The largest window that the other side offered, in bytes, of those whose scale is known.
+    /// Largest window that the other side offered, in bytes, among windows with a known scale.
     pub(super) window_max: Option<u64>,
     /// Bytes of options in each segment with data.
     options_len: u16,
@@ -19,19 +19,19 @@ pub(super) struct Habits {
     window_is_closed: bool,
     zero_windows: Seen,
     spurious: Seen,
-    /// Of those, segments that may be retransmitted because an acknowledgment was lost; and those whose
-    /// sender had it.
+    /// Retransmissions that may be due to a lost acknowledgment, and retransmissions whose sender
+    /// had received it.
     untold: u64,
     known: u64,
     acks_lost: Seen,
-    /// The frame of the first acknowledgment that was lost.
+    /// Frame of the first lost acknowledgment.
     ack_lost: u64,
     oversized: Seen,
-    /// Segments as long as they can be, of a length that no whole FPDUs have.
+    /// Segments of the maximum length, if this length cannot hold whole FPDUs.
     odd: Seen,
 }
 
-/// How often something was seen, and in which frame first.
+/// Number of occurrences, and the frame of the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) times: u64,
@@ -50,9 +50,9 @@ impl Seen {
 /// A segment with data, as TCP sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// Its bytes.
+    /// Range of its bytes.
     pub(super) octets: (u64, u64),
-    /// None of them is new.
+    /// Set if none of them is new.
     pub(super) is_repetition: bool,
     pub(super) frame: u64,
     pub(super) at_ns: u64,
@@ -65,7 +65,7 @@ impl Habits {
         let Sent { octets: (start, end), is_repetition, frame, at_ns, echo } = sent;
         let len = end - start;
         self.options_len = if echo.is_some() { TIMESTAMPS_LEN } else { 0 };
-        // RFC 9293 §3.8.4: one byte before what is acknowledged is a keep-alive probe.
+        // RFC 9293 §3.8.4: one byte before the acknowledged end is a keep-alive probe.
         if is_repetition
             && len > 1
             && let Some(why) = self.acks.why(end, at_ns, echo)
@@ -87,7 +87,7 @@ impl Habits {
         if self.mss.is_some_and(|mss| len > u64::from(mss)) {
             self.oversized.again(frame);
         }
-        // RFC 5044 §4.1, §4.3: FPDUs and markers are multiples of four bytes.
+        // RFC 5044 §4.1, §4.3: the lengths of FPDUs and markers are multiples of four bytes.
         if !is_repetition && self.emss() == Some(len) && !len.is_multiple_of(4) {
             self.odd.again(frame);
         }
@@ -98,12 +98,12 @@ impl Habits {
         self.mss.map(|mss| u64::from(mss.saturating_sub(self.options_len)))
     }
 
-    /// Whether segments were captured longer than they can have been on the wire.
+    /// Returns true if segments were captured that are longer than they can have been on the wire.
     pub(super) const fn is_offloaded(&self) -> bool {
         self.oversized.times > 0
     }
 
-    /// Takes the window of a segment of the other side.
+    /// Records the window in a segment of the other side.
     pub(super) fn window(&mut self, window: u16, is_syn: bool, frame: u64) {
         // RFC 7323 §2.2: the window of a SYN is not scaled.
         let scale = if is_syn { Some(0) } else { self.window_scale };
@@ -114,7 +114,7 @@ impl Habits {
         self.window_is_closed = window == 0;
     }
 
-    /// Makes the findings, of what `from` sent and `other` acknowledged.
+    /// Adds the findings about the stream of `from`, which `other` acknowledged.
     pub(super) fn note(&self, from: &'static str, other: &'static str, findings: &mut Findings) {
         let mut add = |kind, from, Seen { times, first }: Seen, text: &dyn Fn() -> String| {
             if times > 0 {
@@ -174,5 +174,5 @@ impl Habits {
     }
 }
 
-/// What timestamps take of a segment, padding included (RFC 7323 appendix A).
+/// Bytes of the timestamps option in a segment, with padding (RFC 7323 appendix A).
 const TIMESTAMPS_LEN: u16 = 12;

@@ -1,19 +1,20 @@
-//! Captures that come from a pipe: they are read once, and replay reads twice.
+//! Captures from pipes: they can be read only once, but replay reads twice.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Where a capture comes from.
+/// Source of a capture.
 #[derive(Debug)]
 pub enum Input {
-    /// A file, opened anew each time.
+    /// A file, opened again for each pass.
     File(PathBuf),
-    /// What can be read only once, and a copy of what was read of it, which goes with the program.
+    /// A source that can be read only once, and a copy of its data, which is deleted with the
+    /// process.
     Once {
-        /// Until it is opened.
+        /// Set until it is opened.
         source: Option<Box<File>>,
-        /// What was read so far.
+        /// Data read so far.
         copy: Option<File>,
     },
 }
@@ -23,20 +24,20 @@ pub enum Input {
 pub enum Opened {
     /// A file, or the copy.
     File(File),
-    /// What is read is copied.
+    /// First pass: data is copied while it is read.
     First {
-        /// What is read.
+        /// The source.
         source: Box<File>,
-        /// Where it is copied to.
+        /// The copy.
         copy: File,
     },
 }
 
 impl Input {
-    /// The capture at `path`; standard input for `-`.
+    /// Opens the source of the capture at `path`; standard input for `-`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn of(path: &Path) -> io::Result<Self> {
         let source = if path.as_os_str() == "-" {
             File::from(rustix::io::dup(io::stdin())?)
@@ -50,10 +51,10 @@ impl Input {
         Ok(Self::Once { source: Some(Box::new(source)), copy: None })
     }
 
-    /// Begins at the first byte.
+    /// Starts reading at the first byte.
     ///
     /// # Errors
-    /// When the file cannot be opened, or no copy be made.
+    /// If the file cannot be opened, or the copy cannot be created.
     pub fn open(&mut self) -> io::Result<Opened> {
         match self {
             Self::File(path) => File::open(path).map(Opened::File),

@@ -5,7 +5,7 @@
 //! together. An item costs some 100 bytes.
 
 /// Connections followed at one time. For one more, the connection that has been idle longest is
-/// evicted, first those that never carried data: a scan with SYNs evicts no connection in use.
+/// evicted, first connections without data: a scan with SYNs evicts no connection in use.
 pub(super) const CONNECTIONS_MAX: usize = 4096;
 /// Connections of one file that are followed in total: results of the first pass are kept for the
 /// second.
@@ -14,8 +14,7 @@ pub(super) const CONNECTIONS_TOTAL_MAX: usize = 1 << 20;
 pub(super) const REPORTED_MPA_MAX: usize = 4096;
 /// Other reported connections.
 pub(super) const REPORTED_OTHERS_MAX: usize = 1024;
-/// Listed findings of all connections of a file, in addition to those that each connection may
-/// always have.
+/// Listed findings of all connections of a file, beyond the number that each may always have.
 pub(super) const FINDINGS_MAX: usize = 1 << 14;
 /// Findings of one connection that are always listed.
 pub(super) const FINDINGS_OWN: usize = 8;

@@ -1,5 +1,5 @@
-//! Pages of memory that are kept in a file without a name: what was placed may be more than is to be
-//! held in memory.
+//! Pages of memory that are kept in an unnamed file, because placed data may exceed the memory
+//! limit.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 /// Bytes of a page.
 pub(super) const PAGE_LEN: usize = 4096;
 
-/// The file, which exists from the first page on. It goes with the process.
+/// The file, which is created with the first page. It is deleted with the process.
 #[derive(Debug, Default)]
 pub(super) struct PageFile {
     file: Option<File>,
@@ -16,15 +16,15 @@ pub(super) struct PageFile {
     free: Vec<Slot>,
 }
 
-/// Where a page is in the file.
+/// Location of a page in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(u32);
 
 impl PageFile {
-    /// Keeps a page.
+    /// Stores a page.
     ///
     /// # Errors
-    /// When there is no room for files, or none can be made.
+    /// If there is no room for files, or none can be created.
     pub(super) fn keep(&mut self, page: &[u8]) -> io::Result<Slot> {
         assert_eq!(page.len(), PAGE_LEN, "a whole page");
         let file = match &mut self.file {
@@ -39,10 +39,10 @@ impl PageFile {
         Ok(slot)
     }
 
-    /// Writes over a part of a page.
+    /// Overwrites a part of a page.
     ///
     /// # Errors
-    /// When there is no room for files.
+    /// If there is no room for files.
     pub(super) fn write(&self, slot: Slot, start: usize, octets: &[u8]) -> io::Result<()> {
         self.file()?.write_all_at(octets, slot.offset(start))
     }
@@ -50,12 +50,12 @@ impl PageFile {
     /// Reads a page.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub(super) fn read(&self, slot: Slot, page: &mut [u8; PAGE_LEN]) -> io::Result<()> {
         self.file()?.read_exact_at(page, slot.offset(0))
     }
 
-    /// A page is not needed any more.
+    /// Releases a page.
     pub(super) fn release(&mut self, slot: Slot) {
         self.free.push(slot);
     }

@@ -1,10 +1,11 @@
-//! Replaces characters of foreign text that a terminal would act on.
+//! Replaces characters of foreign text that a terminal would interpret.
 
-/// `text` with every character replaced that does not show as itself: those that move the cursor or
-/// change colours, titles or the clipboard (controls), those that reorder or hide what stands beside
-/// them (format characters, line and paragraph separators), and those of no known meaning.
+/// Replaces every character of `text` that does not show as itself: characters that move the cursor
+/// or change colours, titles or the clipboard (controls), characters that reorder or hide adjacent
+/// text (format characters, line and paragraph separators), and unassigned characters.
 ///
-/// Whatever a peer sent goes through here before it is printed, in every command.
+/// # Errors
+/// very command passes text of a peer through this function before printing it.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_printable(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -14,8 +15,8 @@ fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // What the standard library would escape in a debug string, which holds the tables of Unicode.
-    // Behind a letter, so that combining characters are taken for what they are.
+    // The standard library, which has the tables of Unicode, would escape these characters in a
+    // debug string. A letter in front ensures that combining characters are recognised.
     let mut buffer = ['a'; 2];
     buffer[1] = c;
     let shown = buffer.iter().collect::<String>();
@@ -48,7 +49,7 @@ mod tests {
             '\u{80}',
             '\u{9b}',
             '\u{9f}',
-            // Format characters, of which some turn text round.
+            // Format characters; some of them reverse text.
             '\u{ad}',
             '\u{61c}',
             '\u{200b}',
@@ -64,7 +65,7 @@ mod tests {
             '\u{fff9}',
             '\u{e0001}',
             '\u{e007f}',
-            // Separators, and what has no meaning.
+            // Separators, and characters without a meaning.
             '\u{2028}',
             '\u{2029}',
             '\u{e000}',

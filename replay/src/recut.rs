@@ -1,27 +1,27 @@
-//! Where segments that hold no whole FPDUs were cut, as far as a capture tells.
+//! Places where segments without whole FPDUs were cut, as far as a capture shows.
 
-/// What is known of the segments of one stream at one place of the capture.
+/// Counts of the segments of one stream at one place of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) aligned: u64,
     pub(super) unaligned: u64,
 }
 
-/// What tells where the segments of a stream were cut.
+/// Evidence about the place where segments were cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// At the place that had a segment first, and at another.
+    /// Counts at the place that had a segment first, and at another.
     pub(super) places: [Cut; 2],
-    /// Segments are longer than the MSS.
+    /// Set if segments are longer than the MSS.
     pub(super) is_offloaded: bool,
-    /// Checksums are not filled in: the frames were captured in the sending host, on their way out.
+    /// Set if checksums are not filled in: the frames were captured in the sending host.
     pub(super) is_at_sender: bool,
-    /// FPDUs are longer than the sender's segments.
+    /// Set if FPDUs are longer than the sender's segments.
     pub(super) has_long_fpdus: bool,
 }
 
 impl Evidence {
-    /// A part of a sentence.
+    /// Returns a part of a sentence about the evidence.
     pub(super) fn told(&self) -> &'static str {
         let [first, second] = self.places;
         let is_whole = |cut: Cut| cut.aligned > 0 && cut.aligned >= 9 * cut.unaligned;

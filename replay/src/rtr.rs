@@ -3,7 +3,7 @@
 use urnic_engine::wire::mpa::RtrKinds;
 use urnic_engine::wire::rdmap::Opcode;
 
-/// The messages that are agreed on, by name.
+/// Names of the agreed messages.
 pub(super) fn names(kinds: RtrKinds) -> String {
     let names =
         [(RtrKinds::SEND, "Send"), (RtrKinds::WRITE, "RDMA Write"), (RtrKinds::READ, "RDMA Read")];
@@ -11,7 +11,7 @@ pub(super) fn names(kinds: RtrKinds) -> String {
     format!("zero-length {}", named.collect::<Vec<_>>().join(" or "))
 }
 
-/// Whether the first FPDU is one of them: an opcode, and the bytes that it moves.
+/// Returns true if the first FPDU, with this opcode and number of bytes, is one of them.
 pub(super) fn is_one(kinds: RtrKinds, opcode: Opcode, len: u64) -> bool {
     let kind = match opcode {
         Opcode::Send => RtrKinds::SEND,

@@ -1,4 +1,4 @@
-//! Finding the MPA startup frame at the front of a stream.
+//! Finds the MPA startup frame at the beginning of a stream.
 
 use urnic_engine::limits::STREAMING_BYTES_MAX;
 use urnic_engine::wire::mpa::{
@@ -7,7 +7,7 @@ use urnic_engine::wire::mpa::{
 
 use super::scan::KEYS;
 
-/// A startup frame, whole.
+/// A complete startup frame.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) header: StartupHeader,
@@ -15,16 +15,16 @@ pub(super) struct Frame {
     pub(super) enhanced: Option<EnhancedHeader>,
     /// The rest of the Private Data.
     pub(super) private_data: Vec<u8>,
-    /// Flag bits that mean nothing are set.
+    /// Set if reserved flag bits are set.
     pub(super) reserved_is_set: bool,
-    /// Stream position after it: of the first byte of full operation.
+    /// Stream position after it, which is the first byte of full operation.
     pub(super) end: u64,
     /// Number of the frame that completed it.
     pub(super) frame: u64,
 }
 
 impl Frame {
-    /// What it asks for, or grants.
+    /// Describes what it requests or grants.
     pub(super) fn told(&self) -> String {
         let StartupHeader { kind, markers, crc, reject, revision, .. } = self.header;
         let mut told = format!("MPA {kind:?}, revision {revision}");
@@ -41,19 +41,19 @@ impl Frame {
     }
 }
 
-/// The front of a stream, until a startup frame is whole.
+/// The beginning of a stream, until a startup frame is complete.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     octets: Vec<u8>,
-    /// Where the frame begins in them.
+    /// Start of the frame in these bytes.
     at: Option<usize>,
 }
 
 impl Search {
-    /// Takes in the next bytes; returns how many, and the frame when it is whole.
+    /// Handles the next bytes; returns the number of used bytes, and the frame when it is complete.
     ///
     /// # Errors
-    /// When there is no frame: `None` if nothing looks like one.
+    /// If there is no frame: `None` if no bytes look like one.
     pub(super) fn read(
         &mut self,
         bytes: &[u8],
@@ -62,7 +62,7 @@ impl Search {
         let before = self.octets.len();
         self.octets.extend_from_slice(bytes);
         if self.at.is_none() {
-            // RFC 5044 §7.1: a connection may begin with bytes that are not MPA's.
+            // RFC 5044 §7.1: a connection may begin with bytes before MPA.
             let from = before.saturating_sub(KEYS[0].len() - 1);
             let is_key = |window: &[u8]| KEYS.iter().any(|key| *key == window);
             let fresh = self.octets.get(from..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Captures made here, so that each rule has one that breaks it.
+//! Generated captures: each rule has one that breaks it.
 
 mod build;
 mod extensions;
@@ -12,21 +12,21 @@ mod streams;
 use super::report::{ConnectionReport, FileReport, Severity};
 use build::{INITIATOR, RESPONDER, Talk, read_request, read_response, send, terminate, write};
 
-/// Replays a capture that is whole.
+/// Replays a complete capture.
 fn replay(capture: &[u8]) -> FileReport {
     let report = super::replay("test", || Ok(capture));
     assert_eq!(report.error, None);
     report
 }
 
-/// The only connection of a capture.
+/// Returns the only connection of a capture.
 fn connection(capture: &[u8]) -> ConnectionReport {
     let mut report = replay(capture);
     assert_eq!(report.connections.len(), 1, "{:?}", report.connections);
     report.connections.remove(0)
 }
 
-/// Severity and rule of each finding.
+/// Returns severity and rule of each finding.
 fn rules(connection: &ConnectionReport) -> Vec<(Severity, &'static str)> {
     connection.findings.iter().map(|finding| (finding.severity, finding.rule)).collect()
 }

@@ -1,4 +1,4 @@
-//! How long things took in one direction of a connection whose pictures are made.
+//! Durations in one direction of a connection with pictures.
 
 use serde::Serialize;
 
@@ -6,25 +6,25 @@ use crate::trace::SideTrace;
 use crate::trace::answers::Answers;
 use crate::trace::delays::Delays;
 
-/// Of what one end sent, or asked.
+/// Durations of messages that one end sent or requested.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
     /// From the arrival of an FPDU's last byte to its placement.
     pub placement: Spread,
-    /// The same to its delivery.
+    /// From the arrival of an FPDU's last byte to its delivery.
     pub delivery: Spread,
     /// From a Read Request to the last byte of its Response.
     pub reads: Spread,
-    /// From a Send to the Terminate that is about it.
+    /// From a Send to the Terminate about it.
     pub terminates: Spread,
     /// From a segment to its acknowledgment.
     pub round_trips: Spread,
 }
 
-/// Half, nearly all, and the longest.
+/// Median, 99th percentile and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// How many there were; the others are 0 without any.
+    /// Number of samples; the others are 0 without samples.
     pub count: u64,
     /// Half took no longer.
     pub p50_ns: u64,

@@ -1,8 +1,8 @@
-//! Captures taken between the ends of a tunnel: the IP datagram inside GRE, VXLAN, or another one.
+//! Captures from inside a tunnel: finds the IP datagram inside GRE, VXLAN or IP in IP.
 
 use urnic_netdev::capture::LinkType;
 
-/// The innermost datagram; the datagram itself when it is no tunnel's.
+/// Returns the innermost datagram; the datagram itself if it is not tunnelled.
 pub(super) fn innermost(mut datagram: &[u8]) -> &[u8] {
     for _ in 0..TUNNELS_MAX {
         match inner(datagram) {
@@ -23,8 +23,8 @@ fn inner(datagram: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What an IP datagram carries. An IPv6 header has to be followed by it at once; a fragment has
-/// nothing that can be used.
+/// Returns the payload of an IP datagram. Only an IPv6 header directly followed by the payload is
+/// supported; fragments are not.
 fn payload_of(datagram: &[u8]) -> Option<(u8, &[u8])> {
     match datagram.first()? >> 4 {
         4 => {
@@ -38,10 +38,10 @@ fn payload_of(datagram: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// RFC 2784 §2, with the key and sequence number of RFC 2890 §2.
+/// Returns the contents of GRE (RFC 2784 §2, with the key and sequence number of RFC 2890 §2).
 fn in_gre(packet: &[u8]) -> Option<&[u8]> {
     let ([flags, version, high, low], _) = packet.split_first_chunk()?;
-    // Routing (RFC 1701) was taken out of the protocol; version 1 is PPTP's.
+    // Routing (RFC 1701) was removed from the protocol; version 1 is PPTP's.
     if flags & 0x40 != 0 || version & 7 != 0 {
         return None;
     }
@@ -54,7 +54,8 @@ fn in_gre(packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// RFC 7348 §5: a UDP header, then eight bytes of which the first has the I flag set.
+/// Returns the contents of VXLAN (RFC 7348 §5): a UDP header, then eight bytes, the first with the
+/// I flag set.
 fn in_vxlan(packet: &[u8]) -> Option<&[u8]> {
     let (header, frame) = packet.split_first_chunk::<16>()?;
     let port = u16::from_be_bytes([header[2], header[3]]);
@@ -65,7 +66,7 @@ fn in_ethernet(frame: &[u8]) -> Option<&[u8]> {
     LinkType::Ethernet.ip_packet(frame).ok().flatten()
 }
 
-/// Tunnels inside each other that are looked into.
+/// Most nested tunnels.
 const TUNNELS_MAX: usize = 4;
 /// Protocol numbers.
 const IPV4: u8 = 4;

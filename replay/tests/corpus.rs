@@ -1,4 +1,4 @@
-//! The corpus of the fuzz targets, replayed as they do it.
+//! The corpus of the fuzz targets, replayed as the targets do it.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn captures_of_the_corpus_are_survived() {
     });
 }
 
-/// The scripts reach what they are made for: FPDUs.
+/// The scripts produce FPDUs, as intended.
 #[test]
 fn sessions_of_the_corpus_are_survived() {
     let fpdus: u64 =

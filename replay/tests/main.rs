@@ -1,8 +1,8 @@
-//! Replay of the captures of `pcaps/`, against an independent reading of them.
+//! Replay of the captures of `pcaps/`, compared with independent results.
 //!
 //! `expected/NAME.json` was made from `pcaps/NAME` by a program that shares no code with this one.
-//! It lacks what depends on how a receiver works (what was found by markers, placed out of order or
-//! held). Where FPDUs overwrite each other and the capture shuffles them, two hashes are right.
+//! It lacks results that depend on the receiver (FPDUs found by markers, placed out of order or
+//! held). If FPDUs overwrite each other and the capture shuffles them, two hashes are right.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod corpus;
@@ -20,12 +20,12 @@ fn pcaps() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps")
 }
 
-/// The report on one file.
+/// Returns the report on one file.
 fn replayed(path: &Path) -> Value {
     serde_json::to_value(replay("", || File::open(path))).unwrap()
 }
 
-/// What differs, if anything. Zero and absent are the same.
+/// Returns the first difference. Zero and absent are equal.
 fn difference(at: &str, expected: &Value, actual: &Value) -> Option<String> {
     let differs = || Some(format!("{at}: expected {expected}, found {actual}"));
     let is_nothing = |value: &Value| match value {

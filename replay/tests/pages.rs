@@ -1,4 +1,4 @@
-//! The page with pictures: whole, by itself, and of the same figures as the report.
+//! The page with pictures: complete, self-contained, and with the figures of the report.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,7 +13,7 @@ fn pictured(path: &Path) -> PicturedFile {
     replay_pictured("a <capture>", || File::open(path))
 }
 
-/// Opens and closes of elements, in order. Attributes of ours hold no `>`.
+/// Checks that elements are opened and closed in order. Attributes of this project contain no `>`.
 fn assert_is_balanced(markup: &str, name: &str) {
     let mut open = Vec::new();
     for tag in markup.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
@@ -92,7 +92,7 @@ fn a_page_is_whole_and_needs_nothing_else() {
     assert!(seen > 15);
 }
 
-/// What markers save is told as the difference to the same frames without them.
+/// The gain of markers is shown as the difference from the same frames without them.
 #[test]
 fn a_page_tells_what_would_have_been_held_without_markers() {
     let of = |name: &str| page::of(&[pictured(&pcaps().join(name))]);
@@ -105,7 +105,7 @@ fn a_page_tells_what_would_have_been_held_without_markers() {
     assert!(!page.contains("it would have been"), "there were none");
 }
 
-/// Each marker is in the picture, whatever its mark stands for beside it.
+/// Each marker is in the picture, also if its mark covers several.
 #[test]
 fn markers_are_in_the_picture() {
     let file = pictured(&pcaps().join("demo-markers-reorder.pcapng"));
@@ -123,7 +123,7 @@ fn markers_are_in_the_picture() {
     assert!(!without.contains("◇ marker:") && !without.contains("class=\"marker\""));
 }
 
-/// The rows of messages have texts of their own where other pictures name pauses.
+/// The rows of messages have their own texts where other pictures name pauses.
 #[test]
 fn pauses_are_not_named_across_the_texts_of_messages() {
     let all = [pictured(&pcaps().join("demo-markers-reorder.pcapng"))];
@@ -137,7 +137,7 @@ fn pauses_are_not_named_across_the_texts_of_messages() {
     assert!(named > 0);
 }
 
-/// Takes the times out of a report; returns how many connections had them.
+/// Removes the times from a report; returns the number of connections that had them.
 fn without_times(report: &mut serde_json::Value) -> usize {
     let mut connections = 0;
     for connection in report["connections"].as_array_mut().unwrap() {
@@ -176,7 +176,7 @@ fn terminates_and_wrong_fpdus_are_in_the_picture() {
     assert!(page.contains("× wrong FPDU: 1"));
 }
 
-/// The finding of a connection whose startup is missing is all there is to say about it.
+/// If the startup of a connection is missing, this is its only finding.
 #[test]
 fn findings_of_connections_without_a_startup_are_on_the_page() {
     let file = pictured(&pcaps().join("derived/mid-connection.pcap"));
@@ -188,7 +188,7 @@ fn findings_of_connections_without_a_startup_are_on_the_page() {
     assert!(page.contains(&text) && page.contains(&initiator));
 }
 
-/// A connection between made-up ends, with as many findings.
+/// Builds a connection between invented ends, with this number of findings.
 fn plain(name: &str, has_startup: bool, findings: usize) -> ConnectionReport {
     let finding = Finding {
         severity: Severity::Warning,
@@ -248,7 +248,7 @@ fn what_finds_no_room_on_the_page_is_counted() {
     assert!(page.contains("30 more other TCP connections, with 30 findings, are in the JSON."));
 }
 
-/// The cells of a row, in each of the two tables.
+/// Returns the cells of a row, in each of the two tables.
 fn row<'a>(tables: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     let lines = tables.lines().filter(|line| line.contains(name));
     lines.map(|line| line.split(['│', '┆']).map(str::trim).skip(2).take(2).collect()).collect()
@@ -299,7 +299,7 @@ fn the_page_of_a_comparison_is_whole_and_has_the_figures_of_its_json() {
         }
         let [a, b] = names;
         assert!(page.contains(&format!("<h1>{a} beside {b}</h1>")), "{}", &page[..400]);
-        // Row by row, what both sent: the left column, then the right.
+        // Row by row, for both senders: the left column, then the right.
         let cells = |name: &str| -> Vec<String> {
             let rows = page.split("<tr><td>").filter(|row| row.starts_with(name));
             let cells = |row: &str| -> Vec<String> {

@@ -15,10 +15,10 @@ fn pictured(path: &Path) -> PicturedFile {
     replay_pictured("capture", || File::open(path))
 }
 
-/// Aligned segments, segments judged, and all of them.
+/// Aligned segments, judged segments, and all segments.
 type Counts = (u64, u64, u64);
 
-/// Of each direction of each connection.
+/// Returns the counts of each direction of each connection.
 fn counts(report: &Value) -> Vec<[Counts; 2]> {
     let of = |direction: &Value| {
         let [aligned, judged, all] = ["segments_aligned", "segments_judged", "segments"]
@@ -30,7 +30,7 @@ fn counts(report: &Value) -> Vec<[Counts; 2]> {
     connections.map(|one| [0, 1].map(|side| of(&one["directions"][side]))).collect()
 }
 
-/// What `urnic capture` counts of an Ethernet capture.
+/// Returns the counts of `urnic capture` for an Ethernet capture.
 fn live(path: &Path) -> Option<(u64, u64)> {
     let mut live = Live::new(Wanted::Iwarp);
     for frame in CaptureReader::open(File::open(path).unwrap()).unwrap() {
@@ -110,7 +110,8 @@ fn all_views_of_a_capture_agree_on_its_alignment() {
             of_json.iter().any(|sides| sides.map(|(a, j, _)| (a, j)).to_vec() == longest),
             "{name}: {longest:?} is of no connection"
         );
-        // A shuffled capture acknowledges bytes before it has them: live, those are lost.
+        // A shuffled capture acknowledges bytes before it has them: in a live capture those count
+        // as lost.
         if let Some(live) = live(&path).filter(|_| !name.contains("shuffled")) {
             let sum =
                 of_json.iter().flatten().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -168,7 +169,7 @@ fn a_name_that_turns_text_round_is_made_fit_for_terminal_and_page() {
     }
 }
 
-/// `siw-terminate-bounds.pcap` ends with a Terminate about what its last Write would have written.
+/// `siw-terminate-bounds.pcap` ends with a Terminate about the data of its last Write.
 #[test]
 fn what_a_terminate_refuses_is_not_said_to_be_placed() {
     let path = pcaps().join("siw-terminate-bounds.pcap");
@@ -176,13 +177,13 @@ fn what_a_terminate_refuses_is_not_said_to_be_placed() {
     assert!(text.contains("had all their memory been registered"), "{text}");
     let page = page::of(&[pictured(&path)]);
     assert!(page.contains("were placed, or would have been, had all their memory been registered"));
-    // The findings are those of the connection, below the heading of the file.
+    // The findings of the connection are below the heading of the file.
     assert!(page.contains("Terminate 1/1/01") && !page.contains("No findings."), "{page}");
     let page = page::of(&[pictured(&pcaps().join("siw-write-crc.pcap"))]);
     assert!(page.contains("were placed") && !page.contains("would have been,"));
 }
 
-/// The longest and those with errors come first, and links lead to them.
+/// The longest connections and those with errors come first, and links lead to them.
 #[test]
 fn a_page_of_several_connections_has_contents() {
     let files = [pictured(&pcaps().join("siw-send-loss-crc.pcap"))];

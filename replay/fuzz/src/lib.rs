@@ -1,4 +1,4 @@
-//! What the fuzz targets do with an input; the tests of replay do the same with the corpus.
+//! Work of the fuzz targets on an input; the tests of replay do the same with the corpus.
 
 pub mod session;
 
@@ -6,17 +6,17 @@ use urnic_replay::{
     Options, Report, Written, compare, page, replay_commented, replay_pictured, text,
 };
 
-/// Replays any bytes as a capture, and writes all that can be written about it. Returns how many FPDUs
-/// were found.
+/// Replays any bytes as a capture, and writes every form of output about it. Returns the number of
+/// FPDUs found.
 ///
 /// # Panics
-/// When what comes out is not what its format asks for.
+/// If an output violates its format.
 pub fn everything(capture: &[u8]) -> u64 {
     let pictured = [replay_pictured("fuzz", || Ok(capture))];
     let written = page::of(&pictured);
     assert!(written.ends_with("</html>\n") && !written.contains("NaN"));
     assert!(page::pictures(&pictured).iter().all(|(_, svg)| svg.ends_with("</svg>\n")));
-    // Without an iWARP connection there is nothing to compare.
+    // Without an iWARP connection nothing is compared.
     if let Ok(compared) = compare::of(&pictured) {
         assert!(!compare::text(&compared).is_empty());
         assert!(compare::page(&compared).ends_with("</body></html>\n"));
@@ -31,8 +31,8 @@ pub fn everything(capture: &[u8]) -> u64 {
     connections.flat_map(|one| &one.directions).map(|one| one.fpdus).sum()
 }
 
-/// Writes it again with comments, and that once more: what this program has written, it reads, and
-/// copies whole.
+/// Writes it with comments, and reads and writes the result again: this program must read its own
+/// output, and copy it completely.
 fn write_commented(capture: &[u8]) {
     let Some((first, octets)) = commented(capture).filter(|(first, _)| first.frames > 0) else {
         return;
@@ -41,7 +41,7 @@ fn write_commented(capture: &[u8]) {
     assert_eq!((second.frames, second.cut), (first.frames, None));
 }
 
-/// The capture with comments; `None` when it is none.
+/// Returns the capture with comments; `None` if it is no capture.
 fn commented(capture: &[u8]) -> Option<(Written, Vec<u8>)> {
     let comments = replay_commented(Options::default(), "fuzz", || Ok(capture));
     let (_, comments) = comments.expect("temporary files");

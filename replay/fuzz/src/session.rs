@@ -1,9 +1,9 @@
-//! A capture made of a script: frames that are right in all that a random change would break
-//! (checksums, CRCs, markers), so that the fuzzer reaches what lies behind those checks.
+//! A capture made from a script: its frames have right checksums, CRCs and markers, which a random
+//! change would break, so that the fuzzer reaches the code after those checks.
 
 use urnic_engine::wire::crc32c::Crc32c;
 
-/// The capture that a script describes. Any bytes are a script.
+/// Builds the capture that a script describes. Any bytes are a script.
 #[must_use]
 pub fn capture(script: &[u8]) -> Vec<u8> {
     let mut session = Session::new(Script(script));
@@ -14,7 +14,7 @@ pub fn capture(script: &[u8]) -> Vec<u8> {
     session.file
 }
 
-/// Bytes, taken one after the other.
+/// Bytes, read one after the other.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -24,7 +24,7 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// The next byte, or zero behind the last.
+    /// Next byte, or zero after the last.
     fn octet(&mut self) -> u8 {
         self.next().unwrap_or(0)
     }
@@ -34,15 +34,15 @@ impl Script<'_> {
     }
 }
 
-/// What one end sends.
+/// State of one sender.
 #[derive(Default)]
 struct Side {
     /// Sequence number of the first byte of `stream`.
     base: u32,
     stream: Vec<u8>,
-    /// How much of it was sent.
+    /// Number of sent bytes.
     sent: usize,
-    /// Where full operation begins in it.
+    /// Start of full operation in it.
     origin: usize,
     markers: bool,
     window: u16,
@@ -56,7 +56,7 @@ struct Session<'a> {
     now_us: u64,
     crc: bool,
     link: u8,
-    /// Where the last frame begins in the file.
+    /// Offset of the last frame in the file.
     last: usize,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
         Self { script, file, sides, port: 1000, now_us: 1 << 40, crc: true, link, last }
     }
 
-    /// Opens a connection: a handshake and a startup, of which the script may leave parts out.
+    /// Opens a connection: a handshake and a startup; the script may omit parts.
     fn open(&mut self) {
         let [terms, left_out, revision] =
             [self.script.octet(), self.script.octet(), self.script.octet()];
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
         }
         for side in [0, 1] {
             let key: &[u8; 16] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"][side];
-            // The other end's frame asks for markers in what this one sends.
+            // The other end's frame requests markers in this stream.
             let flags = u8::from(self.sides[1 - side].markers) << 7
                 | u8::from(self.crc) << 6
                 | revision & 0x10;
@@ -184,7 +184,7 @@ impl<'a> Session<'a> {
         base.wrapping_add(u32::try_from(sent).unwrap_or(0))
     }
 
-    /// Puts an FPDU behind the stream of a side; returns its length in it.
+    /// Appends an FPDU to the stream of a side; returns its length there.
     fn fpdu(&mut self, side: usize) -> usize {
         let [kind, tag, number, len] = std::array::from_fn(|_| self.script.octet());
         let opcode = kind & 0xf;
@@ -225,8 +225,8 @@ impl<'a> Session<'a> {
         fpdu.resize(fpdu.len().next_multiple_of(4), 0);
         let Side { stream, origin, markers, .. } = &mut self.sides[side];
         let before = stream.len();
-        // RFC 5044 §4.3: a marker at each multiple of 512 bytes of full operation; it says how far
-        // back the FPDU begins, and is 0 in front of it.
+        // RFC 5044 §4.3: a marker at each multiple of 512 bytes of full operation; it contains the
+        // distance back to the FPDU's beginning, and 0 directly before it.
         let mut header = before;
         let mut marker = |stream: &mut Vec<u8>, is_first: bool| {
             if *markers && (stream.len() - *origin).is_multiple_of(512) {
@@ -240,7 +240,7 @@ impl<'a> Session<'a> {
             stream.push(octet);
         }
         marker(stream, false);
-        // RFC 5044 §4.4: markers are covered, too.
+        // RFC 5044 §4.4: the CRC also covers markers.
         let mut crc = Crc32c::new();
         crc.update(&stream[before..]);
         stream.extend(if self.crc { crc.finish().to_le_bytes() } else { [0; 4] });
@@ -263,7 +263,7 @@ impl<'a> Session<'a> {
         tcp.extend(self.seq(1 - side).to_be_bytes());
         tcp.extend([0x50, flags]);
         tcp.extend(self.sides[side].window.to_be_bytes());
-        // No checksum: left to the device.
+        // No checksum, as if left to the device.
         tcp.extend([0; 4]);
         tcp.extend(payload);
         let mut packet = match self.link & 7 {

@@ -1,29 +1,29 @@
-//! Blocks of pcapng, as bytes: read whole, and a comment put into those that hold a packet.
+//! pcapng blocks as bytes: read completely, with a comment added to packet blocks.
 //!
-//! `pcap-file` can write a block that it has read, but it makes anew every block that is changed:
-//! options that it does not know or thinks wrong, the order of options and the bytes of padding are
-//! then others than before. Here all bytes but those of the comment stay as they are.
+//! `pcap-file` can write a block that it has read, but it rebuilds every block that is changed: it
+//! changes options that it does not know or considers wrong, the order of options and the bytes of
+//! padding. Here all bytes except those of the comment are unchanged.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use crate::limits::BLOCK_LEN_MAX;
 
-/// The order of bytes in a section.
+/// Byte order of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Big,
     Little,
 }
 
-/// Why there are no more blocks.
+/// Reason why there are no further blocks.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The file is at its end.
+    /// End of the file.
     Whole,
-    /// It ends inside a block.
+    /// The file ends inside a block.
     Cut,
-    /// What follows is no block.
+    /// The following bytes are no block.
     Malformed(&'static str),
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Block {
     pub(crate) order: Order,
     pub(crate) kind: u32,
     pub(crate) octets: Vec<u8>,
-    /// What follows `octets` in a block of more than [`BLOCK_LEN_MAX`].
+    /// Rest of a block that is longer than [`BLOCK_LEN_MAX`].
     pub(crate) rest: Option<File>,
 }
 
@@ -67,7 +67,8 @@ impl Order {
     }
 }
 
-/// The next block of a file whose last section is in `order`; `magic` is what was read of it.
+/// Reads the next block of a file whose last section is in `order`; `magic` are bytes that were
+/// already read.
 pub(crate) fn next<R: Read>(
     source: &mut R,
     magic: Option<[u8; 4]>,
@@ -78,7 +79,7 @@ pub(crate) fn next<R: Read>(
         return Ok(Err(if octets.is_empty() { End::Whole } else { End::Cut }));
     }
     let number = |order: Order, at: usize| order.u32(four(&octets, at));
-    // The type of a section header reads the same in both orders.
+    // The type of a section header is the same in both orders.
     let kind = number(order, 0);
     let order = match (kind, number(Order::Big, 8)) {
         (SECTION_HEADER, 0x1a2b_3c4d) => Order::Big,
@@ -88,7 +89,8 @@ pub(crate) fn next<R: Read>(
         }
         _ => order,
     };
-    // Some writers leave the padding out of the length: every block ends at a multiple of four bytes.
+    // Some writers leave the padding out of the length: every block ends at a multiple of four
+    // bytes.
     let Some(total_len) = number(order, 4).checked_next_multiple_of(4).filter(|len| *len >= 12)
     else {
         return Ok(Err(End::Malformed("an impossible block length")));
@@ -104,7 +106,7 @@ pub(crate) fn next<R: Read>(
     }
     let mut last = four(&block.octets, block.octets.len() - 4);
     if is_long {
-        // Only a whole block is written: until its end is seen it is in a file.
+        // Only a complete block is written: until its end is read, it is in a file.
         let mut rest = tempfile::tempfile()?;
         let rest_len = u64::from(total_len) - LONG_HEAD_LEN as u64;
         if io::copy(&mut source.by_ref().take(rest_len), &mut rest)? < rest_len {
@@ -121,7 +123,7 @@ pub(crate) fn next<R: Read>(
     Ok(Ok(block))
 }
 
-/// Reads until there are `len` bytes; returns whether the file had them.
+/// Reads until there are `len` bytes; returns true if the file had them.
 pub(crate) fn fill<R: Read>(source: &mut R, octets: &mut Vec<u8>, len: usize) -> io::Result<bool> {
     let missing = len.saturating_sub(octets.len());
     let read = source.by_ref().take(missing as u64).read_to_end(octets)?;
@@ -133,7 +135,7 @@ fn four(octets: &[u8], at: usize) -> [u8; 4] {
 }
 
 impl Block {
-    /// Whether other programs count it as a frame.
+    /// Returns true if other programs count it as a frame.
     pub(crate) const fn is_frame(&self) -> bool {
         matches!(self.kind, PACKET | SIMPLE_PACKET | ENHANCED_PACKET)
     }
@@ -144,7 +146,7 @@ impl Block {
         self.rest.map_or(Ok(0), |mut rest| io::copy(&mut rest, sink)).map(|_| ())
     }
 
-    /// A section whose length is told is one that blocks may not grow in: it is not told any more.
+    /// Unsets the length of a section, because its blocks may grow.
     pub(crate) fn forget_section_len(&mut self) {
         if self.kind == SECTION_HEADER
             && self.octets.len() >= SECTION_HEADER_LEN_MIN
@@ -154,8 +156,8 @@ impl Block {
         }
     }
 
-    /// Adds a comment behind the options that there are. Returns whether there is a place for it: a
-    /// simple packet has none, and options that contradict themselves are left alone.
+    /// Adds a comment after the existing options. Returns false if that is impossible: a simple
+    /// packet has no options, and inconsistent options are left unchanged.
     pub(crate) fn comment(&mut self, text: &str) -> bool {
         let Some(at) = self.options_end() else { return false };
         let text = text.as_bytes();
@@ -174,7 +176,7 @@ impl Block {
         true
     }
 
-    /// Where the options of a packet end, before their end mark.
+    /// Returns the end of a packet's options, before their end mark.
     fn options_end(&self) -> Option<usize> {
         if !matches!(self.kind, PACKET | ENHANCED_PACKET) {
             return None;
@@ -206,18 +208,19 @@ const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(crate) const ENHANCED_PACKET: u32 = 6;
 pub(crate) const OPTION_COMMENT: u16 = 1;
-/// Bytes of a section header without options: only so long a one has a field for the section's length.
+/// Length of a section header without options: only a header of at least this length has a field
+/// for the section's length.
 const SECTION_HEADER_LEN_MIN: usize = 28;
-/// Bytes in memory of a block that is too long for it: all that is ever changed in one.
+/// Bytes in memory of a block that is too long for memory: only these bytes may be changed.
 const LONG_HEAD_LEN: usize = SECTION_HEADER_LEN_MIN;
-/// Where the bytes of a frame begin in its block.
+/// Offset of a frame's bytes in its block.
 const PACKET_AT: usize = 28;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A block with this body.
+    /// Builds a block with this body.
     fn block(order: Order, kind: u32, body: &[u8]) -> Vec<u8> {
         let len = order.of_u32(u32::try_from(body.len() + 12).unwrap());
         [&order.of_u32(kind)[..], &len, body, &len].concat()

@@ -7,18 +7,18 @@ use super::blocks::{
 };
 use urnic_netdev::capture::FRAME_LEN_MAX;
 
-/// What the header of a pcap file says.
+/// Information from the header of a pcap file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Classic {
     order: Order,
-    /// Units of its stamps in a second.
+    /// Timestamp units in a second.
     per_second: u64,
-    /// Bytes of the header of a frame.
+    /// Length of the header of a frame in bytes.
     header_len: usize,
 }
 
 impl Classic {
-    /// What the first four bytes say, if the file is one.
+    /// Parses the first four bytes; `None` if the file is no pcap file.
     pub(crate) fn of(magic: [u8; 4]) -> Option<Self> {
         let (order, per_second, header_len) = match u32::from_be_bytes(magic) {
             0xa1b2_c3d4 => (Order::Big, 1_000_000, 16),
@@ -33,7 +33,7 @@ impl Classic {
         Some(Self { order, per_second, header_len })
     }
 
-    /// The section and its interface, from behind the first four bytes.
+    /// Reads the header after its first four bytes; returns the section and its interface.
     pub(crate) fn head<R: Read>(self, source: &mut R) -> io::Result<Result<[Block; 2], End>> {
         let mut header = Vec::new();
         if !fill(source, &mut header, 20)? {
@@ -45,7 +45,7 @@ impl Classic {
         }
         section.extend(self.order.of_u16(1));
         section.extend(self.order.of_u16(0));
-        // Its length is not told.
+        // The length of the section is unset.
         section.extend([0xff; 8]);
         let network = self.number(&header, 4);
         let snap_len = self.number(&header, 3);
@@ -59,7 +59,7 @@ impl Classic {
             interface.extend([value, 0, 0, 0]);
         };
         option(OPTION_TIMESTAMP_UNIT, if self.per_second == 1_000_000 { 6 } else { 9 });
-        // The F bit: so many words of 16 bits at the end of each frame are its check sequence.
+        // The F bit: the number of 16-bit words of the check sequence at the end of each frame.
         if network & 1 << 26 != 0 {
             option(OPTION_FCS_LEN, u8::try_from(network >> 28).unwrap_or(0) * 2);
         }
@@ -70,7 +70,7 @@ impl Classic {
         ]))
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     pub(crate) fn next<R: Read>(self, source: &mut R) -> io::Result<Result<Block, End>> {
         let mut header = Vec::new();
         if !fill(source, &mut header, self.header_len)? {

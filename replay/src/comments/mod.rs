@@ -1,8 +1,9 @@
-//! Comments on frames, noted while a capture is replayed.
+//! Comments on frames, collected while a capture is replayed.
 //!
-//! A frame is spoken of at several times: when it comes, when an FPDU that ends in it is placed, when
-//! the stream has come as far and it is known where FPDUs begin. What was said of it is kept until it
-//! is among the oldest of [`COMMENTS_OPEN_MAX`]; what is found out later is counted and left out.
+//! Information about a frame comes at several times: when it arrives, when an FPDU that ends in it
+//! is placed, and when the stream has been delivered up to it and FPDU borders are known. A comment
+//! is kept until it is among the oldest of [`COMMENTS_OPEN_MAX`]; later findings are counted and
+//! left out.
 
 pub(crate) mod blocks;
 pub(crate) mod classic;
@@ -18,7 +19,7 @@ use crate::limits::{COMMENT_LEN_MAX, COMMENTS_BYTES_MAX, COMMENTS_OPEN_MAX};
 use crate::report::Severity;
 use crate::trace::{Class, Fit};
 
-/// A handle on the comments of a capture; clones are handles on the same ones.
+/// A handle of the comments of a capture; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Comments(Rc<RefCell<Book>>);
 
@@ -26,16 +27,16 @@ pub(crate) struct Comments(Rc<RefCell<Book>>);
 struct Book {
     open: BTreeMap<u64, Comment>,
     bytes: usize,
-    /// Frames up to this one have been given out.
+    /// Comments on frames up to this one were released.
     closed: u64,
-    /// What came after its frame had been given out.
+    /// Number of findings after the release of their comment.
     late: u64,
 }
 
-/// What is said of one frame.
+/// Information about one frame.
 #[derive(Debug, Default)]
 struct Comment {
-    /// Its sender, and how its bytes stand in the stream.
+    /// Its sender, and the position of its bytes in the stream.
     segment: Option<(&'static str, Class)>,
     fit: Option<Fit>,
     /// A line for each FPDU and finding.
@@ -44,7 +45,7 @@ struct Comment {
 }
 
 impl Comments {
-    /// A segment with bytes of an MPA stream came in `frame`.
+    /// Records a segment of an MPA stream in `frame`.
     pub(crate) fn segment(&self, frame: u64, from: &'static str, class: Class) {
         self.with(frame, |comment| {
             comment.segment.get_or_insert((from, class));
@@ -52,10 +53,10 @@ impl Comments {
         });
     }
 
-    /// It is known how the bytes of a frame lie on FPDUs.
+    /// Records the alignment of a frame.
     pub(crate) fn fit(&self, frame: u64, fit: Fit) {
         self.with(frame, |comment| {
-            // A frame that is not an MPA stream's is not spoken of for this alone.
+            // The alignment alone is no reason to comment on a frame outside MPA streams.
             if comment.segment.is_some() {
                 comment.fit = Some(fit);
             }
@@ -63,12 +64,12 @@ impl Comments {
         });
     }
 
-    /// Something else is to be said.
+    /// Adds a line about a frame.
     pub(crate) fn line(&self, frame: u64, text: &str) {
         self.with(frame, |comment| comment.add(text));
     }
 
-    /// A finding about a frame.
+    /// Adds a finding about a frame.
     pub(crate) fn finding(&self, frame: u64, severity: Severity, rule: &str, text: &str) {
         let severity = match severity {
             Severity::Error => "error",
@@ -80,7 +81,7 @@ impl Comments {
 
     fn with(&self, frame: u64, change: impl FnOnce(&mut Comment) -> usize) {
         let mut book = self.0.borrow_mut();
-        // Frames are numbered from 1: what is about none of them has no place.
+        // Frames are numbered from 1; a finding about no frame is not added.
         if frame == 0 {
             return;
         }
@@ -92,7 +93,7 @@ impl Comments {
         book.bytes += added;
     }
 
-    /// The oldest comment, if there are too many to keep.
+    /// Releases the oldest comment, if there are too many.
     pub(crate) fn overflow(&self) -> Option<(u64, String)> {
         let is_over = {
             let book = self.0.borrow();
@@ -101,7 +102,7 @@ impl Comments {
         if is_over { self.first() } else { None }
     }
 
-    /// The oldest comment. Nothing more is said of its frame and of those before.
+    /// Releases the oldest comment. Later findings about its frame and earlier frames are left out.
     pub(crate) fn first(&self) -> Option<(u64, String)> {
         let mut book = self.0.borrow_mut();
         let (frame, comment) = book.open.pop_first()?;
@@ -110,7 +111,7 @@ impl Comments {
         Some((frame, comment.text()))
     }
 
-    /// The comment on `frame`, of which and of those before nothing more is said.
+    /// Releases the comment on `frame`. Later findings about it and earlier frames are left out.
     pub(crate) fn take(&self, frame: u64) -> Option<String> {
         let book = &mut *self.0.borrow_mut();
         book.closed = book.closed.max(frame);
@@ -123,20 +124,20 @@ impl Comments {
         wanted.map(Comment::text)
     }
 
-    /// Comments that are kept.
+    /// Number of comments that are kept.
     #[cfg(test)]
     pub(crate) fn open(&self) -> usize {
         self.0.borrow().open.len()
     }
 
-    /// How often something was found out too late for its frame.
+    /// Number of findings that came too late for their frame.
     pub(crate) fn late(&self) -> u64 {
         self.0.borrow().late
     }
 }
 
 impl Comment {
-    /// Adds a line; returns how many bytes were added.
+    /// Adds a line; returns the number of added bytes.
     fn add(&mut self, text: &str) -> usize {
         if self.lines.len() + text.len() >= COMMENT_LEN_MAX {
             self.lines_left_out += 1;

@@ -1,15 +1,15 @@
-//! Comments that are final, in a file that goes with the program, until the capture is written.
+//! Final comments, in a file that is deleted with the process, until the capture is written.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
-/// Comments being put away, by ascending frame.
+/// Comments being stored, by ascending frame.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: BufWriter<File>,
 }
 
-/// Comments that were put away, being taken out.
+/// Stored comments being read.
 #[derive(Debug)]
 pub(crate) struct Spooled {
     file: BufReader<File>,
@@ -17,8 +17,10 @@ pub(crate) struct Spooled {
 }
 
 impl Spool {
+    /// Creates the file.
+    ///
     /// # Errors
-    /// When no file can be made.
+    /// If no file can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { file: BufWriter::new(tempfile::tempfile()?) })
     }
@@ -33,7 +35,7 @@ impl Spool {
         self.file.write_all(text.as_bytes())
     }
 
-    /// From the first one on.
+    /// Starts reading at the first one.
     pub(crate) fn read(self) -> io::Result<Spooled> {
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.seek(SeekFrom::Start(0))?;
@@ -44,7 +46,7 @@ impl Spool {
 }
 
 impl Spooled {
-    /// The comment on `frame`; those on frames before it are passed over.
+    /// Returns the comment on `frame`; comments on earlier frames are skipped.
     pub(crate) fn of(&mut self, frame: u64) -> io::Result<Option<String>> {
         while let Some((number, text)) = self.next.take() {
             if number > frame {

@@ -1,4 +1,4 @@
-//! Two captures side by side, or one under two receivers: the figures, which text, JSON and page share.
+//! Comparison of two captures, or of one with two receivers: figures for text, JSON and page.
 
 mod page;
 mod text;
@@ -13,20 +13,20 @@ use crate::{Pictured, PicturedFile};
 pub use page::page;
 pub use text::text;
 
-/// Two connections, or one under two receivers.
+/// Two connections, or one with two receivers.
 #[derive(Debug, Serialize)]
 pub struct Comparison<'a> {
-    /// What is compared.
+    /// Compared connections.
     pub compared: [Compared; 2],
     #[serde(skip)]
     traces: [Traces<'a>; 2],
 }
 
-/// What the pictures are made of.
+/// Data for the pictures.
 #[derive(Clone, Copy, Debug)]
 struct Traces<'a> {
     trace: &'a ConnectionTrace,
-    /// For the picture of delays, beside it.
+    /// For the additional curves in the picture of delays.
     in_order: Option<&'a ConnectionTrace>,
 }
 
@@ -35,53 +35,53 @@ struct Traces<'a> {
 pub struct Compared {
     /// The capture.
     pub file: String,
-    /// How its FPDUs are placed: `as it comes`, or `in order`.
+    /// Order of placement: `as it comes`, or `in order`.
     pub placed: &'static str,
     /// The end that sent the MPA Request.
     pub initiator: String,
     /// The other end.
     pub responder: String,
-    /// What the initiator sent, then what the responder sent.
+    /// Segments of the initiator, then of the responder.
     pub directions: Vec<ComparedDirection>,
 }
 
-/// What one end sent.
+/// Data of one end, as sent.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedDirection {
     /// `initiator` or `responder`.
     pub from: &'static str,
-    /// Bytes in data segments, those retransmitted too.
+    /// Bytes in data segments, including retransmissions.
     pub bytes_sent: u64,
     /// From the first frame of the connection to its last.
     pub span_ns: u64,
-    /// The one in the other.
+    /// `bytes_sent` in `span_ns`.
     pub bits_per_second: u64,
     /// Data segments.
     pub segments: u64,
-    /// Segments in full operation, of which it is known how they lie on FPDUs.
+    /// Segments in full operation with a known position among FPDUs.
     pub segments_judged: u64,
-    /// Of those, that hold whole FPDUs.
+    /// Judged segments with whole FPDUs only.
     pub segments_aligned: u64,
-    /// Of all, ahead of bytes still missing.
+    /// Data segments ahead of missing bytes.
     pub segments_out_of_order: u64,
-    /// Of all, retransmitted.
+    /// Retransmitted data segments.
     pub segments_retransmitted: u64,
     /// FPDUs that were placed.
     pub fpdus: u64,
-    /// Of those, ahead of a gap.
+    /// FPDUs placed ahead of a gap.
     pub fpdus_placed_ahead: u64,
     /// Most bytes that waited at a time.
     pub bytes_held_peak: u64,
-    /// How long things took.
+    /// Durations.
     #[serde(flatten)]
     pub times: Times,
 }
 
-/// The longest connections of two captures. Of a single one: as the engine placed it, and as a receiver
-/// would have that places in order only.
+/// Compares the longest connections of two captures. A single capture is compared as the engine
+/// placed it, and as a receiver would place it in order only.
 ///
 /// # Errors
-/// When there are neither one nor two files, or one of them has no iWARP connection: a sentence.
+/// A sentence, if there are neither one nor two files, or one of them has no iWARP connection.
 pub fn of(files: &[PicturedFile]) -> Result<Comparison<'_>, String> {
     let chosen = files.iter().map(longest).collect::<Result<Vec<_>, _>>()?;
     let own = |one: &Chosen<'_>| Compared::of(one, &one.1.trace, AS_IT_COMES);
@@ -144,7 +144,7 @@ impl Compared {
 }
 
 impl Comparison<'_> {
-    /// What the two are called: the captures, or of one the receivers.
+    /// Names of the two: the captures, or the receivers of one capture.
     fn names(&self) -> [String; 2] {
         let [a, b] = &self.compared;
         if a.placed == b.placed {
@@ -178,5 +178,5 @@ impl ComparedDirection {
     }
 }
 
-/// As the engine does it.
+/// Placement of the engine.
 const AS_IT_COMES: &str = "as it comes";

@@ -1,4 +1,4 @@
-//! A comparison as a page: the tables, and the pictures of both beside each other.
+//! A comparison as a page: the tables, and the pictures of both side by side.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use super::{Comparison, Traces};
 use crate::page::{self, HEAD, INTRODUCTION, PAGE_STYLE};
 use crate::picture::{Picture, escaped, style};
 
-/// The page, in one file that needs nothing else.
+/// Writes the page, in one self-contained file.
 #[must_use]
 pub fn page(comparison: &Comparison<'_>) -> String {
     let mut out = String::new();
@@ -55,7 +55,7 @@ fn pictures(Traces { trace, in_order }: Traces<'_>) -> [Vec<Picture>; 2] {
     page::pictures_of(trace, in_order)
 }
 
-/// Pictures of the same kind side by side; one that has no other stands alone.
+/// Writes pictures of the same kind side by side; a picture without a counterpart is alone.
 fn write_pairs(
     out: &mut String,
     names: &[String; 2],
@@ -89,7 +89,7 @@ fn write_pair(out: &mut String, names: &[String; 2], pair: [Option<Picture>; 2])
     write!(out, "</div><details><summary>How to read this</summary><p>{help}</p></details>")
 }
 
-/// A row's name, with its place below the one before.
+/// Formats a row's name, indented below the previous one.
 fn indented(name: &str) -> String {
     match name.strip_prefix("  ") {
         Some(below) => format!("&emsp;{below}"),
@@ -97,7 +97,7 @@ fn indented(name: &str) -> String {
     }
 }
 
-/// Two columns, where there is room for them.
+/// Style of two columns, if there is room for them.
 const WIDE: &str = "\
 body{max-width:1800px}.pair{display:grid;grid-template-columns:1fr 1fr;gap:0 1.5em}.pair figure{margin:1em 0;min-width:0}\
 @media(max-width:900px){.pair{grid-template-columns:1fr}}

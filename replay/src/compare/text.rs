@@ -1,4 +1,4 @@
-//! A comparison as tables, and the rows that the page has, too.
+//! A comparison as tables, with the rows that the page also has.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::printable::printable;
 use crate::text::{table, write_table};
 use crate::times::Spread;
 
-/// A table for each direction, a column for each of the two.
+/// Writes a table for each direction, with a column for each of the two connections.
 #[must_use]
 pub fn text(comparison: &Comparison<'_>) -> String {
     let mut out = String::new();
@@ -31,7 +31,7 @@ fn write(out: &mut String, comparison: &Comparison<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The rows of a direction: a name and two cells, empty where there is no such direction.
+/// Returns the rows of a direction: a name and two cells, empty if there is no such direction.
 pub(super) fn rows(
     comparison: &Comparison<'_>,
     index: usize,

@@ -1,4 +1,4 @@
-//! What a connection that is in flight has come to.
+//! State of a connection during a live capture.
 
 use super::{Direction, ReplayedConnection, State};
 use crate::direction::Shared;
@@ -6,22 +6,22 @@ use crate::packet::Segment;
 use crate::passed::LiveFigures;
 
 impl ReplayedConnection {
-    /// Whether an end sent a startup frame of MPA.
+    /// Returns true if an end sent an MPA startup frame.
     pub(crate) fn is_mpa(&self) -> bool {
         self.sides.iter().any(|side| side.startup().is_some())
     }
 
-    /// Whether it is known to be none of MPA.
+    /// Returns true if it is known not to be MPA.
     pub(crate) fn is_other(&self) -> bool {
         !self.is_mpa() && self.sides.iter().any(Direction::is_lost)
     }
 
-    /// A segment had the RST bit.
+    /// Records a segment with the RST bit.
     pub(crate) const fn note_reset(&mut self) {
         self.is_reset = true;
     }
 
-    /// Looks for bytes that `side` acknowledges and that did not pass.
+    /// Checks for bytes that `side` acknowledges and that did not pass.
     pub(crate) fn note_lost(
         &mut self,
         side: usize,
@@ -43,7 +43,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// Adds what was counted so far.
+    /// Adds the counts so far.
     pub(crate) fn add_figures(&self, figures: &mut LiveFigures) {
         let is_over = self.is_reset
             || self.state == State::Refused

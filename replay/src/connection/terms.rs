@@ -1,4 +1,4 @@
-//! What the two startup frames settle, and what is wrong with them.
+//! Terms of the two startup frames, and violations in them.
 
 use urnic_engine::mpa::startup::Revision;
 use urnic_engine::wire::ProtocolVersion;
@@ -24,7 +24,8 @@ impl ReplayedConnection {
                 });
             }
         }
-        // RFC 6581 §10: an enhanced Request is answered by an enhanced Reply, a plain one plainly.
+        // RFC 6581 §10: an enhanced Request is answered by an enhanced Reply, a plain Request by a
+        // plain Reply.
         if request.header.enhanced != reply.header.enhanced && !reply.header.reject {
             self.findings.add(Kind::StartupAnswer, "", reply.frame, || {
                 "one of the startup frames is enhanced and the other is not".to_owned()
@@ -37,7 +38,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// What the words of two enhanced frames settle, and what is wrong with them.
+    /// Derives the terms from the words of two enhanced frames, and records violations.
     fn note_enhanced(&mut self, asked: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
         let count = |depth| (depth != EnhancedHeader::NOT_NEGOTIATED).then_some(depth);
         // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
@@ -48,7 +49,7 @@ impl ReplayedConnection {
                 format!("the responder's ORD of {ord} is above the initiator's IRD of {ird}")
             });
         }
-        // RFC 6581 §9.1: what one end leaves to the programs, the other does, too.
+        // RFC 6581 §9.1: if one end leaves a depth to the applications, the other does, too.
         for (what, is_open, answer) in [
             ("ORD", count(asked.ord).is_none(), count(said.ird)),
             ("IRD", count(asked.ird).is_none(), count(said.ord)),
@@ -100,15 +101,15 @@ impl ReplayedConnection {
     }
 }
 
-/// How a connection is framed.
+/// Framing of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Settled {
     pub(super) crc: bool,
     pub(super) markers: MarkersReport,
     pub(super) version: ProtocolVersion,
-    /// What the initiator's first FPDU is one of, in the peer-to-peer model.
+    /// Kinds of the initiator's first FPDU that are allowed, in the peer-to-peer model.
     pub(super) rtr: Option<RtrKinds>,
-    /// Read and Atomic Requests that each end takes at a time: the initiator, the responder.
+    /// Read and Atomic Requests that each end accepts at a time: the initiator, the responder.
     pub(super) ird: [Option<u16>; 2],
 }
 

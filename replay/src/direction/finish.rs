@@ -1,4 +1,4 @@
-//! What a direction has come to at the end.
+//! Final findings and report of a direction.
 
 use super::{Around, Direction, Phase};
 use crate::alignment::Alignment;
@@ -9,7 +9,7 @@ use crate::recut::Evidence;
 use crate::report::DirectionReport;
 
 impl Direction {
-    /// Makes the last findings, and says whether the stream was delivered without a gap.
+    /// Adds the last findings; returns true if the stream was delivered without a gap.
     pub(crate) fn finish(&mut self, around: &mut Around<'_>) -> bool {
         self.decide_alignment(around);
         self.report_unseen(around);
@@ -55,7 +55,7 @@ impl Direction {
         is_whole
     }
 
-    /// Reports bytes that the capture lacks; returns whether there are none.
+    /// Reports bytes that the capture lacks; returns true if there are none.
     fn report_gaps(&self, around: &mut Around<'_>) -> bool {
         let from = around.from;
         let run_end = self.seen.end_of_run(0);
@@ -98,7 +98,7 @@ impl Direction {
         false
     }
 
-    /// Reports bytes behind the last of the capture that the other end acknowledges.
+    /// Reports bytes after the last captured ones that the other end acknowledges.
     fn report_unseen(&self, around: &mut Around<'_>) {
         // RFC 9293 §3.4: a FIN takes a sequence number, and its frame may be missing, too.
         let acked = self.habits.acks.end().saturating_sub(1);
@@ -114,7 +114,7 @@ impl Direction {
         });
     }
 
-    /// What is to be reported.
+    /// Builds the report.
     pub(crate) fn report(&self, from: &'static str, images: &mut ImageBudget) -> DirectionReport {
         let mut out = DirectionReport {
             from,

@@ -1,4 +1,4 @@
-//! Full operation of one direction: bytes that pass TCP's rules go to MPA, and from there to the
+//! Full operation of one direction: bytes accepted by TCP's rules go to MPA, and from there to the
 //! observer.
 
 use urnic_engine::mpa::MpaFault;
@@ -23,7 +23,7 @@ pub(super) struct Full {
 }
 
 impl Full {
-    /// Passes bytes to MPA; returns how many it took.
+    /// Passes bytes to MPA; returns the number of accepted bytes.
     pub(super) fn offer(
         &mut self,
         tcp: &ReceiveHalf,
@@ -35,7 +35,7 @@ impl Full {
     ) -> usize {
         let start = StreamOffset(start);
         let end = start + bytes.len() as u64;
-        // What the live endpoint asks its TCP before it passes a segment up.
+        // A live endpoint makes the same checks of its TCP before it passes a segment up.
         if tcp.next_missing(start..end) != Some(start..end) || !tcp.can_commit(&(start..end)) {
             return 0;
         }

@@ -1,4 +1,4 @@
-//! What a direction that is in flight has come to.
+//! State of a direction during a live capture.
 
 use urnic_engine::tcp::{self, Flags};
 use urnic_engine::types::StreamOffset;
@@ -8,14 +8,14 @@ use crate::packet::Segment;
 use crate::passed::LiveFigures;
 
 impl Direction {
-    /// Whether its first bytes have no startup frame.
+    /// Returns true if its first bytes have no startup frame.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.phase, Phase::Lost)
     }
 
-    /// The other side acknowledges bytes that did not pass: the interface has lost frames. FPDUs
-    /// behind the gap cannot be told from what they carry; nothing waits for what will not come.
-    /// Returns whether this is the first time.
+    /// Handles an acknowledgment of bytes that did not pass: the interface has lost frames. FPDUs
+    /// after the gap cannot be found, and no byte waits for the missing ones. Returns true the
+    /// first time.
     pub(crate) fn note_lost(&mut self, segment: &Segment<'_>, shared: &mut Shared) -> bool {
         let tcp::Header { flags, ack, .. } = segment.header;
         if !flags.contains(Flags::ACK) || flags.intersects(Flags::SYN | Flags::RST) {
@@ -40,7 +40,7 @@ impl Direction {
         is_first
     }
 
-    /// Adds what was counted so far; nothing is held of a connection that is over.
+    /// Adds the counts so far; an ended connection holds no bytes.
     pub(crate) fn add_figures(&self, figures: &mut LiveFigures, is_over: bool) {
         figures.directions_incomplete +=
             u64::from(self.is_discarding && matches!(self.phase, Phase::Full(..)));

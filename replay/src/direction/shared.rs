@@ -1,15 +1,15 @@
-//! What the directions of all connections share: rooms with a limit.
+//! Rooms that the directions of all connections share, each with a limit.
 
 use urnic_engine::mpa::pieces::PieceStore;
 
 use crate::image::ImageBudget;
 use crate::limits::{NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
 
-/// What all connections of a capture share.
+/// Shared state of all connections of a capture.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) store: PieceStore,
-    /// For bytes that wait.
+    /// Room for waiting bytes.
     pub(super) waiting_room: Room,
     pub(crate) notes: Room,
     pub(super) starts: Room,
@@ -27,7 +27,7 @@ impl Shared {
         }
     }
 
-    /// What is placed is not kept.
+    /// Creates the state without images of placed data.
     pub(crate) fn without_images() -> Self {
         Self { images: ImageBudget::off(), ..Self::new() }
     }

@@ -1,4 +1,4 @@
-//! A pcapng file of frames as they pass.
+//! A pcapng file of a live capture.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::comments::blocks::{
 pub struct LiveFile<W: Write> {
     sink: W,
     len: u64,
-    /// The block in flight.
+    /// The block being built.
     block: Vec<u8>,
 }
 
@@ -20,17 +20,17 @@ impl<W: Write> LiveFile<W> {
     /// Begins a file of the frames of `interface`, written by `program`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn new(sink: W, interface: &str, program: &str) -> io::Result<Self> {
         let mut file = Self { sink, len: 0, block: Vec::new() };
         let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
         section.extend([1, 0, 0, 0]);
-        // Its length is not told.
+        // The length of the section is unset.
         section.extend([0xff; 8]);
         section.extend(option(OPTION_PROGRAM, program.as_bytes()));
         section.extend([0; 4]);
         file.put(SECTION_HEADER, |block| block.extend(section), u64::MAX)?;
-        // Ethernet, without a limit of length.
+        // Ethernet, without a length limit.
         let mut about = vec![1, 0, 0, 0, 0, 0, 0, 0];
         about.extend(option(OPTION_NAME, interface.as_bytes()));
         about.extend(option(OPTION_TIMESTAMP_UNIT, &[9]));
@@ -39,10 +39,11 @@ impl<W: Write> LiveFile<W> {
         Ok(file)
     }
 
-    /// Adds a frame. Returns false, and writes nothing, if the file would be longer than `len_max` then.
+    /// Adds a frame. Returns false, and writes nothing, if the file would then be longer than
+    /// `len_max`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn frame(
         &mut self,
         frame: &LiveFrame,
@@ -69,10 +70,10 @@ impl<W: Write> LiveFile<W> {
         self.put(ENHANCED_PACKET, body, len_max.saturating_sub(STATISTICS_LEN))
     }
 
-    /// Says how many frames the interface has lost, and flushes the file.
+    /// Writes the number of frames that the interface has lost, and flushes the file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn finish(mut self, at_ns: u64, dropped: u64) -> io::Result<()> {
         let (high, low) = halves(at_ns);
         let mut body = vec![0; 4];
@@ -83,15 +84,15 @@ impl<W: Write> LiveFile<W> {
         self.sink.flush()
     }
 
-    /// Writes what is buffered.
+    /// Writes buffered data.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
 
-    /// Writes a block, if the file is no longer than `len_max` then.
+    /// Writes a block, if the file is then not longer than `len_max`.
     fn put(
         &mut self,
         kind: u32,
@@ -125,7 +126,7 @@ fn option(code: u16, value: &[u8]) -> Vec<u8> {
     option
 }
 
-/// Adds an option; nothing of one that is too long for its length.
+/// Adds an option; omits a value that is too long for its length field.
 fn put_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
     let Ok(len) = u16::try_from(value.len()) else { return };
     to.extend(code.to_le_bytes());
@@ -135,7 +136,7 @@ fn put_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
 }
 
 const INTERFACE_STATISTICS: u32 = 5;
-/// Bytes of that block, which is the last.
+/// Length of that block, which is the last.
 const STATISTICS_LEN: u64 = 12 + 12 + 12 + 4;
 const OPTION_NAME: u16 = 2;
 const OPTION_FLAGS: u16 = 2;

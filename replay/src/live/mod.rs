@@ -1,8 +1,9 @@
-//! Frames as they pass an interface, through the same receive code, in one pass.
+//! Live frames of an interface, through the same receive code, in one pass.
 //!
-//! There is no second look at what came before: a connection is followed when its handshake is seen.
-//! Frames wait for a second, or until there are too many, for what is found out about them: which
-//! of them are iWARP's, and how they lie on FPDUs.
+//! # Errors
+//! arlier frames cannot be read again: a connection is followed only if its handshake is seen.
+//! Frames wait for a second, or until there are too many, so that it becomes known which of them
+//! belong to iWARP, and how they are aligned with FPDUs.
 
 mod file;
 
@@ -23,27 +24,27 @@ use crate::packet::{Checksum, Segment};
 use crate::scan::{ConnectionPlan, Connections, SidePlan};
 use crate::tunnel;
 
-/// Which frames are wanted.
+/// Selection of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Those of TCP connections that an MPA startup was seen on.
+    /// TCP connections with an MPA startup.
     Iwarp,
-    /// Those of TCP from or to these ports, whatever they carry.
+    /// TCP connections from or to these ports, with any contents.
     Ports(Vec<u16>),
-    /// All.
+    /// All frames.
     All,
 }
 
 /// A frame of an Ethernet interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveFrame {
-    /// When it passed, in nanoseconds since 1970.
+    /// Time when it passed, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Whether it was sent; otherwise it was received.
+    /// Set if it was sent; otherwise it was received.
     pub is_outbound: bool,
-    /// Bytes that it had.
+    /// Original length in bytes.
     pub original_len: usize,
-    /// Its bytes, or those that there was room for.
+    /// Its bytes, or the captured part.
     pub bytes: Vec<u8>,
 }
 
@@ -52,7 +53,7 @@ pub struct LiveFrame {
 pub struct Live {
     wanted: Wanted,
     known: Connections,
-    /// By number: the handshake is not seen whole yet.
+    /// Connections, by number, whose handshake is not complete yet.
     opening: HashMap<usize, [Option<SeqNum>; 2]>,
     connections: HashMap<usize, ReplayedConnection>,
     shared: Shared,
@@ -62,7 +63,7 @@ pub struct Live {
     number: u64,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
-    /// Of connections that are over.
+    /// Counts of ended connections.
     ended: LiveFigures,
     bytes: u64,
 }
@@ -76,7 +77,7 @@ struct Waiting {
 }
 
 impl Live {
-    /// Nothing has passed yet.
+    /// Creates the state before the first frame.
     #[must_use]
     pub fn new(wanted: Wanted) -> Self {
         Self {
@@ -95,8 +96,8 @@ impl Live {
         }
     }
 
-    /// A frame has passed. Gives `sink` those that have waited long enough, in order, each with its
-    /// comment.
+    /// Handles a frame. Calls `sink` with the frames that have waited long enough, in order, each
+    /// with its comment.
     pub fn handle(&mut self, frame: LiveFrame, sink: &mut impl FnMut(&LiveFrame, Option<&str>)) {
         self.number += 1;
         let number = self.number;
@@ -119,7 +120,7 @@ impl Live {
             if known.is_mpa() {
                 self.bytes += frame.original_len as u64;
             } else if known.is_other() {
-                // Its frames leave room to others.
+                // Its frames leave room for others.
                 connection = None;
             }
         }
@@ -131,7 +132,7 @@ impl Live {
         self.release(at_ns, sink);
     }
 
-    /// Gives out what has waited long enough at `now_ns`.
+    /// Releases the frames that have waited long enough at `now_ns`.
     pub fn release(&mut self, now_ns: u64, sink: &mut impl FnMut(&LiveFrame, Option<&str>)) {
         let due_ns = now_ns.saturating_sub(LIVE_WAIT_NS);
         while let Some(first) = self.waiting.front()
@@ -141,13 +142,13 @@ impl Live {
         {
             self.give_first(sink);
         }
-        // Frames before the first that waits are given out, or never were to be.
+        // Frames before the first waiting one were released, or were not wanted.
         let over = self.waiting.front().map_or(self.number, |first| first.number - 1);
         let _not_wanted = self.comments.take(over);
         while self.comments.overflow().is_some() {}
     }
 
-    /// Gives out everything: nothing passes any more.
+    /// Releases all frames at the end of the capture.
     pub fn finish(&mut self, sink: &mut impl FnMut(&LiveFrame, Option<&str>)) {
         while !self.waiting.is_empty() {
             self.give_first(sink);
@@ -162,13 +163,13 @@ impl Live {
         self.waiting_bytes -= frame.bytes.len();
         let comment = self.comments.take(number).filter(|comment| !comment.is_empty());
         let known = connection.and_then(|ordinal| self.connections.get(&ordinal));
-        // The comment of a connection that is over says still that it was iWARP's.
+        // The comment of an ended connection still shows that it was iWARP.
         if is_wanted || comment.is_some() || known.is_some_and(ReplayedConnection::is_mpa) {
             sink(&frame, comment.as_deref());
         }
     }
 
-    /// Replays a segment; returns the number of its connection if that is followed.
+    /// Replays a segment; returns the number of its connection if it is followed.
     fn follow(&mut self, number: u64, segment: &Segment<'_>) -> Option<usize> {
         let flags = segment.header.flags;
         if segment.checksum == Checksum::Wrong {
@@ -214,7 +215,7 @@ impl Live {
         Some(ordinal)
     }
 
-    /// A connection is not followed any more.
+    /// Stops following a connection.
     fn end(&mut self, ordinal: usize) {
         self.opening.remove(&ordinal);
         let Some(connection) = self.connections.remove(&ordinal) else { return };
@@ -228,19 +229,19 @@ impl Live {
         self.ended.errors += errors;
     }
 
-    /// Connections in memory.
+    /// Number of connections in memory.
     #[cfg(test)]
     pub(crate) fn followed(&self) -> usize {
         self.opening.len() + self.connections.len()
     }
 
-    /// Comments in memory.
+    /// Number of comments in memory.
     #[cfg(test)]
     pub(crate) fn comments(&self) -> usize {
         self.comments.open()
     }
 
-    /// What passed since the beginning.
+    /// Counts since the beginning.
     #[must_use]
     pub fn figures(&self) -> LiveFigures {
         let mut figures = LiveFigures { bytes: self.bytes, ..self.ended };
@@ -251,5 +252,5 @@ impl Live {
     }
 }
 
-/// How long frames wait, in nanoseconds.
+/// Time for which frames wait, in nanoseconds.
 const LIVE_WAIT_NS: u64 = 1_000_000_000;

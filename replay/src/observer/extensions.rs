@@ -1,4 +1,4 @@
-//! Messages that ask and answer, and the extensions of RDMAP (RFC 7306) among them.
+//! Requests and answers, including the RDMAP extensions (RFC 7306).
 
 use urnic_engine::types::{Msn, QueueNumber};
 use urnic_engine::wire::ddp::{DdpHeader, UntaggedHeader};
@@ -9,7 +9,7 @@ use super::{Observer, Part, Request};
 use crate::findings::Kind;
 use crate::rtr;
 
-/// What it is when an opcode is where it may not be.
+/// Returns the kind of finding for an opcode in a wrong place.
 pub(super) const fn opcode_kind(opcode: Opcode) -> Kind {
     match opcode {
         Opcode::Immediate
@@ -20,7 +20,7 @@ pub(super) const fn opcode_kind(opcode: Opcode) -> Kind {
     }
 }
 
-/// The Send that a Terminate is about, if it is about one and says so.
+/// Returns the Send that a Terminate names, if it names one.
 pub(super) fn send_in_error(terminate: &Terminate) -> Option<Msn> {
     match DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()? {
         DdpHeader::Untagged(header) if header.qn == QueueNumber::SEND => Some(header.msn),
@@ -29,8 +29,8 @@ pub(super) fn send_in_error(terminate: &Terminate) -> Option<Msn> {
 }
 
 impl Observer<'_> {
-    /// What a message asks or answers, if it has the form for that. `message` is what the head has of it,
-    /// of `len` bytes in all.
+    /// Parses the request or answer in a message, if its form is right. `message` is the part in
+    /// the header, of `len` bytes in total.
     pub(super) fn request_in(
         &mut self,
         opcode: Opcode,
@@ -38,7 +38,7 @@ impl Observer<'_> {
         (message, len): (&[u8], usize),
         frame: u64,
     ) -> Option<Request> {
-        // Each of RFC 7306 is one segment: its §4.2 leaves no room for more.
+        // Each message of RFC 7306 is one segment: its §4.2 does not allow several.
         let is_whole = header.last && header.mo.0 == 0;
         let octets_of = |due: usize| message.get(..due).filter(|_| len == due);
         let mut wrong = |kind, due: usize| {
@@ -88,7 +88,7 @@ impl Observer<'_> {
         }
     }
 
-    /// A message that asks or answers is delivered; `arrived` are its frame and time.
+    /// Handles the delivery of a request or an answer; `arrived` are its frame and time.
     pub(super) fn ask(&mut self, request: Request, arrived: (u64, u64)) {
         let (from, frame) = (self.from, arrived.0);
         match request {
@@ -104,7 +104,8 @@ impl Observer<'_> {
         }
     }
 
-    /// RFC 6581 §9.2: in the peer-to-peer model the initiator sends an RTR message before all else.
+    /// Checks the first message. RFC 6581 §9.2: in the peer-to-peer model the initiator first sends
+    /// an RTR message.
     pub(super) fn judge_rtr(&mut self, part: &Part, frame: u64) {
         let Some(kinds) = self.tally.rtr.take() else { return };
         let (opcode, len) = match part {
@@ -114,7 +115,7 @@ impl Observer<'_> {
             Part::Tagged { opcode, len, .. } | Part::Untagged { opcode, len, .. } => {
                 (*opcode, *len as u64)
             }
-            // What is wrong with it is told.
+            // Another finding describes the error.
             Part::Terminate | Part::Unusable => return,
         };
         if !rtr::is_one(kinds, opcode, len) {

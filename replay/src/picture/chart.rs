@@ -1,4 +1,4 @@
-//! The frame of a picture: its axes, grid and legend, and where a value stands in it.
+//! Frame of a picture: its axes, grid and legend, and the position of values in it.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(super) struct Chart {
     legend: String,
     legend_x: u32,
     height: u32,
-    /// Height of what is between the time axis and its labels.
+    /// Height of the strip between the time axis and its labels.
     strip: u32,
 }
 
@@ -24,7 +24,7 @@ pub(super) const WIDTH: u32 = 1000;
 const BELOW: u32 = 44;
 
 impl Chart {
-    /// Room for time along `canvas` and values up to `canvas.len`.
+    /// Creates a chart for time along `canvas` and values up to `canvas.len`.
     pub(super) const fn new(canvas: Canvas, plot_height: u32) -> Self {
         Self {
             canvas,
@@ -36,7 +36,7 @@ impl Chart {
         }
     }
 
-    /// The same, with a strip of this height below the time axis.
+    /// Adds a strip of this height below the time axis.
     pub(super) fn with_strip(self, strip: u32) -> Self {
         Self { strip, ..self }
     }
@@ -45,13 +45,13 @@ impl Chart {
         TOP + self.height
     }
 
-    /// Where a time stands, in pixels.
+    /// Horizontal position of a time, in pixels.
     pub(super) fn x(&self, at_ns: u64) -> f64 {
         let share = self.canvas.drawn(at_ns) as f64 / self.canvas.drawn_span() as f64;
         f64::from(LEFT) + f64::from(RIGHT - LEFT) * share
     }
 
-    /// Where a value stands, in pixels.
+    /// Vertical position of a value, in pixels.
     pub(super) fn y(&self, value: u64) -> f64 {
         let share = value.min(self.canvas.len) as f64 / self.canvas.len as f64;
         f64::from(self.bottom()) - f64::from(self.height) * share
@@ -61,7 +61,7 @@ impl Chart {
         self.body.write_fmt(arguments).expect("writing to a string does not fail");
     }
 
-    /// One path of straight lines, each from the first to the last of a mark.
+    /// Draws one path of straight lines, each from the first to the last event of a mark.
     pub(super) fn lines<'m>(&mut self, class: &str, marks: impl Iterator<Item = &'m Mark>) {
         let mut path = String::new();
         for mark in marks {
@@ -79,7 +79,7 @@ impl Chart {
         }
     }
 
-    /// Invisible places that tell, when pointed at, which frames a mark stands for.
+    /// Draws invisible areas that show, under the pointer, the frames of a mark.
     pub(super) fn hints<'m>(&mut self, what: &str, marks: impl Iterator<Item = &'m Mark>) {
         for mark in marks.take(HINTS_MAX) {
             let (x, y) = (self.x(mark.at_ns.0), self.y(mark.octets.1));
@@ -99,7 +99,7 @@ impl Chart {
         }
     }
 
-    /// An entry of the legend: a line of this class.
+    /// Adds an entry of the legend: a line of this class.
     pub(super) fn legend(&mut self, class: &str, text: &str) {
         let x = self.legend_x;
         let width = 36 + 15 * u32::try_from(text.chars().count()).unwrap_or(0) / 2;
@@ -126,12 +126,13 @@ impl Chart {
         }
     }
 
-    /// The time axis, from the connection's beginning. Pauses are named where nothing else is written.
+    /// Draws the time axis, from the connection's beginning. Pauses are named if there is no other
+    /// text.
     pub(super) fn time_axis(&mut self) {
         self.time_axis_with(true);
     }
 
-    /// The same, without names of pauses: for pictures with text in them.
+    /// Draws the time axis without names of pauses: for pictures with text in them.
     pub(super) fn bare_time_axis(&mut self) {
         self.time_axis_with(false);
     }
@@ -144,7 +145,7 @@ impl Chart {
         for (from, until) in pauses.iter() {
             let (left, right) = (self.x(from), self.x(until));
             let (width, middle) = (Short(right - left), Short((left + right) / 2.0));
-            // A low picture has no room for upright text.
+            // A low picture has no room for vertical text.
             let text = match height {
                 0..100 => String::new(),
                 _ if !names_pauses => String::new(),
@@ -162,7 +163,7 @@ impl Chart {
         let mut last_x = 0.0;
         for tick in ticks(self.canvas.drawn_span(), 10, span) {
             let x = self.x(self.canvas.first_ns + tick);
-            // Not two labels on top of each other, and none inside a pause.
+            // Labels do not overlap, and are not inside a pause.
             if x < last_x + 40.0 || self.is_pause(self.canvas.first_ns + tick) {
                 continue;
             }
@@ -186,7 +187,8 @@ impl Chart {
         self.canvas.pauses.iter().any(|(from, until)| from < at_ns && at_ns < until)
     }
 
-    /// The axis of values: `units` are (size, name) from the largest on, the last with size 1.
+    /// Draws the axis of values: `units` are (size, name) from the largest on, the last with size
+    /// 1.
     pub(super) fn value_axis(&mut self, label: &str, units: &[(u64, &str)]) {
         let (unit, name) = unit_of(self.canvas.len, units);
         for tick in ticks(self.canvas.len, 6, self.canvas.len) {
@@ -201,7 +203,7 @@ impl Chart {
         self.upright(&format!("{label} ({name})"));
     }
 
-    /// A text along the left side.
+    /// Draws a vertical text at the left side.
     pub(super) fn upright(&mut self, text: &str) {
         let middle = TOP + self.height / 2;
         let text = escaped(text);
@@ -211,7 +213,7 @@ impl Chart {
         ));
     }
 
-    /// The picture.
+    /// Returns the picture.
     pub(super) fn finish(mut self, title: &str) -> String {
         let bottom = self.bottom();
         self.draw(format_args!("<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{RIGHT}\"/>"));
@@ -219,7 +221,7 @@ impl Chart {
     }
 }
 
-/// A picture of this height and content.
+/// Builds a picture of this height and content.
 pub(super) fn svg(height: u32, title: &str, content: &str) -> String {
     format!(
         "<svg class=\"p\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -228,7 +230,7 @@ pub(super) fn svg(height: u32, title: &str, content: &str) -> String {
     )
 }
 
-/// A number with one decimal, as short as it can be.
+/// A number with one decimal, in the shortest form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Short(pub(super) f64);
 
@@ -242,9 +244,9 @@ impl std::fmt::Display for Short {
     }
 }
 
-/// Round values from 0 to `max`, as far apart as about `count` of them are in `part` of it.
+/// Returns round values from 0 to `max`, at a distance that gives about `count` of them in `part`.
 pub(super) fn ticks(part: u64, count: u64, max: u64) -> impl Iterator<Item = u64> {
-    // However long the pauses: no more than can be gone through.
+    // For pauses of any length: a bounded number of values.
     let least = (part / count).max(max / 10_000).max(1);
     let power = 10_u64.pow(least.ilog10());
     let step = [1, 2, 5, 10].into_iter().map(|factor| power.saturating_mul(factor));
@@ -253,7 +255,7 @@ pub(super) fn ticks(part: u64, count: u64, max: u64) -> impl Iterator<Item = u64
 }
 
 fn unit_of<'u>(max: u64, units: &[(u64, &'u str)]) -> (u64, &'u str) {
-    // Two units of the next are shown as twenty hundred of this one.
+    // Two of the next unit are shown as twenty hundred of this one.
     let fits = units.iter().find(|(unit, _)| max / unit >= 2);
     *fits.or_else(|| units.last()).expect("there are units")
 }
@@ -269,7 +271,7 @@ pub(super) const OCTETS: [(u64, &str); 4] =
     [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB"), (1, "octets")];
 pub(super) const RATES: [(u64, &str); 4] =
     [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1000, "kbit/s"), (1, "bit/s")];
-/// Marks of one kind in a picture that tell their frame.
+/// Most marks of one kind in a picture that show their frame.
 const HINTS_MAX: usize = 300;
 
 #[cfg(test)]

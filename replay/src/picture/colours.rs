@@ -1,7 +1,7 @@
-//! The colours of all pictures, which readers tell apart with any colour vision.
+//! Colours of all pictures, which can be distinguished with any colour vision.
 
-/// Colours and strokes of all pictures, for light and for dark backgrounds. The colours stand in the
-/// rules themselves: programs other than browsers know no variables of CSS.
+/// Returns the colours and strokes of all pictures, for light and for dark backgrounds. The colours
+/// are in the rules themselves, because programs other than browsers do not know CSS variables.
 pub(crate) fn style() -> String {
     let of = |colours: &[(&str, &str)]| {
         let rules = RULES.to_owned();
@@ -10,7 +10,8 @@ pub(crate) fn style() -> String {
     format!("{}@media(prefers-color-scheme:dark){{{}}}", of(LIGHT), of(DARK))
 }
 
-/// The colours of lines differ in lightness, so that they are told apart with any colour vision.
+/// The colours of lines differ in lightness, so that they can be distinguished with any colour
+/// vision.
 const LIGHT: &[(&str, &str)] = &[
     ("$fg", "#222"),
     ("$dim", "#666"),
@@ -61,8 +62,8 @@ svg.p .bar{stroke:$data;stroke-width:3}svg.p .pale{fill-opacity:.7}
 
 #[cfg(test)]
 mod tests {
-    //! What readers without one kind of cone see: Machado, Oliveira and Fernandes (2009), "A
-    //! Physiologically-based Model for Simulation of Color Vision Deficiency", at its full severity.
+    //! Colours as seen without one kind of cone: Machado, Oliveira and Fernandes (2009), "A
+    //! Physiologically-based Model for Simulation of Color Vision Deficiency", at full severity.
 
     use super::*;
 
@@ -95,12 +96,12 @@ mod tests {
             ],
         ),
     ];
-    /// Those of lines and marks that are in one picture.
+    /// Colours of lines and marks in one picture.
     const MARKS: [&str; 8] =
         ["$data", "$late", "$again", "$ahead", "$wait", "$ack", "$win", "$sack"];
-    /// Differences of CIE 1976 (L*, a*, b*): 2 is just noticed side by side.
+    /// Difference in CIE 1976 (L*, a*, b*): 2 is just noticed side by side.
     const DIFFERENCE_MIN: f64 = 20.0;
-    /// WCAG 2.2, 1.4.11: graphical objects against what is beside them.
+    /// WCAG 2.2, 1.4.11: graphical objects against adjacent colours.
     const CONTRAST_MIN: f64 = 3.0;
 
     /// Linear red, green and blue of sRGB (IEC 61966-2-1).

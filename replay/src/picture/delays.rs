@@ -1,4 +1,4 @@
-//! How long FPDUs wait, as the share that waits longer than a time.
+//! Waiting times of FPDUs: the share that waits longer than a time.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use super::{Picture, time};
 use crate::trace::SideTrace;
 use crate::trace::delays::Delays;
 
-/// From the arrival of an FPDU's last byte to its placement and to its delivery; `in_order` is the
-/// same stream placed in order only.
+/// Draws the times from the arrival of an FPDU's last byte to its placement and to its delivery;
+/// `in_order` is the same stream placed in order only.
 pub(crate) fn delays(side: &SideTrace, in_order: Option<&SideTrace>, from: &str) -> Picture {
     let curves = [
         ("ack", "delivery", Some(&side.delivery)),
@@ -71,7 +71,7 @@ pub(crate) fn delays(side: &SideTrace, in_order: Option<&SideTrace>, from: &str)
     }
 }
 
-/// Lines at powers of ten, and their labels.
+/// Draws lines at powers of ten, and their labels.
 fn grid(decades: u32, x: impl Fn(u64) -> f64) -> String {
     let mut body = String::new();
     for decade in 3..=decades {
@@ -112,7 +112,7 @@ fn curve(delays: &Delays, x: impl Fn(u64) -> f64, y: impl Fn(u64, u64) -> f64) -
     path
 }
 
-/// What a curve says, in words.
+/// Describes a curve in words.
 fn described(delays: &Delays) -> String {
     match delays.count() {
         0 => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! The memory behind steering tags: when each part was written, and what was written again.
+//! Memory behind steering tags: when each part was written, and which parts were written twice.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::figures::{count, plural};
 use crate::trace::SideTrace;
 use crate::trace::map::MemoryMap;
 
-/// The maps of the steering tags that `from` wrote to; `None` when it wrote to none.
+/// Draws the maps of the steering tags that `from` wrote to; `None` if it wrote to none.
 pub(crate) fn memory(side: &SideTrace, from: &str) -> Option<Picture> {
     if side.maps.is_empty() {
         return None;
@@ -128,5 +128,5 @@ fn legend(body: &mut String) {
 }
 
 const ROW: u32 = 70;
-/// Steering tags that have a bar: those that most was written to.
+/// Steering tags with a bar: those with the most bytes written.
 const ROWS_MAX: usize = 8;

@@ -11,7 +11,7 @@ use crate::trace::answers::Answers;
 use crate::trace::delays::Delays;
 use crate::trace::marks::Mark;
 
-/// The messages that `from` sent, and what was answered of them; `None` when it sent none.
+/// Draws the messages that `from` sent, and their answers; `None` if it sent none.
 pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Option<Picture> {
     if side.operations.is_empty() {
         return None;
@@ -61,7 +61,7 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
     })
 }
 
-/// A row of bars under a text.
+/// Draws a row of bars below a text.
 fn row<'m>(
     chart: &mut Chart,
     y: u32,

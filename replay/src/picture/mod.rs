@@ -1,7 +1,9 @@
 //! Pictures of a connection, as SVG.
 //!
-//! Each is whole by itself: it names its axes with their units, has a legend, and takes its colours
-//! from [`style`], which has them for light and for dark backgrounds. What matters differs in shape, too.
+//! # Errors
+//! ach picture is self-contained: it names its axes with their units, has a legend, and takes its
+//! colours from [`style`], for light and for dark backgrounds. Important elements also differ in
+//! shape.
 
 mod chart;
 mod colours;
@@ -25,30 +27,30 @@ pub(crate) use strip::{detail, strip};
 /// A picture.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// What it is called as a file.
+    /// File name.
     pub(crate) name: String,
     pub(crate) title: String,
-    /// How it is to be read: sentences in HTML.
+    /// Explanation of the picture: sentences in HTML.
     pub(crate) help: String,
     pub(crate) svg: String,
 }
 
-/// Bytes, with a unit that suits them.
+/// Formats bytes with a suitable unit.
 pub(crate) fn octets(number: u64) -> String {
     scaled(number, &[(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")], "B")
 }
 
-/// A time, with a unit that suits it.
+/// Formats a time with a suitable unit.
 pub(crate) fn time(ns: u64) -> String {
     scaled(ns, &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "µs")], "ns")
 }
 
-/// Bits for each second.
+/// Formats bits per second.
 pub(crate) fn rate(bits: u64) -> String {
     scaled(bits, &[(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1000, "kbit/s")], "bit/s")
 }
 
-/// Three digits that count, or all of a small number.
+/// Formats three significant digits, or all digits of a small number.
 fn scaled(number: u64, units: &[(u64, &str)], least: &str) -> String {
     let Some((unit, name)) = units.iter().find(|(unit, _)| number >= *unit) else {
         return format!("{number} {least}");
@@ -63,7 +65,7 @@ fn scaled(number: u64, units: &[(u64, &str)], least: &str) -> String {
     format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns text for HTML or SVG, without characters that turn the text beside them round.
+/// Escapes text for HTML or SVG, without characters that reverse adjacent text.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for octet in text.chars() {

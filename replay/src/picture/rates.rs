@@ -7,7 +7,7 @@ use super::{Picture, octets, time};
 use crate::trace::SideTrace;
 use crate::trace::bins::Bin;
 
-/// Bytes of payload of TCP in each part of the time, and the window of the other side.
+/// Draws the bytes of TCP payload in each interval, and the window of the other side.
 pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
     let bin_ns = side.bins.bin_ns();
     let bits = |octets: u64| {
@@ -54,7 +54,7 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
     }
 }
 
-/// The window of the other side and round trips; `None` when no acknowledgment was captured.
+/// Draws the window of the other side and round trips; `None` if no acknowledgment was captured.
 pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Option<Picture>)> {
     let help = "The window is how many octets beyond what it acknowledges the other side lets this one \
                 send: each bar reaches from the least to the most in its part of the time. At zero the \
@@ -85,13 +85,13 @@ pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Opti
     Some((window, rtt))
 }
 
-/// Where a part of the time stands, from its beginning 0.0 to its end 1.0.
+/// Horizontal position in an interval, from its beginning 0.0 to its end 1.0.
 fn bin_x(side: &SideTrace, index: usize, share: f64) -> f64 {
     let at = (index as f64 + share) / f64::from(side.bins.count());
     f64::from(LEFT) + f64::from(RIGHT - LEFT) * at
 }
 
-/// Bars from the lowest to the highest value of each part of the time.
+/// Draws bars from the lowest to the highest value of each interval.
 fn ranges(
     side: &SideTrace,
     range: &dyn Fn(&Bin) -> Option<(u64, u64)>,

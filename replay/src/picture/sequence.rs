@@ -1,4 +1,4 @@
-//! One stream over time: what was sent, what was acknowledged, and what was placed when.
+//! One stream over time: segments, acknowledgments, and placement.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::chart::{Chart, LEFT, OCTETS, Short};
 use crate::trace::marks::{Mark, Marks};
 use crate::trace::{Class, SideTrace};
 
-/// The time–sequence picture of what `from` sent.
+/// Draws the time–sequence picture of what `from` sent.
 pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     let strip = match u32::try_from(lanes(side).count()).unwrap_or(0) {
         0 => 0,
@@ -16,7 +16,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     let mut chart = Chart::new(side.canvas, 400).with_strip(strip);
     chart.time_axis();
     chart.value_axis("octet of the stream", &OCTETS);
-    // Beyond the last byte the window is of no interest.
+    // Beyond the last byte the window does not matter.
     stairs(&mut chart, "win", side.of(Class::Window));
     stairs(&mut chart, "ack", side.of(Class::Ack));
     let few_fpdus = side.of(Class::FpduStart).count() <= FPDU_TICKS_MAX;
@@ -29,7 +29,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         chart.path("start", &path);
         chart.legend("start", "FPDU starts");
     }
-    // Below what segments and SACK blocks tell.
+    // Drawn below segments and SACK blocks.
     let markers = side.of(Class::Marker);
     diamonds(&mut chart, "marker", markers);
     let drawn = [
@@ -79,8 +79,8 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     }
 }
 
-/// A diamond to the right of the byte; marks that stand for several have one at each end, and a line
-/// between.
+/// Draws a diamond to the right of the byte; a mark of several events has one at each end, and a
+/// line between.
 fn diamonds(chart: &mut Chart, class: &str, marks: &Marks) {
     let mut path = String::new();
     for mark in marks.iter() {
@@ -109,7 +109,7 @@ fn diamonds(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
-/// Level lines at the end of what waits, for as long as it waits.
+/// Draws horizontal lines at the end of waiting bytes, for as long as they wait.
 fn waits(chart: &mut Chart, marks: &Marks) {
     let mut path = String::new();
     for mark in marks.iter() {
@@ -120,7 +120,7 @@ fn waits(chart: &mut Chart, marks: &Marks) {
     chart.path("wait", &path);
 }
 
-/// A line that goes on level until its value changes. Where values go back, the line does, too.
+/// Draws a line that is horizontal until its value changes. If values decrease, the line does, too.
 fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
     let mut sorted: Vec<&Mark> = marks.iter().collect();
     sorted.sort_by_key(|mark| mark.at_ns.0);
@@ -137,7 +137,7 @@ fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
-/// Kinds of event that have a lane below the time axis, with the lane's name: in a long stream the marks
+/// Kinds of event with a lane below the time axis, and the lane's name: in a long stream the marks
 /// in the picture are small.
 const LANES: [(Class, &str, &str); 5] = [
     (Class::Ahead, "ahead", "ahead"),
@@ -147,12 +147,12 @@ const LANES: [(Class, &str, &str); 5] = [
     (Class::Terminate, "end", "Terminate"),
 ];
 
-/// Lanes in which something is.
+/// Returns the lanes that are not empty.
 fn lanes(side: &SideTrace) -> impl Iterator<Item = (Class, &'static str, &'static str)> {
     LANES.into_iter().filter(|(class, ..)| side.of(*class).count() > 0)
 }
 
-/// Ticks in lanes below the time axis.
+/// Draws ticks in lanes below the time axis.
 fn rug(chart: &mut Chart, side: &SideTrace) {
     for (lane, (class, style, name)) in (0_u32..).zip(lanes(side)) {
         let y = chart.bottom() + LANE * lane + 8;
@@ -186,7 +186,7 @@ fn crosses(chart: &mut Chart, class: &str, marks: &Marks) {
 
 /// Height of a lane.
 const LANE: u32 = 11;
-/// FPDUs of a stream whose starts are drawn: more would only be a shadow.
+/// Most FPDUs of a stream whose starts are drawn: more would only be a shadow.
 const FPDU_TICKS_MAX: u64 = 400;
 
 const HELP: &str = "Each upright bar is a TCP segment: its place from left to right is when it was \

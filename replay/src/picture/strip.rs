@@ -1,4 +1,4 @@
-//! How segments lie on FPDUs: the whole stream, and a few segments byte by byte.
+//! Alignment of segments with FPDUs: the whole stream, and a few segments byte by byte.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const FITS: [(Fit, &str, &str); 3] = [
     (Fit::CrcAlone, "wait", "nothing but a CRC"),
 ];
 
-/// The whole stream in rows, its segments coloured by how they lie on FPDUs.
+/// Draws the whole stream in rows, its segments coloured by alignment.
 pub(crate) fn strip(side: &SideTrace, from: &str) -> Picture {
     let len = side.canvas.len;
     let row_len = len.div_ceil(ROWS);
@@ -87,7 +87,7 @@ pub(crate) fn strip(side: &SideTrace, from: &str) -> Picture {
     }
 }
 
-/// A few segments around the first that is not aligned, with the FPDUs below them.
+/// Draws a few segments around the first that is not aligned, with the FPDUs below them.
 pub(crate) fn detail(side: &SideTrace, from: &str) -> Option<Picture> {
     let detail = &side.detail;
     let segments = || detail.segments.iter();

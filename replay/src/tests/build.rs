@@ -1,4 +1,4 @@
-//! Captures of conversations that never took place.
+//! Captures of invented conversations.
 
 use urnic_engine::mpa::marker::pad_len;
 use urnic_engine::types::{MsgOffset, Msn, QueueNumber, Stag, TaggedOffset};
@@ -22,24 +22,24 @@ pub(super) struct Talk {
     pub(super) file: Vec<u8>,
     /// Next sequence number of each side.
     pub(super) seq: [u32; 2],
-    /// What each side acknowledges, if not all that was sent.
+    /// Acknowledgment number of each side, if not all was acknowledged.
     pub(super) ack: [Option<u32>; 2],
-    /// Whether TCP checksums are filled in.
+    /// Set if TCP checksums are filled in.
     pub(super) checksums: bool,
     /// Frames so far.
     pub(super) frames: u64,
-    /// The window of all segments from now on.
+    /// Window of all further segments.
     pub(super) window: u16,
     /// The MSS in SYNs.
     pub(super) mss: Option<u16>,
     /// Window Scale in the SYN of each side.
     pub(super) window_scale: [Option<u8>; 2],
-    /// When the next frame is captured.
+    /// Time of the next frame.
     pub(super) now_us: u32,
 }
 
 impl Talk {
-    /// An empty capture.
+    /// Creates an empty capture.
     pub(super) fn empty() -> Self {
         let mut file = 0xa1b2_c3d4_u32.to_be_bytes().to_vec();
         file.extend([0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -58,7 +58,7 @@ impl Talk {
         }
     }
 
-    /// A connection that is open.
+    /// Creates an open connection.
     pub(super) fn open() -> Self {
         Self::empty().opened()
     }
@@ -73,7 +73,7 @@ impl Talk {
         talk
     }
 
-    /// A connection in full operation.
+    /// Creates a connection in full operation.
     pub(super) fn started() -> Self {
         Self::open().in_full_operation()
     }
@@ -105,7 +105,7 @@ impl Talk {
         self
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(super) fn wait(&mut self, us: u32) -> &mut Self {
         self.now_us += us;
         self
@@ -116,7 +116,7 @@ impl Talk {
         self
     }
 
-    /// Adds a segment anywhere.
+    /// Adds a segment at any sequence number.
     pub(super) fn frame(&mut self, side: usize, seq: u32, flags: u8, payload: &[u8]) {
         let ports = [40000_u16, 7174];
         let ack = self.ack[side].unwrap_or(self.seq[1 - side]);
@@ -174,7 +174,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-/// A startup frame of revision 1 with CRCs.
+/// Builds a startup frame of revision 1 with CRCs.
 pub(super) fn startup(kind: StartupKind, markers: bool, private_data: &[u8]) -> Vec<u8> {
     let header = StartupHeader {
         kind,
@@ -190,7 +190,7 @@ pub(super) fn startup(kind: StartupKind, markers: bool, private_data: &[u8]) -> 
     out
 }
 
-/// An FPDU without markers.
+/// Builds an FPDU without markers.
 pub(super) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     let mut out = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     out.extend(ulpdu);
@@ -242,22 +242,22 @@ pub(super) fn untagged(
     with_header(&DdpHeader::Untagged(header), payload)
 }
 
-/// A whole RDMA Write.
+/// Builds a complete RDMA Write.
 pub(super) fn write(stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(Opcode::RdmaWrite, stag, to, true, payload)
 }
 
-/// A whole Read Response.
+/// Builds a complete Read Response.
 pub(super) fn read_response(stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(Opcode::ReadResponse, stag, to, true, payload)
 }
 
-/// A whole Send.
+/// Builds a complete Send.
 pub(super) fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     untagged(Opcode::Send, 0, (msn, 0), true, payload)
 }
 
-/// A Read Request of `size` bytes into (`stag`, `to`).
+/// Builds a Read Request of `size` bytes into (`stag`, `to`).
 pub(super) fn read_request(msn: u32, stag: u32, to: u64, size: u32) -> Vec<u8> {
     let request = ReadRequest {
         sink_stag: Stag(stag),
@@ -269,7 +269,7 @@ pub(super) fn read_request(msn: u32, stag: u32, to: u64, size: u32) -> Vec<u8> {
     untagged(Opcode::ReadRequest, 1, (msn, 0), true, &request.to_bytes())
 }
 
-/// A Terminate that says no more than its control word.
+/// Builds a Terminate with only its control word.
 pub(super) fn terminate(control: [u8; 4]) -> Vec<u8> {
     untagged(Opcode::Terminate, 2, (1, 0), true, &control)
 }

@@ -30,7 +30,7 @@ fn answer(msn: u32, id: u32) -> Vec<u8> {
     untagged(Opcode::AtomicResponse, 3, (msn, 0), true, &response.to_bytes())
 }
 
-/// What is found when the sides send these ULPDUs.
+/// Findings when the sides send these ULPDUs.
 fn found(ulpdus: &[(usize, Vec<u8>)]) -> Vec<(Severity, &'static str)> {
     let mut talk = Talk::started();
     for (side, ulpdu) in ulpdus {
@@ -102,7 +102,7 @@ fn immediate_data_is_eight_octets_behind_a_write() {
     assert_eq!(found(&[immediate(1, 8, true)]), alone);
     assert_eq!(found(&[written.clone(), immediate(1, 8, true), immediate(2, 8, true)]), alone);
     assert_eq!(found(&[written, (INITIATOR, send(1, b"x")), immediate(2, 8, true)]), alone);
-    // Its beginning is not in the capture: a Write may have been.
+    // The beginning is not in the capture: there may have been a Write.
     let mut midway = Talk::empty();
     for msn in 1..=4 {
         midway.fpdu(INITIATOR, &untagged(Opcode::Immediate, 0, (msn, 0), true, &[1; 8]));
@@ -111,7 +111,7 @@ fn immediate_data_is_eight_octets_behind_a_write() {
     assert!(found.findings.iter().filter(|one| one.rule == "RFC 7306 §6").count() <= 1);
 }
 
-/// A connection with these words in its enhanced startup frames.
+/// Builds a connection with these words in its enhanced startup frames.
 fn agreed(asked: [u8; 4], said: [u8; 4]) -> Talk {
     let mut talk = Talk::open();
     for (side, kind, word) in
@@ -127,7 +127,7 @@ fn agreed(asked: [u8; 4], said: [u8; 4]) -> Talk {
 
 #[test]
 fn the_first_fpdu_of_the_peer_to_peer_model_is_the_rtr_message() {
-    // RDMA Write or Read are offered; Write is chosen.
+    // RDMA Write and Read are offered; Write is chosen.
     let first = |ulpdu: &[u8]| {
         let mut talk = agreed([0x80, 1, 0xC0, 1], [0x80, 1, 0x80, 1]);
         talk.fpdu(INITIATOR, ulpdu).fpdu(INITIATOR, &send(1, b"x"));
@@ -139,7 +139,7 @@ fn the_first_fpdu_of_the_peer_to_peer_model_is_the_rtr_message() {
     assert_eq!(read, [(ERROR, "RFC 6581 §9.2"), (NOTE, "RFC 5040 §5.2")]);
     let stopped = first(&terminate([0x20, 7, 0, 0]));
     assert!(!stopped.contains(&(ERROR, "RFC 6581 §9.2")), "{stopped:?}");
-    // Of the client-server model nothing is asked.
+    // In the client-server model no message is required.
     let mut plain = agreed([0, 1, 0, 1], [0, 1, 0, 1]);
     plain.fpdu(INITIATOR, &send(1, b"x"));
     assert_eq!(rules(&connection(&plain.file)), []);

@@ -10,7 +10,7 @@ const ERROR: Severity = Severity::Error;
 const WARNING: Severity = Severity::Warning;
 const NOTE: Severity = Severity::Note;
 
-/// What is found when the initiator sends these ULPDUs.
+/// Findings when the initiator sends these ULPDUs.
 fn found(ulpdus: &[&[u8]]) -> Vec<(Severity, &'static str)> {
     let mut talk = Talk::started();
     for ulpdu in ulpdus {
@@ -95,7 +95,7 @@ fn read_requests_in_the_other_order_are_read_so() {
         talk.fpdu(INITIATOR, &request);
         talk.fpdu(RESPONDER, &read_response(stag, to, b"four"));
     }
-    // One whose Response fits neither way.
+    // One whose Response fits in neither byte order.
     talk.fpdu(INITIATOR, &read_request(6, 5, 50, 4_u32.swap_bytes()));
     talk.fpdu(RESPONDER, &read_response(5, 50, b"four"));
     let found = connection(&talk.file);
@@ -135,7 +135,7 @@ fn the_responder_waits_for_the_first_fpdu() {
     let mut talk = Talk::started();
     talk.fpdu(RESPONDER, &send(1, b"x")).fpdu(INITIATOR, &send(1, b"y"));
     assert_eq!(rules(&connection(&talk.file)), [(ERROR, "RFC 5044 §7.1.2")]);
-    // The same order in the capture, but the acknowledgment says that it had come.
+    // The same order in the capture, but the acknowledgment shows that the FPDU had arrived.
     let mut talk = Talk::started();
     talk.ack[RESPONDER] = Some(talk.seq[INITIATOR] + 28);
     talk.fpdu(RESPONDER, &send(1, b"x")).fpdu(INITIATOR, &send(1, b"y"));
@@ -197,7 +197,7 @@ fn enhanced_startups_tell_what_they_settle() {
     assert_eq!(rules(&unmatched), [(WARNING, "RFC 6581 §9.2")]);
     let deep = agreed([0, 1, 0, 1], [0, 1, 0, 2]);
     assert_eq!(rules(&deep), [(WARNING, "RFC 6581 §9.1")]);
-    // Not negotiated is no number.
+    // "Not negotiated" is not a number.
     assert_eq!(rules(&agreed([0, 1, 0x3F, 0xFF], [0x3F, 0xFF, 0x3F, 0xFF])), []);
 }
 
@@ -251,7 +251,7 @@ fn an_impossible_length_ends_what_can_be_decoded() {
     assert_eq!(connection.directions[0].fpdus, 1);
 }
 
-/// Linux 6.1: `siw_get_trailer` puts the second part of a CRC over the first.
+/// Linux 6.1: `siw_get_trailer` overwrites the first part of a CRC with the second.
 #[test]
 fn a_refused_crc_that_is_right_and_came_in_two_segments_is_siws() {
     let refuse = terminate([0x20, 2, 0, 0]);
@@ -268,7 +268,7 @@ fn a_refused_crc_that_is_right_and_came_in_two_segments_is_siws() {
         assert_eq!(is_named, is_siw, "{left} octets in the second segment");
         assert_eq!(found.directions[1].profile, is_siw.then_some("siw"));
     }
-    // A CRC that is wrong is refused with right.
+    // A wrong CRC is refused rightly.
     let mut talk = Talk::started();
     let mut octets = fpdu(&send(1, b"four"));
     *octets.last_mut().unwrap() ^= 1;
@@ -342,7 +342,7 @@ fn frames_without_a_timestamp_are_not_the_first_with_payload() {
     assert!(page.contains(" within 30 µs ("), "{page}");
 }
 
-/// A Terminate about a Read Request says nothing about what was written.
+/// A Terminate about a Read Request does not concern written memory.
 #[test]
 fn only_a_terminate_about_a_tagged_segment_refuses_what_was_placed() {
     let is_refused = |error: [u8; 2], ulpdu: &[u8], len: usize| {
@@ -363,7 +363,7 @@ fn only_a_terminate_about_a_tagged_segment_refuses_what_was_placed() {
     assert!(is_refused([0x11, 1], &written, 14));
 }
 
-/// RFC 5040 §4.8: the header of the segment in error comes back.
+/// RFC 5040 §4.8: the Terminate contains the header of the segment in error.
 #[test]
 fn a_terminate_names_the_segment_it_is_about() {
     let about = |ulpdu: &[u8], len: usize| {
@@ -381,7 +381,7 @@ fn a_terminate_names_the_segment_it_is_about() {
     assert_eq!(told, "Send of 1 octets, message 1 of queue 0 at offset 0");
 }
 
-/// Each on the page with the frame it came in, whatever the picture marks.
+/// The page lists each with its own frame, even if the picture merges their marks.
 #[test]
 fn terminates_are_told_with_their_own_frames() {
     let mut talk = Talk::started();

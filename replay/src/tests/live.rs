@@ -1,4 +1,4 @@
-//! Frames as they pass an interface.
+//! Frames of a live capture.
 
 use urnic_netdev::capture::CaptureReader;
 
@@ -18,7 +18,7 @@ fn frames(talk: &Talk) -> Vec<LiveFrame> {
     frames.collect()
 }
 
-/// What is given out, with comments.
+/// Returns the released frames, with comments.
 fn given(live: &mut Live, frames: Vec<LiveFrame>) -> Vec<(LiveFrame, String)> {
     let mut given = Vec::new();
     let mut sink = |frame: &LiveFrame, comment: Option<&str>| {
@@ -90,7 +90,7 @@ fn what_is_not_known_to_be_iwarp_is_left_out_unless_asked_for() {
     }
 }
 
-/// Where the interface loses a frame that its receiver got, nothing waits for it for ever.
+/// If the interface loses a frame that its receiver got, no byte waits for it for ever.
 #[test]
 fn what_is_acknowledged_and_did_not_pass_is_not_waited_for() {
     let mut talk = iwarp();
@@ -106,7 +106,7 @@ fn what_is_acknowledged_and_did_not_pass_is_not_waited_for() {
         assert_eq!(given.len(), passed.len());
         let figures = live.figures();
         assert_eq!((figures.directions_incomplete, figures.bytes_held), (incomplete, 0));
-        // The one that passed ahead of its acknowledgment.
+        // The frame that passed before its acknowledgment.
         assert_eq!(figures.segments_out_of_order, incomplete, "{figures:?}");
         let told = given.iter().any(|(_, comment)| comment.contains("that the capture lacks"));
         assert_eq!(told, lost.is_some());
@@ -136,7 +136,7 @@ fn connections_that_are_opened_without_end_take_no_memory() {
     let [syn, ..] = &frames(&Talk::open())[..] else { panic!("a SYN") };
     for port in 0..10_000_u16 {
         let mut frame = syn.clone();
-        // The port, and the checksum as a device is to fill it in.
+        // The port, and a checksum that a device must fill in.
         frame.bytes[34..36].copy_from_slice(&port.to_be_bytes());
         frame.bytes[50..52].fill(0);
         live.handle(frame, &mut |_, _| {});

@@ -1,9 +1,9 @@
-//! Captures of several places: the same frame more than once, and clocks that differ.
+//! Captures from several places: the same frame more than once, and different clocks.
 
 use super::build::fpdu;
 use super::*;
 
-/// Frames with their records, each in an Ethernet frame from `mac`.
+/// Returns the records of a capture, each with its packet.
 pub(super) fn records(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut out) = (&file[24..], Vec::new());
     while let Some((record, after)) = rest.split_at_checked(16) {
@@ -14,13 +14,13 @@ pub(super) fn records(file: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// A capture of these packets: where each was captured, and when, in seconds.
+/// Builds a capture of these packets: place, time in seconds, bytes.
 pub(super) fn capture(packets: impl IntoIterator<Item = (u8, u32, Vec<u8>)>) -> Vec<u8> {
     let packets = packets.into_iter();
     capture_us(packets.map(|(mac, seconds, packet)| (mac, u64::from(seconds) * 1_000_000, packet)))
 }
 
-/// The same, with times in microseconds.
+/// Builds a capture with times in microseconds.
 fn capture_us(packets: impl IntoIterator<Item = (u8, u64, Vec<u8>)>) -> Vec<u8> {
     let mut file = Talk::empty().file;
     file[23] = 1;
@@ -34,8 +34,8 @@ fn capture_us(packets: impl IntoIterator<Item = (u8, u64, Vec<u8>)>) -> Vec<u8> 
     file
 }
 
-/// A pcapng file in little-endian order: an interface of each link type, and frames: their interface, when
-/// they were captured, in microseconds, and their bytes.
+/// Builds a little-endian pcapng file: an interface of each link type, and frames with their
+/// interface, time in microseconds, and bytes.
 pub(super) fn pcapng(links: &[u16], frames: &[(u32, u64, Vec<u8>)]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let padded = body.len().next_multiple_of(4);
@@ -59,8 +59,8 @@ pub(super) fn pcapng(links: &[u16], frames: &[(u32, u64, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-/// Two interfaces whose clocks are five seconds apart; the second sees every third frame only, so that
-/// copies are no habit of the capture.
+/// Two interfaces whose clocks are five seconds apart; the second sees only every third frame, so
+/// that copies are no property of the capture.
 #[test]
 fn copies_on_an_interface_with_another_clock_are_found() {
     let packets = records(&session().file);
@@ -83,7 +83,7 @@ fn copies_on_an_interface_with_another_clock_are_found() {
         assert_eq!(report.frames_copied, copies, "{clocks_apart_us}");
         assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1);
     }
-    // On one clock, what comes so late was retransmitted.
+    // On one clock, such a late frame is a retransmission.
     assert_eq!(file(5_000_000, 0).frames_copied, 0);
 }
 
@@ -92,13 +92,14 @@ fn session() -> Talk {
     for msn in 1..=20 {
         talk.fpdu(INITIATOR, &send(msn, &[7; 100])).fpdu(RESPONDER, &send(msn, &[8; 50]));
     }
-    // Retransmitted: no copy.
+    // A retransmission, not a copy.
     let seq = talk.seq[INITIATOR].wrapping_sub(128);
     talk.frame(INITIATOR, seq, 0x10, &fpdu(&send(20, &[7; 100])));
     talk
 }
 
-/// The same, in which what is retransmitted acknowledges no more than the first time.
+/// Builds the session with a retransmission that acknowledges no more than the first
+/// transmission.
 fn repeating() -> Vec<Vec<u8>> {
     let mut packets = records(&session().file);
     let last = packets.len() - 1;
@@ -106,7 +107,7 @@ fn repeating() -> Vec<Vec<u8>> {
     packets
 }
 
-/// Counts of what was sent, and the findings of the connection.
+/// Counts of the connection, and its findings.
 fn counts(report: &FileReport) -> String {
     assert_eq!(report.connections.len(), 1);
     let connection = &report.connections[0];
@@ -125,19 +126,19 @@ fn a_frame_that_two_taps_captured_is_taken_once() {
     let packets = records(&session().file);
     let plain = counts(&replay(&capture(packets.iter().map(|one| (1, 9, one.clone())))));
     assert!(plain.starts_with("[(22, 1, 0, 20), (21, 0, 0, 20)]"), "{plain}");
-    // Before and after a router: other ends of the link, one hop less.
+    // Before and after a router: other link addresses, hop limit decremented.
     let routed = |packet: &[u8]| {
         let mut packet = packet.to_vec();
         packet[8] -= 1;
         packet
     };
     let beside = packets.iter().flat_map(|one| [(1, 9, one.clone()), (2, 9, routed(one))]);
-    // The other tap's frames later, as of a buffer that is emptied in turns.
+    // The other tap's frames come later, as from a buffer that is emptied periodically.
     let later = packets.chunks(7).flat_map(|chunk| {
         let there = chunk.iter().map(|one| (1, 9, one.clone()));
         there.chain(chunk.iter().map(|one| (2, 9, routed(one)))).collect::<Vec<_>>()
     });
-    // A port of a switch that is mirrored in both directions: nothing tells the copies apart.
+    // A mirrored port of a switch, in both directions: the copies are identical.
     let mirrored = packets.iter().flat_map(|one| [(1, 9, one.clone()), (1, 9, one.clone())]);
     let cases =
         [("beside", capture(beside)), ("later", capture(later)), ("mirrored", capture(mirrored))];
@@ -150,7 +151,7 @@ fn a_frame_that_two_taps_captured_is_taken_once() {
     }
 }
 
-/// Each frame comes from a mirrored port twice, but for the one that was retransmitted: the capture lost one
+/// Each frame comes from a mirrored port twice, except the retransmitted one: the capture lost one
 /// copy of it each time.
 #[test]
 fn what_is_sent_again_is_no_copy_of_a_mirrored_port() {
@@ -168,7 +169,7 @@ fn what_is_sent_again_is_no_copy_of_a_mirrored_port() {
     assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1);
 }
 
-/// Each segment is sent twice, the second time when the timer has run out: no port is mirrored.
+/// Each segment is sent twice, the second time after a timeout: no port is mirrored.
 #[test]
 fn a_link_that_loses_each_segment_once_is_no_mirrored_port() {
     let packets = repeating();
@@ -181,7 +182,7 @@ fn a_link_that_loses_each_segment_once_is_no_mirrored_port() {
     assert_eq!(report.connections[0].directions[0].segments_retransmitted, 23);
 }
 
-/// The path changes: what was retransmitted passes another router, and no frame else does.
+/// The path changes: only the retransmission passes another router.
 #[test]
 fn what_is_sent_again_on_another_path_is_no_copy() {
     let packets = repeating();
@@ -243,7 +244,7 @@ fn a_damaged_copy_of_a_frame_stays_a_damaged_frame() {
     assert_eq!((report.frames_copied, report.frames_corrupt), (packets.len() as u64 - 1, 1));
 }
 
-/// Its ends are those of the frame that it is a copy of: only the checksum tells.
+/// Its ends equal those of the frame that it copies: only the checksum differs.
 #[test]
 fn a_copy_damaged_in_its_middle_is_no_copy() {
     let mut talk = Talk::started();

@@ -1,4 +1,4 @@
-//! Captures that were damaged, and captures that mean harm.
+//! Damaged and malicious captures.
 
 use proptest::prelude::*;
 use urnic_engine::wire::mpa::StartupKind;
@@ -6,7 +6,7 @@ use urnic_engine::wire::mpa::StartupKind;
 use super::build::{fpdu, startup};
 use super::*;
 
-/// A session with a bit of everything, markers to the responder.
+/// Builds a session with messages of many kinds, and markers to the responder.
 fn session() -> Vec<u8> {
     let mut talk = Talk::open();
     talk.send(INITIATOR, &startup(StartupKind::Request, false, b"private"));
@@ -20,7 +20,7 @@ fn session() -> Vec<u8> {
     talk.file
 }
 
-/// Replays anything; whatever comes out can be written.
+/// Replays any bytes, and checks that the results can be written.
 fn survives(capture: &[u8]) {
     let report = super::super::replay("test", || Ok(capture));
     let json = serde_json::to_string(&report).unwrap();
@@ -35,7 +35,7 @@ fn survives(capture: &[u8]) {
     assert!(page.ends_with("</html>\n") && !page.contains("NaN"));
     let pictures = crate::page::pictures(&pictured);
     assert!(pictures.iter().all(|(_, svg)| svg.ends_with("</svg>\n")));
-    // Without an iWARP connection there is nothing to compare.
+    // Without an iWARP connection nothing is compared.
     let _is_compared = crate::compare::of(&pictured);
 }
 
@@ -151,12 +151,12 @@ fn a_packed_capture_is_replayed_like_the_file_and_a_cut_one_as_far_as_it_goes() 
     assert_eq!(nothing.frames, 0);
     assert!(nothing.error.unwrap().contains("gzip stream of the file ends before"));
     assert!(nothing.findings.is_empty(), "the error says it: {:?}", nothing.findings);
-    // What is no capture is none, cut or not.
+    // A file that is no capture is none, truncated or not.
     let mut other = Vec::new();
     flate2::read::GzEncoder::new(&b"#!/bin/sh\necho"[..], level).read_to_end(&mut other).unwrap();
     let error = crate::replay("test", || Ok(&other[..other.len() - 1])).error.unwrap();
     assert!(error.contains("neither pcap nor pcapng"), "{error}");
-    // Cut behind a whole frame, nothing else says that more was there.
+    // If it is truncated after a whole frame, nothing else shows that more is missing.
     let mut member = Vec::new();
     flate2::read::GzEncoder::new(&talk.file[..], level).read_to_end(&mut member).unwrap();
     let whole = crate::replay("test", || Ok(&member[..member.len() - 1]));
@@ -213,7 +213,7 @@ fn frames_of_link_types_that_are_not_read_are_counted_and_passed_over() {
     let written = comments.write(&file[..], &mut out).unwrap();
     assert_eq!((written.frames, written.cut), (report.frames, None));
     assert_eq!(replay(&out).connections[0].directions[0].fpdus, 1);
-    // Of a file of such frames alone there is nothing to tell.
+    // A file with only such frames has no report.
     let report =
         crate::replay("test", || Ok(places::pcapng(&[220, 105], &others[..1]).leak() as &[u8]));
     let error = report.error.unwrap();
@@ -242,7 +242,7 @@ fn modified_pcap_is_replayed_and_written() {
     assert_eq!(written(&modified), written(&talk.file));
 }
 
-/// The same frames, each in whatever `wrap` puts around it, on a link of this type.
+/// Wraps each frame by `wrap`, on a link of this type.
 fn wrapped(file: &[u8], link: u8, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let (head, mut rest) = file.split_at(24);
     let mut out = [&head[..23], &[link]].concat();
@@ -294,7 +294,7 @@ fn connections_inside_tunnels_are_found() {
     for (name, link, wrap) in cases {
         assert_eq!(format!("{:?}", replay(&wrapped(&talk.file, link, wrap))), plain, "{name}");
     }
-    // Cut anywhere, or not what it seems: nothing is made of it.
+    // Truncated at any length, or not what it seems: nothing is found in it.
     for len in 0..70 {
         let cut = wrapped(&talk.file, 101, |ip| {
             let mut whole = vxlan(&ethernet(IP, ip));

@@ -1,4 +1,4 @@
-//! What TCP does underneath: segments retransmitted, acknowledgments, lengths, and where segments were cut.
+//! TCP below MPA: retransmissions, acknowledgments, lengths, and places where segments were cut.
 
 use urnic_engine::wire::mpa::StartupKind;
 
@@ -10,7 +10,8 @@ const NOTE: Severity = Severity::Note;
 const WARNING: Severity = Severity::Warning;
 const ACK: u8 = 0x10;
 
-/// A connection whose handshake took `us` from the capture to each end and back, in full operation.
+/// Builds a connection in full operation whose handshake took `us` from the capture point to each
+/// end and back.
 fn at_distance(us: u32) -> Talk {
     let mut talk = Talk::empty();
     talk.now_us = 5_000_000;
@@ -24,7 +25,7 @@ fn at_distance(us: u32) -> Talk {
     talk.in_full_operation()
 }
 
-/// An FPDU that is acknowledged `acked_us` after it came, and comes again `again_us` after that.
+/// Adds an FPDU that is acknowledged after `acked_us`, and retransmitted `again_us` after that.
 fn sent_again(talk: &mut Talk, acked_us: u32, again_us: u32) {
     let (seq, octets) = (talk.seq[INITIATOR], fpdu(&send(1, b"x")));
     talk.send(INITIATOR, &octets);
@@ -74,20 +75,20 @@ fn octets_that_only_the_capture_lacks_are_told_from_lost_ones() {
     };
     assert!(gap(false).contains("no acknowledgment of them"), "{}", gap(false));
     assert!(gap(true).contains("acknowledges them by frame 7: they came"), "{}", gap(true));
-    // The end of the stream is missing, but for its acknowledgment.
+    // The end of the stream is missing, except for its acknowledgment.
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 48).close(RESPONDER);
     let found = connection(&talk.file);
     assert_eq!(rules(&found), [(WARNING, "RFC 9293 §3.4")]);
     assert!(found.findings[0].text.contains("acknowledges 48 octets behind the last"), "{found:?}");
     assert_eq!(found.findings[0].frame, 6);
-    // A FIN of which only the acknowledgment is there is no byte.
+    // A FIN that only its acknowledgment shows is no byte.
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 1).close(RESPONDER);
     assert_eq!(rules(&connection(&talk.file)), []);
 }
 
-/// Both copies of a segment count, wherever its place in the stream is known at last.
+/// Both copies of a segment count, whenever its position becomes known.
 #[test]
 fn a_segment_that_comes_twice_before_it_is_judged_counts_twice() {
     let (first, second) = (fpdu(&send(1, &[1; 40])), fpdu(&send(2, &[2; 40])));
@@ -96,7 +97,7 @@ fn a_segment_that_comes_twice_before_it_is_judged_counts_twice() {
     let after = seq.wrapping_add(u32::try_from(first.len()).unwrap());
     for _ in 0..3 {
         talk.frame(INITIATOR, after, ACK, &second);
-        // Neither copy of this is aligned.
+        // Neither copy of this segment is aligned.
         talk.frame(INITIATOR, after, ACK, &second[..20]);
     }
     talk.frame(INITIATOR, seq, ACK, &first);
@@ -122,7 +123,7 @@ fn a_segment_that_begins_in_the_startup_is_judged_by_its_fpdus() {
     assert_eq!(counts, (2, 2, 1));
 }
 
-/// Karn's rule: the acknowledgment of what was sent twice tells no round trip.
+/// Karn's rule: the acknowledgment of a retransmitted segment gives no round trip.
 #[test]
 fn what_was_sent_twice_tells_no_round_trip() {
     let round_trips = |is_repeated: bool| {
@@ -140,7 +141,7 @@ fn what_was_sent_twice_tells_no_round_trip() {
     assert_eq!(round_trips(false), round_trips(true) + 1);
 }
 
-/// What is found when segments of these lengths come after the startup, and the MSS is `mss`.
+/// Findings when segments of these lengths come after the startup, and the MSS is `mss`.
 fn found(mss: u16, ulpdus: &[Vec<u8>], lens: &[usize]) -> Vec<(Severity, &'static str, String)> {
     let mut talk = Talk { mss: Some(mss), ..Talk::empty() }.opened().in_full_operation();
     let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
@@ -201,7 +202,7 @@ fn the_place_that_cut_segments_is_told_where_it_is_known() {
     assert!(told(false).contains("in the sending host"), "{}", told(false));
 }
 
-/// One tap before a device that cuts segments, and one behind it.
+/// One tap before a device that cuts segments, and one after it.
 #[test]
 fn a_device_between_two_taps_that_cuts_segments_is_told() {
     let (mut before, mut behind) = (Talk::started(), Talk::started());

@@ -1,4 +1,4 @@
-//! What counts as what.
+//! Counts of streams and messages.
 
 use sha2::{Digest, Sha256};
 use urnic_engine::wire::mpa::StartupKind;
@@ -67,7 +67,7 @@ fn octets_beyond_a_gap_wait_until_it_closes() {
 
 #[test]
 fn full_operation_waits_for_a_late_startup() {
-    // The Reply and the initiator's first bytes come in the wrong order, as in a capture taken by
+    // The Reply and the initiator's first bytes are in the wrong order, as in a capture taken by
     // several threads.
     let mut talk = Talk::open();
     talk.send(INITIATOR, &startup(StartupKind::Request, false, b"ask"));
@@ -185,7 +185,7 @@ fn counts_go_on_behind_a_wrong_crc() {
     let initiator = &connection.directions[0];
     assert_eq!((initiator.fpdus, initiator.crc_good, initiator.crc_bad), (4, 3, 1));
     assert_eq!(initiator.fpdus_by_opcode["send"], 3);
-    // Nothing is said about message 2, but 4 is missing.
+    // No finding about message 2, but message 4 is missing.
     assert_eq!(
         rules(&connection),
         [(Severity::Error, "RFC 5044 §4.4"), (Severity::Error, "RFC 5041 §4.3")]

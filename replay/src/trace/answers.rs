@@ -1,4 +1,4 @@
-//! What was asked and answered over time: Reads, and Sends that ended in a Terminate.
+//! Requests and answers over time: Reads, and Sends that ended in a Terminate.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::marks::{Canvas, Mark, Marks};
 /// Exchanges of one kind.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
-    /// From the first byte of what asked to the last of what answered.
+    /// From the first byte of the request to the last byte of the answer.
     pub(crate) latency: Delays,
     pub(crate) marks: Marks,
 }
@@ -28,14 +28,14 @@ impl Exchanges {
     }
 }
 
-/// What one end asked, and how long it took.
+/// Requests of one end, and the time until their answers.
 #[derive(Debug)]
 pub(crate) struct Answers {
     /// From a Read Request to the last byte of its Response.
     pub(crate) reads: Exchanges,
-    /// From a Send to the Terminate that is about it.
+    /// From a Send to the Terminate about it.
     pub(crate) sends: Exchanges,
-    /// The latest Sends, with the frame of each and when it came.
+    /// The latest Sends, with the frame and time of each.
     open: VecDeque<(Msn, (u64, u64))>,
 }
 
@@ -52,7 +52,7 @@ impl Answers {
         self.reads.add(asked, answered_ns);
     }
 
-    /// A segment of a Send came.
+    /// Records a segment of a Send.
     pub(crate) fn send(&mut self, msn: Msn, arrived: (u64, u64)) {
         if self.open.back().is_some_and(|(last, _)| *last == msn) {
             return;
@@ -63,7 +63,7 @@ impl Answers {
         self.open.push_back((msn, arrived));
     }
 
-    /// A Terminate about this Send came.
+    /// Records a Terminate about this Send.
     pub(crate) fn terminated(&mut self, msn: Msn, now_ns: u64) {
         let sent = self.open.iter().rev().find(|(known, _)| *known == msn);
         if let Some((_, arrived)) = sent.copied() {
@@ -72,7 +72,7 @@ impl Answers {
     }
 }
 
-/// Sends that a Terminate may still be about: those of a full receive queue and more.
+/// Sends that a Terminate may still name: more than a full receive queue.
 const SENDS_MAX: usize = 1 << 12;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Rates and ranges over time, in equal parts of it.
+//! Rates and ranges over time, in equal intervals.
 
 use super::marks::Canvas;
 
-/// What there was in one part of the time.
+/// Values of one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bin {
     pub(crate) octets: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Bin {
     pub(crate) rtt: Option<(u64, u64)>,
 }
 
-/// All parts.
+/// All intervals.
 #[derive(Debug)]
 pub(crate) struct Bins {
     canvas: Canvas,
@@ -21,20 +21,20 @@ pub(crate) struct Bins {
 }
 
 impl Bins {
-    /// No part is shorter than `step_ns`, the step of the timestamps: its rate would be that of a frame in
-    /// no time at all.
+    /// Creates intervals that are at least `step_ns` long, the step of the timestamps: a shorter
+    /// interval would have the rate of a frame in no time.
     pub(crate) fn new(canvas: &Canvas, step_ns: u64) -> Self {
         let steps = canvas.drawn_span() / step_ns.max(1);
         let count = u32::try_from(steps).unwrap_or(u32::MAX).clamp(1, BINS_MAX);
         Self { canvas: *canvas, count, bins: vec![Bin::default(); count as usize] }
     }
 
-    /// Number of parts.
+    /// Number of intervals.
     pub(crate) const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Time of one part; pauses that are drawn shorter are counted as they are drawn.
+    /// Length of one interval; shortened pauses count as they are drawn.
     pub(crate) fn bin_ns(&self) -> u64 {
         (self.canvas.drawn_span() / u64::from(self.count)).max(1)
     }
@@ -63,7 +63,7 @@ fn widen(range: &mut Option<(u64, u64)>, value: u64) {
     *range = Some((low.min(value), high.max(value)));
 }
 
-/// Parts of the time, at most.
+/// Most intervals.
 const BINS_MAX: u32 = 200;
 
 #[cfg(test)]

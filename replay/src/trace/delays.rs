@@ -1,4 +1,4 @@
-//! Times by how often they occur, exact to an eighth.
+//! Histogram of times, exact to an eighth.
 
 /// Counts of times.
 #[derive(Clone, Debug, Default)]
@@ -28,12 +28,12 @@ impl Delays {
         self.max_ns
     }
 
-    /// How many took no time at all.
+    /// Number of times that are zero.
     pub(crate) fn at_once(&self) -> u64 {
         self.counts.first().copied().unwrap_or(0)
     }
 
-    /// What `thousandths` of all do not exceed, rounded up by an eighth at most.
+    /// Returns the time that `thousandths` of all do not exceed, rounded up by an eighth at most.
     pub(crate) fn quantile(&self, thousandths: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(thousandths)).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -46,7 +46,7 @@ impl Delays {
         self.max_ns
     }
 
-    /// For times from the shortest on: how many took longer.
+    /// For each time, from the shortest on: the number of longer times.
     pub(crate) fn longer(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut left = self.count;
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(
@@ -58,14 +58,14 @@ impl Delays {
     }
 }
 
-/// Times below 8 have a bucket each; then each power of two has eight.
+/// Bucket of a time. Times below 8 have a bucket each; then each power of two has eight.
 fn bucket(ns: u64) -> usize {
     let exponent = ns.checked_ilog2().unwrap_or(0).saturating_sub(3);
     let index = u64::from(exponent) * 8 + (ns >> exponent);
     usize::try_from(index).expect("below 512")
 }
 
-/// The longest time of a bucket.
+/// Longest time of a bucket.
 fn last_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 16 {

@@ -1,15 +1,15 @@
-//! A few segments with the FPDUs in them, byte by byte: around the first that is not aligned.
+//! A few segments with their FPDUs, byte by byte: around the first segment that is not aligned.
 
 use std::collections::VecDeque;
 
 use super::Fit;
 
-/// Segments beside each other in the stream.
+/// Adjacent segments of the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Detail {
     pub(crate) segments: VecDeque<(Fit, (u64, u64))>,
     pub(crate) fpdus: VecDeque<(u64, u64)>,
-    /// Segments still to come behind the first that is not aligned.
+    /// Segments still to record after the first that is not aligned.
     left: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The memory of one steering tag: which parts were written, when, and how often.
+//! Memory of one steering tag: the written parts, with times and numbers of writes.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ pub(crate) struct Part {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     pub(crate) octets: u64,
-    /// Bytes written that had been written before.
+    /// Bytes written that were written before.
     pub(crate) again: u64,
 }
 
-/// The memory in parts of equal length, which is doubled when there are too many.
+/// The memory in parts of equal length, which is doubled when there are too many parts.
 #[derive(Debug)]
 pub(crate) struct MemoryMap {
     pub(crate) parts: BTreeMap<u64, Part>,
@@ -33,7 +33,7 @@ impl Default for MemoryMap {
 }
 
 impl MemoryMap {
-    /// `len` bytes are written at `at`, of which `fresh` were never written before.
+    /// Records `len` bytes written at `at`; `fresh` of them were never written before.
     pub(crate) fn write(&mut self, at: u64, len: u64, fresh: u64, now_ns: u64) {
         let end = u128::from(at) + u128::from(len);
         self.span = (self.span.0.min(at), self.span.1.max(end));
@@ -41,7 +41,7 @@ impl MemoryMap {
         self.octets += len;
         self.again += len - fresh;
         let last = at.saturating_add(len.saturating_sub(1));
-        // Of a write that crosses parts, each gets its share of what is written again.
+        // If a write crosses parts, each gets its share of the rewritten bytes.
         let mut from = at;
         loop {
             let index = from >> self.shift;

@@ -1,22 +1,22 @@
-//! Marks of a picture, as many as a picture can show, for any number of events.
+//! Marks of a picture: a bounded number for any number of events.
 //!
-//! Marks that fall into one cell of the picture's grid become one that covers them and counts them.
-//! The grid is as fine as the picture is drawn; when there are too many marks all the same, its
-//! cells are doubled. So no event is ever left out: it is in the mark of its place.
+//! Marks in the same cell of the picture's grid are merged into one that covers and counts them.
+//! The grid is as fine as the picture is drawn; if there are still too many marks, its cells are
+//! doubled. So no event is left out: the mark at its place includes it.
 
 use std::collections::BTreeMap;
 
 use super::Extent;
 use super::pauses::Pauses;
 
-/// What a picture covers.
+/// Range of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Canvas {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     /// Bytes of the stream.
     pub(crate) len: u64,
-    /// Time in which nothing was sent, drawn shorter than it was.
+    /// Pauses, drawn shorter than they were.
     pub(crate) pauses: Pauses,
 }
 
@@ -28,18 +28,18 @@ impl Canvas {
         Self { first_ns, last_ns, len: len.max(1), pauses }
     }
 
-    /// The same time, and other values.
+    /// Returns the same time range, with other values.
     pub(crate) fn with_len(self, len: u64) -> Self {
         Self { len: len.max(1), ..self }
     }
 
-    /// Time as it is drawn, from the first on.
+    /// Time as it is drawn, from the first time on.
     pub(crate) fn drawn(&self, at_ns: u64) -> u64 {
         let at_ns = at_ns.clamp(self.first_ns, self.last_ns);
         at_ns - self.first_ns - self.pauses.cut_before(at_ns)
     }
 
-    /// All of it.
+    /// Length of the drawn time.
     pub(crate) fn drawn_span(&self) -> u64 {
         self.drawn(self.last_ns).max(1)
     }
@@ -48,12 +48,12 @@ impl Canvas {
         self.last_ns - self.first_ns
     }
 
-    /// The part of `count` equal parts of the time that `at_ns` lies in.
+    /// Index of the interval of `at_ns`, among `count` equal intervals of the drawn time.
     pub(crate) fn column(&self, at_ns: u64, count: u32) -> u32 {
         scale(self.drawn(at_ns), self.drawn_span(), count)
     }
 
-    /// The same of the bytes.
+    /// Index of the row of a byte, among `count` equal rows.
     pub(crate) fn row(&self, octet: u64, count: u32) -> u32 {
         scale(octet.min(self.len), self.len, count)
     }
@@ -64,14 +64,14 @@ fn scale(part: u64, whole: u64, count: u32) -> u32 {
     u32::try_from(scaled).unwrap_or(count).min(count.saturating_sub(1))
 }
 
-/// One event, or several beside each other.
+/// One event, or several adjacent events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// From when to when.
+    /// Start and end time.
     pub(crate) at_ns: (u64, u64),
-    /// Of which bytes.
+    /// Range of bytes.
     pub(crate) octets: (u64, u64),
-    /// The frame of the first.
+    /// Frame of the first event.
     pub(crate) frame: u64,
     pub(crate) count: u64,
 }
@@ -88,12 +88,12 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks over time and bytes.
+    /// Creates marks over time and bytes.
     pub(crate) const fn new(canvas: Canvas, max: usize) -> Self {
         Self { canvas, cells: BTreeMap::new(), columns: 1024, rows: 512, max, count: 0 }
     }
 
-    /// Marks along the bytes, whatever the time.
+    /// Creates marks along the bytes, for any time.
     pub(crate) const fn along(canvas: Canvas, max: usize) -> Self {
         Self { canvas, cells: BTreeMap::new(), columns: 1, rows: 1 << 12, max, count: 0 }
     }
@@ -120,12 +120,12 @@ impl Marks {
         known.count += mark.count;
     }
 
-    /// Events in all.
+    /// Total number of events.
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
-    /// By time, then by byte.
+    /// Iterates by time, then by byte.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mark> + '_ {
         self.cells.values()
     }
@@ -139,7 +139,7 @@ mod tests {
     fn marks_are_few_and_no_event_is_left_out() {
         let canvas = Canvas::new(&Extent { last_ns: 1_000_000, ..Extent::default() }, 1_000_000);
         let mut marks = Marks::new(canvas, 500);
-        // All over the picture: more cells than there may be marks.
+        // All over the picture: more cells than allowed marks.
         for number in 0..100_000_u64 {
             let (at, octet) = (number * 7919 % 1_000_000, number * 104_729 % 1_000_000);
             marks.add(Mark { at_ns: (at, at), octets: (octet, octet), frame: number, count: 1 });

@@ -1,7 +1,7 @@
-//! What the pictures of a connection are made of, noted while its frames are replayed.
+//! Data for the pictures of a connection, collected while its frames are replayed.
 //!
-//! All of it is bounded: a capture of any length leaves at most some thousand marks of each kind,
-//! which stand for all events there were ([`marks`]).
+//! All data is bounded: a capture of any length leaves at most some thousand marks of each kind,
+//! which represent all events ([`marks`]).
 
 pub(crate) mod answers;
 pub(crate) mod bins;
@@ -23,7 +23,7 @@ use map::MemoryMap;
 use marks::{Canvas, Mark, Marks};
 use pauses::Pauses;
 
-/// Which time and which bytes a connection covers, as the first pass found out.
+/// Time and bytes of a connection, from the first pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
     /// Times of the first and of the last segment with payload.
@@ -32,8 +32,8 @@ pub(crate) struct Extent {
     /// Length of the stream of each side.
     pub(crate) len: [u64; 2],
     pub(crate) pauses: Pauses,
-    /// Greatest common divisor of the times between its segments with payload: the step of their clock, or a
-    /// multiple.
+    /// Greatest common divisor of the times between its segments with payload: the step of their
+    /// clock, or a multiple.
     pub(crate) step_ns: u64,
 }
 
@@ -44,23 +44,23 @@ pub(crate) enum Class {
     InOrder,
     /// A segment beyond a gap.
     OutOfOrder,
-    /// A segment that brings no byte not yet seen.
+    /// A segment without new bytes.
     Retransmitted,
-    /// An FPDU placed before all bytes ahead of it had come.
+    /// An FPDU placed before all earlier bytes had arrived.
     Ahead,
-    /// A whole FPDU that was not placed when it was whole: from then to when it was.
+    /// A complete FPDU that was not placed at once: from its completion to its placement.
     Waited,
     /// An FPDU with a wrong CRC, or one that a marker contradicts.
     Wrong,
     /// A Terminate.
     Terminate,
-    /// What the other side acknowledges.
+    /// Acknowledgment of the other side.
     Ack,
-    /// The highest byte that it allows.
+    /// Highest byte that its window allows.
     Window,
-    /// What it acknowledges selectively.
+    /// SACK block of the other side.
     Sack,
-    /// Where an FPDU starts.
+    /// Start of an FPDU.
     FpduStart,
     /// A marker.
     Marker,
@@ -70,7 +70,7 @@ impl Class {
     pub(crate) const COUNT: usize = Self::Marker as usize + 1;
 }
 
-/// How the bytes of a segment lie on FPDUs.
+/// Alignment of a segment with FPDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Aligned,
@@ -88,11 +88,11 @@ pub(crate) struct Operation {
     /// From the first byte of a message to its delivery.
     pub(crate) latency: Delays,
     pub(crate) octets: u64,
-    /// The message of which not all was delivered yet: when its first byte came, and its frame.
+    /// The current message that is not completely delivered: time and frame of its first byte.
     open: Option<(u64, u64)>,
 }
 
-/// What is noted of one direction.
+/// Data of one direction.
 #[derive(Debug)]
 pub(crate) struct SideTrace {
     pub(crate) canvas: Canvas,
@@ -100,7 +100,7 @@ pub(crate) struct SideTrace {
     pub(crate) now_ns: u64,
     marks: [Marks; Class::COUNT],
     fits: [Marks; Fit::COUNT],
-    /// From when the last byte of an FPDU came to its placement, and to its delivery.
+    /// From the arrival of the last byte of an FPDU to its placement, and to its delivery.
     pub(crate) placement: Delays,
     pub(crate) delivery: Delays,
     /// Most bytes that wait at one time in TCP and in MPA.
@@ -108,13 +108,13 @@ pub(crate) struct SideTrace {
     pub(crate) bins: Bins,
     pub(crate) detail: Detail,
     pub(crate) maps: BTreeMap<Stag, MemoryMap>,
-    /// Steering tags that found no room for a map.
+    /// Steering tags without a map, because there was no room.
     pub(crate) maps_left_out: u64,
     /// By opcode.
     pub(crate) operations: BTreeMap<u8, Operation>,
-    /// Messages of all kinds over time; their opcode stands for their place in the stream.
+    /// Messages of all kinds over time; their opcode takes the place of their stream position.
     pub(crate) messages: Marks,
-    /// A segment whose acknowledgment will say how long a round trip is: its end, and when it came.
+    /// A segment whose acknowledgment will give a round trip: its end, and its time.
     timed: Option<(u64, u64)>,
     pub(crate) rtt: Delays,
     /// Highest byte acknowledged.
@@ -155,22 +155,22 @@ impl SideTrace {
         &self.fits[fit as usize]
     }
 
-    /// Something took place now, to bytes of the stream.
+    /// Records an event at the current time, for bytes of the stream.
     pub(crate) fn mark(&mut self, class: Class, octets: (u64, u64), frame: u64) {
         self.mark_from(class, self.now_ns, octets, frame);
     }
 
-    /// The same, of something that began earlier.
+    /// Records an event that began earlier.
     fn mark_from(&mut self, class: Class, from_ns: u64, octets: (u64, u64), frame: u64) {
         let mark = Mark { at_ns: (from_ns, self.now_ns), octets, frame, count: 1 };
         self.marks[class as usize].add(mark);
     }
 
-    /// A segment with payload came.
+    /// Records a segment with payload.
     pub(crate) fn segment(&mut self, class: Class, (start, end): (u64, u64), frame: u64) {
         self.mark(class, (start, end), frame);
         self.bins.octets(self.now_ns, end - start, class == Class::Retransmitted);
-        // Karn: what was sent twice says nothing about the round trip.
+        // Karn's rule: a retransmitted segment gives no round trip.
         match (class, self.timed) {
             (Class::Retransmitted, Some((timed, _))) if start < timed => self.timed = None,
             (Class::InOrder, None) => self.timed = Some((end, self.now_ns)),
@@ -178,7 +178,7 @@ impl SideTrace {
         }
     }
 
-    /// The other side acknowledges bytes before `ack` and allows `window` more.
+    /// Records that the other side acknowledges bytes before `ack` and allows `window` more.
     pub(crate) fn acknowledged(&mut self, ack: u64, window: u64, frame: u64) {
         self.mark(Class::Ack, (ack, ack), frame);
         self.mark(Class::Window, (ack + window, ack + window), frame);
@@ -194,7 +194,7 @@ impl SideTrace {
         }
     }
 
-    /// An FPDU that was whole at `whole_ns` is placed.
+    /// Records the placement of an FPDU that was complete at `whole_ns`.
     pub(crate) fn placed(&mut self, fpdu: (u64, u64), whole_ns: u64, is_ahead: bool, frame: u64) {
         let wait = self.now_ns.saturating_sub(whole_ns);
         self.placement.add(wait);
@@ -207,20 +207,20 @@ impl SideTrace {
         }
     }
 
-    /// It is delivered.
+    /// Records its delivery.
     pub(crate) fn delivered(&mut self, fpdu: (u64, u64), whole_ns: u64) {
         self.delivery.add(self.now_ns.saturating_sub(whole_ns));
         self.detail.fpdu(fpdu);
     }
 
-    /// It is known how a segment lies on FPDUs.
+    /// Records the alignment of a segment.
     pub(crate) fn fit(&mut self, fit: Fit, octets: (u64, u64), count: u64, frame: u64) {
         let mark = Mark { at_ns: (self.now_ns, self.now_ns), octets, frame, count };
         self.fits[fit as usize].add(mark);
         self.detail.segment(fit, octets);
     }
 
-    /// Part of a message is delivered, which came at `first_ns` in `frame`.
+    /// Records the delivery of a part of a message that came at `first_ns` in `frame`.
     pub(crate) fn message(
         &mut self,
         opcode: u8,
@@ -240,7 +240,8 @@ impl SideTrace {
         }
     }
 
-    /// `len` bytes were written at a tagged offset, `fresh` of them for the first time.
+    /// Records that `len` bytes were written at a tagged offset, `fresh` of them for the first
+    /// time.
     pub(crate) fn written(&mut self, stag: Stag, at: u64, len: u64, fresh: u64) {
         if !self.maps.contains_key(&stag) && self.maps.len() == MAPS_MAX {
             self.maps_left_out += 1;
@@ -249,7 +250,7 @@ impl SideTrace {
         self.maps.entry(stag).or_default().write(at, len, fresh, self.now_ns);
     }
 
-    /// So many bytes wait.
+    /// Records the number of waiting bytes.
     pub(crate) const fn holds(&mut self, bytes: u64) {
         if bytes > self.held_peak {
             self.held_peak = bytes;
@@ -257,14 +258,14 @@ impl SideTrace {
     }
 }
 
-/// What is noted of a connection.
+/// Data of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionTrace {
     /// The initiator's stream, then the responder's.
     pub(crate) sides: [SideTrace; 2],
-    /// When what was asked and answered, by the side that asked.
+    /// Times of requests and answers, by the requesting side.
     pub(crate) answers: [Answers; 2],
 }
 
-/// Steering tags of one direction that have a map.
+/// Most steering tags of one direction that have a map.
 const MAPS_MAX: usize = 32;

@@ -1,16 +1,16 @@
-//! Times in which a connection sent nothing: a picture need not be mostly empty.
+//! Pauses of a connection, which pictures shorten so that they are not mostly empty.
 
 /// The longest pauses of a connection, in the order of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pauses {
-    /// From when to when; unused ones are empty.
+    /// Start and end; unused entries are empty.
     pauses: [(u64, u64); PAUSES_MAX],
-    /// What each is shortened to.
+    /// Length to which each pause is shortened.
     drawn_ns: u64,
 }
 
 impl Pauses {
-    /// Nothing was sent from `from_ns` to `until_ns`.
+    /// Records that nothing was sent from `from_ns` to `until_ns`.
     pub(crate) fn note(&mut self, from_ns: u64, until_ns: u64) {
         let len = |(from, until): (u64, u64)| until.saturating_sub(from);
         let shortest = self.pauses.iter_mut().min_by_key(|pause| len(**pause));
@@ -21,7 +21,8 @@ impl Pauses {
         }
     }
 
-    /// Those that are long beside the rest of `span_ns`, each to be drawn as a small part of that.
+    /// Keeps the pauses that are long compared with the rest of `span_ns`; each will be drawn as a
+    /// small part of it.
     pub(crate) fn of(mut self, span_ns: u64) -> Self {
         let len = |(from, until): (u64, u64)| until.saturating_sub(from);
         let rest = |pauses: &[(u64, u64)]| {
@@ -37,12 +38,12 @@ impl Pauses {
         let rest = rest(&self.pauses);
         self.drawn_ns = (rest / 16).max(1);
         self.pauses.sort_unstable();
-        // Clocks that jump give pauses that overlap: then time is drawn as it is.
+        // If the clock jumps, pauses overlap: then no pause is shortened.
         let overlap = self.pauses.windows(2).any(|pair| pair[1].0 < pair[0].1);
         if overlap { Self::default() } else { self }
     }
 
-    /// Time that is not drawn, of all before `at_ns`.
+    /// Time that is not drawn, of all time before `at_ns`.
     pub(crate) fn cut_before(&self, at_ns: u64) -> u64 {
         self.iter()
             .map(|(from, until)| {
@@ -55,13 +56,13 @@ impl Pauses {
             .sum()
     }
 
-    /// From when to when each is.
+    /// Iterates over start and end of each pause.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.pauses.iter().copied().filter(|(from, until)| from < until)
     }
 }
 
-/// Pauses of one connection that are drawn shorter.
+/// Most shortened pauses of one connection.
 const PAUSES_MAX: usize = 4;
 
 #[cfg(test)]
