@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use Expect::{Refused, Says, Works};
 
-/// What has to come of a command line.
+/// The expected outcome of a command line.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     Works,
@@ -24,7 +24,7 @@ enum Expect {
     Refused(&'static str),
 }
 
-/// One option of one bench. `OUT` stands for a new path; `,,` for a blank within a value.
+/// One option of one bench. `OUT` is replaced by a new path; `,,` is a blank within a value.
 type Row = (&'static str, &'static [(&'static str, Expect)]);
 
 const COMPARE: &[Row] = &[
@@ -286,7 +286,7 @@ fn check(name: &str, rows: &[Row]) {
     let words = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
     let known: BTreeSet<_> =
         words.map(|line| format!("--{}", line.split([' ', '=']).next().unwrap())).collect();
-    // Those that it gives to itself are in no help.
+    // Hidden options, which the bench passes to itself, are not in the help.
     let listed: BTreeSet<_> = rows.iter().map(|(option, _)| *option).collect();
     let missing: Vec<_> = known.iter().filter(|one| !listed.contains(&***one)).collect();
     assert!(known.len() > 3 && missing.is_empty(), "no row runs {missing:?} of {known:?}");

@@ -136,8 +136,8 @@ fn bw_runs_over_several_connections_at_any_depth() {
     server.stop();
 }
 
-/// The time of a Read that one end sees, beside the time of all of them by another clock: half of it would be told
-/// if the other end had as much to do.
+/// Compares the times that one end reports for its Reads with the wall clock: if `lat` reported
+/// half a round trip, as for operations with equal work at both ends, the sum would be half of it.
 #[test]
 fn the_time_of_a_read_is_the_whole() {
     let server = Server::start("");
@@ -340,7 +340,7 @@ fn info_tells_of_the_kernel_device_and_the_loopback_interface() {
     assert!(urnic("info").output().unwrap().status.success());
 }
 
-/// What an ordinary user cannot make is usable only where it is there already.
+/// A device that an ordinary user cannot create is usable only if it exists already.
 #[test]
 fn info_tells_an_ordinary_user_what_he_may_use() {
     let folder = std::env::temp_dir().join(format!("urnic-info-{}", std::process::id()));
@@ -448,7 +448,7 @@ fn more_than_a_peer_gets_is_refused_with_the_reason() {
 
 #[test]
 fn a_refused_connection_says_what_to_start() {
-    // Nothing has this port: it is below those that systems choose from.
+    // Nothing listens on this port: it is below the range of ephemeral ports.
     let output = urnic("ping 127.0.0.1:1").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = complaint(&output);

@@ -330,7 +330,7 @@ fn means_and_ratios_are_within_their_bounds() {
     }
 }
 
-/// A counter, or a table of counters without those that are 0.
+/// Returns a counter, or a table of counters without the zero ones.
 fn nonzero(value: &Value) -> Value {
     let Some(table) = value.as_object() else { return value.clone() };
     table.iter().filter(|(_, count)| **count != 0).map(|(k, v)| (k.clone(), v.clone())).collect()

@@ -13,7 +13,7 @@ use std::process::Output;
 
 use crate::commands::scene::{Server, complaint, urnic};
 
-/// The documents: those at the top, those of `docs/`, and those that lie with what they explain.
+/// Returns the documents: those of the root and of `docs/`, and those in folders of sources.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = root();
     let mut found: Vec<PathBuf> =
@@ -90,7 +90,7 @@ const SHORTER: [(&str, &str); 5] = [
 /// Seeds of a range that are run.
 const SEEDS: u64 = 40;
 
-/// The same command, but short, in a folder and against a server of this test.
+/// Returns the same command, but shorter, in a folder and against a server of this test.
 fn shortened(arguments: &str, server: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in arguments.split_whitespace() {
@@ -134,7 +134,7 @@ fn captures(pattern: &str) -> Vec<String> {
     files
 }
 
-/// What can be run here: no device, no privilege, and an end that comes by itself.
+/// Returns true if a command can run here: it needs no device and no privilege, and ends by itself.
 fn is_run(line: &Line) -> bool {
     let arguments = arguments(&line.text).unwrap();
     let command = arguments.split(' ').next().unwrap();

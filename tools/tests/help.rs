@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-/// What a command says of itself, where a terminal has so many columns.
+/// Returns the help of a command in a terminal of `columns` columns.
 fn help(arguments: &[&str], columns: usize) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
     let output = command.args(arguments).env("COLUMNS", columns.to_string()).output().unwrap();

@@ -41,7 +41,7 @@ fn serve(node: u8, more: &str) -> Process {
 netns_tests! {
     with NEEDS;
 
-    /// What OpenSM routes arrives, and tshark finds nothing wrong in it.
+    /// OpenSM's routes deliver every operation, and tshark finds nothing wrong in the packets.
     fn every_operation_between_nodes_of_a_real_subnet() {
         let fabric = fabric("operations");
         let switch = Recorded::start(&fabric);

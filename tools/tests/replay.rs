@@ -29,7 +29,7 @@ fn replayed(path: &Path) -> Value {
     report["files"][0].clone()
 }
 
-/// Counts by name without those that are zero: one program lists them.
+/// Returns counts by name without the zeros: one of the two reports lists them.
 fn present(counts: &Value) -> Value {
     let mut counts = counts.clone();
     if let Some(counts) = counts.as_object_mut() {
@@ -38,7 +38,7 @@ fn present(counts: &Value) -> Value {
     counts
 }
 
-/// What each end of a demo counted is what an onlooker counts.
+/// The counters of both ends of a demo equal the counts that a replay makes of the recording.
 #[test]
 fn a_recorded_demo_is_replayed_to_the_same_counters() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replayed-demo.pcapng");

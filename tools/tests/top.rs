@@ -33,7 +33,7 @@ impl Runtime {
         self.urnic(arguments).output().unwrap()
     }
 
-    /// What `top --json` says, a value for each line.
+    /// Returns the lines of `top --json` as values.
     fn top(&self, arguments: &str) -> Vec<Value> {
         let output = self.run(&format!("top --json {arguments}"));
         assert_eq!(output.status.code(), Some(0), "{}", complaint(&output));
@@ -100,8 +100,8 @@ fn a_server_and_its_client_are_seen_with_the_same_rates() {
     wait_until("both are seen while they move data", || {
         seen = runtime.top("--interval 200ms --count 1").remove(0);
         let open = |pid| endpoint(&seen, pid).is_some_and(|one| one["connections_open"] == 1);
-        // Asked one after the other, under load: of one size, not the same; and one that is slow to answer is
-        // told as it was before.
+        // The two rates are sampled one after the other, under load: they are similar, not equal. A
+        // slow endpoint is shown with its previous values.
         let rate =
             |pid, of: &str| endpoint(&seen, pid).map_or(0.0, |one| one[of].as_f64().unwrap());
         let out = rate(client.id(), "bits_per_second_out");
@@ -178,8 +178,8 @@ fn the_socket_is_its_users_alone() {
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(runtime.sockets()), 0o700);
     assert_eq!(mode(runtime.sockets().join(server.pid().to_string())), 0o600);
-    // A folder that others may enter is used neither by those that look nor by those that show: a server goes on
-    // without.
+    // A folder that others may enter is used neither by `top` nor by endpoints: `top` fails, and a
+    // server runs without.
     fs::set_permissions(runtime.sockets(), fs::Permissions::from_mode(0o755)).unwrap();
     let output = runtime.run("top --once");
     assert_eq!(output.status.code(), Some(2));
@@ -247,7 +247,7 @@ fn programs_that_do_not_read_hold_nothing_up() {
     drop(silent);
 }
 
-/// It does not turn its endpoint: what it said before is told, and that it was before.
+/// A stopped process does not turn its endpoint: `top` lists it as unanswered.
 #[test]
 fn a_process_that_was_stopped_is_given_up_and_seen_again() {
     let runtime = Runtime::new();

@@ -48,7 +48,7 @@ fn commands_work(server: &Server, folder: &TempDir, device: &str) {
     assert!(server.complaints().is_empty(), "the server has nothing to complain about");
 }
 
-/// A server with `serving` and clients with `using`; `PATH` stands for the socket.
+/// Runs a server with `serving` and clients with `using`; `PATH` is replaced by the socket.
 fn over(serving: &str, using: &str) {
     let folder = folder();
     let socket = path(&folder, "s");
@@ -89,7 +89,8 @@ fn memory_is_shared_by_choice_and_not_copied_to_be_sent() {
     let folder = folder();
     let socket = path(&folder, "s");
     let server = Server::start(&format!("--dev vhost-user:{socket},ip=10.7.0.2/24,queues=2"));
-    // What is sent before the backend has mapped the memory is copied, and is not told apart.
+    // Payload that is sent before the backend has mapped the memory is copied, and the counters do
+    // not tell it apart.
     for options in ["", "--connections 3 --queues"] {
         let (connections, queues) = options.split_once(" --queues").unwrap_or((options, ""));
         let queues = if connections == options { queues } else { ",queues=2" };

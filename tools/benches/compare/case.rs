@@ -1,4 +1,4 @@
-//! What is measured, and which figures are held against each other.
+//! The cases to measure, and the figures that are compared with each other.
 
 use anyhow::Result;
 use urnic_engine::port::LowerLayer;
@@ -9,7 +9,7 @@ use crate::network::{Far, Link};
 use crate::writes::Spec;
 use crate::{others, raw, sockets, testpmd, writes};
 
-/// What a figure is.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Payload, in Gbit/s.
@@ -18,7 +18,7 @@ pub(crate) enum Unit {
     Goodput,
     /// Time of a message in µs: half a round trip; of Reads and Atomics from post to completion.
     Latency,
-    /// Of what all flows together move, in percent.
+    /// Share of the payload of all flows together, in percent.
     Share,
     /// Jain's index of fairness: 1 when flows move the same.
     Fairness,
@@ -48,7 +48,7 @@ pub(crate) struct Case {
     pub(crate) run: Run,
 }
 
-/// Two figures and what their ratio is to be.
+/// Two figures, and the aim for their ratio.
 #[derive(Clone, Debug)]
 pub(crate) struct Ratio {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ pub(crate) struct Ratio {
 
 const SUPER: Link = Link::Taps { mtu: 1500, vnet: true };
 const SUPER_9000: Link = Link::Taps { mtu: 9000, vnet: true };
-/// As much as one IP datagram carries: one FPDU is a frame.
+/// The most that one IP datagram carries: one FPDU is a frame.
 const SUPER_65000: Link = Link::Taps { mtu: 65_000, vnet: true };
 const PLAIN: Link = Link::Taps { mtu: 1500, vnet: false };
 const PLAIN_9000: Link = Link::Taps { mtu: 9000, vnet: false };
@@ -269,7 +269,7 @@ pub(crate) fn case(
     Case { name: name.to_owned(), unit, needs: None, run: Box::new(run) }
 }
 
-/// What the project aims at.
+/// Ratios that the project aims at.
 pub(crate) fn ratios() -> Vec<Ratio> {
     [ratios_of_interfaces(), ratios_of_shared_memory()].into_iter().flatten().collect()
 }

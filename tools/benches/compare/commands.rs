@@ -1,5 +1,5 @@
-//! What a user gets: `urnic serve` and `urnic bw` or `urnic lat` as they are typed, on the devices of the
-//! other cases.
+//! `urnic serve` and `urnic bw` or `urnic lat` as a user types them, on the devices of the other
+//! cases.
 
 use std::process::Command;
 
@@ -14,11 +14,11 @@ use crate::programs::{Server, URNIC, output};
 /// A device of a command, by what a user says of it.
 #[derive(Clone, Copy)]
 struct Pair {
-    /// What joins the two.
+    /// The link between the two.
     name: &'static str,
     /// The case of the same work in one process.
     bench: &'static str,
-    /// That of its latency.
+    /// The case that measures the same latency in one process.
     latency: &'static str,
     /// Settings of both.
     settings: &'static str,
@@ -94,7 +94,7 @@ pub(crate) fn cases() -> Vec<Case> {
     PAIRS.into_iter().flat_map(of).collect()
 }
 
-/// What a user gets, of what the bench says.
+/// Ratios of the commands to the same work in one process of the bench.
 pub(crate) fn ratios() -> Vec<Ratio> {
     let of = |pair: Pair| {
         let named = |what: &str, command: &str, case: &str, aim| {

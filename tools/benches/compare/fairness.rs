@@ -44,7 +44,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Mbit/s of two flows over `time`, after half as much to settle.
+/// Returns the Mbit/s of two flows over `time`, after a warm-up of half of it.
 fn rates(far: &Far, pair: [Who; 2], time: Duration) -> Result<[f64; 2]> {
     let _link = Impaired::start(far, BOTTLENECK)?;
     let (counts, over) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));

@@ -13,7 +13,7 @@ use crate::network::{self, Far, IMPAIRED, Link};
 use crate::others;
 use crate::writes::{self, Spec};
 
-/// A name, and what `urnic impair` is told beyond rate and delay.
+/// Names, and options of `urnic impair` besides rate and delay.
 const CELLS: &[(&str, &str)] = &[
     ("no loss", ""),
     ("0.1 % loss", "--loss 0.1"),
@@ -47,7 +47,7 @@ pub(crate) fn cases() -> Vec<Case> {
     CELLS.iter().flat_map(of).collect()
 }
 
-/// What the project aims at, cell by cell.
+/// Ratios that the project aims at, cell by cell.
 pub(crate) fn ratios() -> Vec<Ratio> {
     let of = |&(name, _): &(&str, &str)| {
         let figure = |kind: usize| format!("{name}: {}", KINDS[kind]);

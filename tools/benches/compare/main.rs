@@ -120,8 +120,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 const SECONDS_MIN: f64 = 0.001;
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// Whether this process has a network namespace that its parent has not: in the machine's own, the
-/// bench would change its interfaces.
+/// Returns true if this process has another network namespace than its parent: in the machine's own
+/// namespace, the bench would change the machine's interfaces.
 fn is_in_own_namespace() -> Result<bool> {
     let parent = std::os::unix::process::parent_id();
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));

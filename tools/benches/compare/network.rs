@@ -18,7 +18,7 @@ use urnic_netdev::tap::{Tap, TapConfig};
 use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 
-/// What joins two sides.
+/// The link between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// Two TAP interfaces on a bridge.
@@ -92,7 +92,7 @@ pub(crate) fn ip(arguments: &str) -> Result<()> {
     run(Command::new("ip").args(arguments.split_whitespace()))
 }
 
-/// Whether there is an interface of this name, and it is up.
+/// Returns true if an interface of this name exists and is up.
 pub(crate) fn is_up(name: &str) -> bool {
     let shown = Command::new("ip").args(["link", "show", "up", "dev", name]).output();
     shown.is_ok_and(|shown| shown.status.success() && !shown.stdout.is_empty())
@@ -215,7 +215,7 @@ pub(crate) type AnyDevice = Box<dyn Device + Send>;
 /// One end of a link of frames.
 pub(crate) struct End {
     pub(crate) device: AnyDevice,
-    /// What memory is published by that the other end may read.
+    /// Publishes memory that the other end may read.
     pub(crate) publisher: Option<Publisher>,
 }
 

@@ -1,4 +1,4 @@
-//! What people use today: iperf3 and UCX over the kernel's TCP.
+//! Alternatives that people use today: iperf3, and UCX over the kernel's TCP.
 
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ pub(crate) fn ucx_put_latency(far: &Far) -> Result<f64> {
     ucx_figure(far, Transport::Tcp, "ucp_put_lat", 8, 20_000, Ucx::Median)
 }
 
-/// What UCX sends by.
+/// The transport of UCX.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
     Tcp,
@@ -52,7 +52,7 @@ pub(crate) enum Transport {
     Memory,
 }
 
-/// What a test of UCX tells.
+/// The result of a test of UCX.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ucx {
     /// Half a round trip in µs.

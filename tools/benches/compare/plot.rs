@@ -55,7 +55,7 @@ pub(crate) fn svg(figures: &Figures) -> Result<String> {
     Ok(drawing)
 }
 
-/// What moved the bytes.
+/// Returns the colour of the program that moved the bytes.
 fn colour(name: &str) -> RGBColor {
     match name.split(' ').next() {
         Some("urnic") => RGBColor(0x1b, 0x7f, 0xbd),

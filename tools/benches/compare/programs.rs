@@ -12,13 +12,13 @@ pub(crate) use figures::{Server, URNIC, output};
 
 /// Lengths of messages.
 const SIZES: [usize; 7] = [8, 64, 512, 4096, 65_536, 1 << 20, 8 << 20];
-/// What a rate is measured with, outstanding at a time: perftest's own default.
+/// Operations in flight when a rate is measured: perftest's own default.
 const DEPTH: usize = 128;
 /// Bytes that are moved to measure a rate, and messages that are at least.
 const MOVED_LEN: usize = 1 << 30;
 const MESSAGES: std::ops::RangeInclusive<usize> = 200..=200_000;
 
-/// Lengths for which times are told to the last of 1000.
+/// Largest length for which times are reported up to the 99.9th percentile.
 const SHORT_MAX: usize = 4096;
 
 /// Every size by every program.
@@ -175,7 +175,7 @@ fn fabric(len: usize, label: &str, provider: FiProvider, count: usize) -> Case {
     of(len, &format!("fi_pingpong{label}"), Some(("fi_pingpong", "libfabric-bin")), case)
 }
 
-/// What the project aims at, size by size.
+/// Ratios that the project aims at, size by size.
 pub(crate) fn ratios() -> Vec<Ratio> {
     let of = |len: usize| {
         let ratio = |what: &str, over: &str, under: &str, aim| {

@@ -1,10 +1,11 @@
-//! What the devices move with no protocol at all: frames of one side counted at the other.
+//! The rate of the devices without any protocol: frames of one side counted at the other.
 //!
-//! The payload comes from as much memory as the engine sends from: a device that only ever reads
-//! the same warm 64 KiB would be a limit that nothing with real data can come near to. Gathered, each
-//! segment is two runs of memory, as an FPDU's header and payload are: the limit of what does not
-//! copy. Checked, each end also computes the CRC of each segment, and the receiver copies the payload to
-//! where it belongs: what is left of an RNIC when there is no protocol.
+//! The payload comes from as much memory as the engine sends from: a device that only reads the
+//! same warm 64 KiB would set a limit that no transfer of real data can reach. In the gathered case
+//! each segment is two runs of memory, like an FPDU's header and payload: this is the limit of
+//! sending without a copy. In the checked case each end also computes the CRC of each segment, and
+//! the receiver copies the payload to its destination: this is the work of an RNIC that remains
+//! without a protocol.
 
 use std::hint::black_box;
 use std::num::NonZeroU16;
@@ -93,12 +94,12 @@ pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     pump(far, link, 0, false, time)
 }
 
-/// The same of memory in runs: a header of its own, then the rest of each segment.
+/// Like the plain rate, of memory in runs: a header of its own, then the rest of each segment.
 pub(crate) fn gathered_rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     pump(far, link, FPDU_OVERHEAD_LEN, false, time)
 }
 
-/// The same with a CRC of each segment at both ends, and a copy at the receiver.
+/// Like the gathered rate, with a CRC of each segment at both ends, and a copy at the receiver.
 pub(crate) fn checked_rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     pump(far, link, FPDU_OVERHEAD_LEN, true, time)
 }

@@ -195,6 +195,6 @@ impl phy::Device for Egress<'_> {
 const TCP_PORT: u16 = 7174;
 const ETHERNET_LEN: usize = 14;
 const RECEIVE_BURST: usize = 64;
-/// Of each socket, in each direction.
+/// Socket buffer of each socket, in each direction.
 const BUFFER_LEN: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);

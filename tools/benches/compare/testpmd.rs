@@ -65,7 +65,7 @@ fn testpmd(name: &str, core: usize, device: &str, options: &[&str]) -> Command {
     command
 }
 
-/// What it tells of each second in which something came.
+/// Returns the rates that testpmd prints for the seconds in which frames arrived.
 fn frames_per_second(told: &str) -> Vec<u64> {
     let of_line =
         |line: &str| line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse().ok();

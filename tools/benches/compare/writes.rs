@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-/// What runs while a measurement lasts, at the peer.
+/// Work of the peer during a measurement.
 type Serve = fn(&Side, &Connection, RemoteBuffer, &AtomicBool);
 
 /// Connects two sides and runs `measure` on the client's.
@@ -172,8 +172,8 @@ pub(crate) fn write_rate(far: &Far, spec: &Spec, time: Duration) -> Result<f64> 
     Ok(rate)
 }
 
-/// Writes for as long as `go_on`, which is told after each completion how many bytes were
-/// written so far, says so.
+/// Writes while `go_on` returns true; it is called after each completion with the number of bytes
+/// written so far.
 pub(crate) fn write_while(
     far: &Far,
     spec: &Spec,

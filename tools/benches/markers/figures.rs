@@ -84,7 +84,7 @@ impl Cell {
 }
 
 impl Figures {
-    /// Whether nothing was simulated.
+    /// Returns true if nothing was simulated.
     pub(crate) const fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }

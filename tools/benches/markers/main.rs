@@ -1,8 +1,8 @@
-//! What markers are worth: the same impaired runs with markers, without, and layered.
+//! The value of markers: the same impaired runs with markers, without, and layered.
 //!
 //! `cargo bench --bench markers` simulates: a link in memory, a virtual clock, seeded faults. Its
-//! figures are those of the protocol, not of the machine, and the same everywhere. `-- --help` tells
-//! the options.
+//! figures are those of the protocol, not of the machine, and are the same everywhere. `-- --help`
+//! lists the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -84,7 +84,7 @@ fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What is done to the frames with payload.
+/// Returns the impairments of frames with payload.
 fn conditions() -> [(&'static str, ImpairConfig); 5] {
     let none = ImpairConfig::default();
     let recut = ImpairConfig { resegment: 0.5, coalesce: 0.5, ..none };

@@ -1,6 +1,6 @@
-//! What is moved, over which link, and what the two queues have in common.
+//! Cases: operation, message length, link, and the parts that the two queues share.
 
-/// What joins the two ends of a queue.
+/// The link between the two ends of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// A link in memory, one for each queue.
@@ -9,7 +9,7 @@ pub(crate) enum Link {
     VhostUser,
 }
 
-/// What is done with each message.
+/// The operation of each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// It is written to the other end.
@@ -25,7 +25,6 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The link of each queue.
     pub(crate) link: Link,
-    /// What is done with a message.
     pub(crate) operation: Operation,
     /// Bytes of a message.
     pub(crate) message_len: usize,
@@ -33,14 +32,14 @@ pub(crate) struct Case {
     pub(crate) window: usize,
 }
 
-/// What two queues have in common.
+/// The parts that two queues share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Nothing: each has an RNIC of its own at both ends, made in the thread that runs it.
     Apart,
-    /// At each end the RNIC, of which each has its own domain, completion queue and memory.
+    /// The RNIC of each end; each queue has its own domain, completion queue and memory.
     OneRnic,
-    /// The RNIC, and a memory region of which each queue has a part.
+    /// The RNIC, and a memory region that the queues divide between them.
     OneMr,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Flow {
 
 type AnyDevice = Box<dyn Device + Send>;
 
-/// What the queues of one end are made of.
+/// Objects of one end, which its queues are made of.
 struct Host {
     rnic: Rnic,
     /// A domain and its memory for each queue, or one for all of them.
@@ -65,7 +65,8 @@ impl Host {
 }
 
 impl Flow {
-    /// As many queues of one interface as asked for. The program makes all queue pairs first, as most do.
+    /// Returns `count` queues of one interface. All queue pairs are made first, as most
+    /// applications do.
     pub(crate) fn queues(case: &Case, layout: Layout, count: usize) -> Result<Vec<Self>> {
         let [a, b] = [Host::new(1, count, case, layout)?, Host::new(2, count, case, layout)?];
         let ends = |host: &Host| -> Result<Vec<_>> {

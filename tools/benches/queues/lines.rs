@@ -28,10 +28,10 @@ const TRACED_BYTES: usize = 256 << 10;
 const TRACED_MAX: usize = 32;
 /// Stored to by a queue's thread when its messages begin, and when they have ended.
 static MARKS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-/// What a line of the trace begins with that tells where they are.
+/// Beginning of the line of the trace that gives the addresses of the marks.
 const MARKS_ARE_AT: &str = "marks at ";
 
-/// What one queue did to a line.
+/// Accesses of one queue to a cache line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Accesses {
     reads: u64,
@@ -78,7 +78,7 @@ fn traced_count(case: &Case) -> u64 {
     (TRACED_BYTES / case.message_len).min(TRACED_MAX) as u64
 }
 
-/// What is traced: each queue's thread moves its messages while the other's rests.
+/// Runs the traced process: each queue's thread moves its messages while the other's rests.
 pub(crate) fn traced(name: &str, layout: &str) -> Result<()> {
     let case = CASES.iter().find(|case| case.name == name).context("the name of a case")?;
     let layout = Layout::ALL.into_iter().find(|one| one.name() == layout);

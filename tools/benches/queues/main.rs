@@ -1,8 +1,8 @@
-//! What a second queue adds: two queues on two processors against one, and against two that have nothing
-//! in common.
+//! The gain of a second queue: two queues on two processors against one, and against two that share
+//! nothing.
 //!
-//! `cargo bench --bench queues` runs both ends of each queue in one thread, so that a queue takes one
-//! processor and no device limits it. `-- --help` tells the options.
+//! `cargo bench --bench queues` runs both ends of each queue in one thread, so that a queue takes
+//! one processor and no device limits it. `-- --help` lists the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -43,7 +43,7 @@ struct Options {
     /// Counts the cache lines that two queues share instead, under valgrind; fails where there are any.
     #[arg(long, conflicts_with_all = ["rounds", "milliseconds", "json"])]
     lines: bool,
-    /// What is counted then.
+    /// Case and layout to run under valgrind: the bench passes them to itself.
     #[arg(long, hide = true, num_args = 2)]
     traced: Option<Vec<String>>,
     /// One short round: does everything work?
@@ -54,23 +54,23 @@ struct Options {
     bench: bool,
 }
 
-/// What was measured of one case. A ratio is the median of the ratios of all rounds.
+/// Results of one case. A ratio is the median of the ratios of all rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figure {
     case: &'static str,
     /// Messages a second of one queue.
     messages_per_second: f64,
-    /// The same in payload.
+    /// Payload of that.
     gigabits_per_second: f64,
     /// Two queues over one, with nothing in common: what the two processors can do.
     apart: f64,
     /// Two queues over one, of one RNIC.
     one_rnic: f64,
-    /// The same with one memory region for both.
+    /// Like `one_rnic`, with one memory region for both.
     one_mr: f64,
     /// Two queues of one RNIC over two that have nothing in common.
     one_rnic_over_apart: f64,
-    /// The same with one memory region for both.
+    /// Like `one_rnic_over_apart`, with one memory region for both.
     one_mr_over_apart: f64,
 }
 

@@ -17,9 +17,9 @@ pub(crate) const QUEUES: usize = 2;
 /// Messages a second, in one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    /// Of a queue while the other one rests; the mean of both.
+    /// One queue while the other one rests; the mean of both.
     pub(crate) one: f64,
-    /// Of two queues at the same time, together.
+    /// Two queues at the same time, together.
     pub(crate) two: f64,
 }
 

@@ -23,7 +23,7 @@ const BEFORE: usize = 128;
 /// Entries of a send queue and of a receive queue.
 const DEPTH: usize = 16;
 
-/// What one end has.
+/// Objects of one end.
 struct End {
     rnic: Rnic,
     cq: Cq,
@@ -50,13 +50,12 @@ pub(crate) struct Crowd {
     link: Lockstep<MemoryDevice, MemoryDevice>,
     a: End,
     b: End,
-    /// What they cost.
     pub(crate) cost: Cost,
     /// The connection whose turn it is.
     next: usize,
 }
 
-/// What connections cost, each at one end.
+/// Cost of connections, at one end.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Cost {
     /// Bytes of the heap for a queue pair that is not connected.
@@ -79,7 +78,7 @@ fn on_processor() -> f64 {
 /// included.
 fn time_wait_bytes(count: usize) -> f64 {
     let mut closing = Closing::new(count);
-    // The buffers of the ports and of the link grow with the first connections, and then no more.
+    // The buffers of the ports and of the link grow with the first connections only.
     closing.open_and_close(BEFORE);
     let rest = closing.link.now() + Duration::from_secs(100);
     closing.link.run_until(rest, |_| false);

@@ -1,7 +1,7 @@
-//! What connections cost: memory, the time to open them, and a message among so many.
+//! The cost of connections: memory, the time to open them, and a message among many of them.
 //!
-//! `cargo bench --bench scale` runs two ports in memory, in one thread, and counts the heap. `-- --help`
-//! tells the options.
+//! `cargo bench --bench scale` runs two ports in memory, in one thread, and counts the heap. `--
+//! --help` lists the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -50,7 +50,7 @@ struct Options {
     bench: bool,
 }
 
-/// What was measured of one count of connections.
+/// Results for one number of connections.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figure {
     connections: u32,
@@ -58,7 +58,7 @@ struct Figure {
     cost: Cost,
     /// Messages in a second of the processor, as many in flight as there are connections, 64 at most.
     messages_per_second: f64,
-    /// The same with a message in flight on each connection.
+    /// Messages a second with one in flight on each connection.
     messages_per_second_on_all: f64,
 }
 

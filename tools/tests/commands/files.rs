@@ -31,7 +31,7 @@ impl Folder {
         Server::start(&format!("--dir {} {options}", self.root.join("served").display()))
     }
 
-    /// What is in the served folder, hidden files too.
+    /// Returns the names in the served folder, hidden files too.
     pub(crate) fn names(&self) -> Vec<String> {
         let names = fs::read_dir(self.root.join("served")).unwrap();
         let mut names: Vec<_> =
@@ -183,8 +183,7 @@ fn no_name_leads_out_of_the_folder() {
     server.stop();
 }
 
-/// Whether chunks have been verified.
-/// Less than a chunk, less than a piece, and at the lowest rate.
+/// `--rate` holds for less than a chunk, for less than a piece, and at the lowest rate.
 #[test]
 fn a_rate_is_kept_from_the_first_octet_on() {
     let folder = Folder::new("rate");

@@ -1,5 +1,5 @@
 //! Clients of a server that lies: each ends in time with a clear error and the right status, takes
-//! no more memory than its work needs, and leaves nothing under the name of a file that is not whole.
+//! only the memory that its work needs, and leaves no incomplete file under the final name.
 
 mod files;
 mod measure;
@@ -19,12 +19,12 @@ use urnic_testkit::isolate;
 /// A lie, and what a client has to make of it.
 struct Case {
     name: &'static str,
-    /// `ADDRESS` stands for the server's, `OWN` for the client's folder.
+    /// `ADDRESS` is replaced by the server's, `OWN` by the client's folder.
     command: &'static str,
     welcome: Welcome,
     script: Box<dyn Fn(&Talk) -> After + Send + Sync>,
     status: i32,
-    /// What it says on standard error: one of these.
+    /// Standard error contains one of these.
     says: &'static [&'static str],
 }
 
@@ -87,7 +87,7 @@ fn run_once(case: Case) -> Result<(), String> {
     let own = outer.join("own");
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join("source"), vec![9; SOURCE_LEN]).unwrap();
-    // Two chunks of a file of three, of which the first one has come.
+    // A file of three chunks: the first one has arrived.
     fs::write(own.join(".begun.urnic-part"), vec![0; 12 << 20]).unwrap();
     let journal = format!("urnic-journal 1 {}\n0 00000000\n", 12 << 20);
     fs::write(own.join(".begun.urnic-journal"), journal).unwrap();

@@ -1,4 +1,4 @@
-//! What `docs/json.md` says of each command's JSON, against what the commands print.
+//! Each command's JSON has the fields that `docs/json.md` lists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::commands::scene::{complaint, urnic, wait_until};
 struct Section {
     name: String,
     required: BTreeSet<String>,
-    /// Those that are not always there, and `NAME.*` for any name.
+    /// Paths that may be absent, and `NAME.*` for any name.
     optional: BTreeSet<String>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn compare(name: &str, printed: &[Value]) {
         section.required.contains(*path)
             || section.optional.contains(*path)
             || any.is_some_and(|any| section.optional.contains(&any))
-            // An empty list stands for what it may have.
+            // An empty list is known if the document lists fields of its elements.
             || (path.ends_with("[]")
                 && section.optional.iter().any(|known| known.starts_with(&***path)))
     };

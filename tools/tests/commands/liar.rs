@@ -21,7 +21,8 @@ const RECEIVES: usize = 256;
 /// How long a client may take to say something, or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the server says when it accepts: the fields of the real thing, each of which may be a lie.
+/// Private Data of the server's MPA Reply: the fields of the real thing; a test can falsify each of
+/// them.
 #[derive(Clone, Debug)]
 pub(crate) struct Welcome {
     /// First bytes, and the version.
@@ -38,7 +39,7 @@ pub(crate) struct Welcome {
     pub(crate) surplus: isize,
 }
 
-/// What an honest server would say of a file that fits into the region.
+/// Fields that an honest server would send for a file that fits into the region.
 pub(crate) const HONEST: Welcome = Welcome {
     magic: b"urnc\0\x03",
     region: None,
@@ -50,7 +51,7 @@ pub(crate) const HONEST: Welcome = Welcome {
     surplus: 0,
 };
 
-/// What becomes of a connection after all has been said.
+/// The server's way to end a connection after its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// It stays open until the client ends it.
@@ -216,7 +217,7 @@ impl Talk {
         self.qp.post_send(SendWr::new(WrId(0), op, sge)).is_ok()
     }
 
-    /// Writes to, or reads from, memory that the client has or has not told of.
+    /// Writes to an STag, whether the client has advertised it or not.
     pub(crate) fn write(&self, stag: u32, to: u64, octets: &[u8]) -> bool {
         let remote = RemoteBuffer { stag: Stag(stag), to: TaggedOffset(to) };
         self.send(octets, SendOp::RdmaWrite { remote })
@@ -232,7 +233,7 @@ impl Talk {
         }
     }
 
-    /// The next message of the client; `None` when there is none any more.
+    /// Receives the client's next message; `None` if none comes.
     pub(crate) fn hear(&self) -> Option<Vec<u8>> {
         let wc = self.endpoint.wait(&self.received, PATIENCE).ok().flatten()?;
         if wc.status != WcStatus::Success {

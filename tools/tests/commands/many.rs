@@ -13,7 +13,7 @@ use urnic_testkit::skip;
 
 use crate::commands::scene::{Server, complaint, json, urnic, wait_until};
 
-/// What a thousand connections may take on each side.
+/// Bytes that a thousand connections may use on each side.
 const MEMORY_MAX: u64 = 1 << 30;
 
 #[test]
@@ -115,7 +115,7 @@ fn a_rate_that_leaves_a_session_without_work_for_long_keeps_it_open() {
     assert_eq!(server.stop_and_tell(), "");
 }
 
-/// What a file is written to may be slow, when all of it has come and the session has nothing more to do.
+/// The session stays open while a slow output takes the data, although all data has arrived.
 #[test]
 fn a_slow_output_keeps_its_session_open() {
     let folder = crate::commands::files::Folder::new("slow-output");
@@ -194,7 +194,7 @@ fn peers_beyond_the_number_are_told_which_option_decides() {
     }
 }
 
-/// What a process has, by the kernel's books.
+/// Resources of a process, from `/proc`.
 #[derive(Debug)]
 struct Use {
     descriptors: usize,

@@ -1,4 +1,4 @@
-//! What commands refuse before anything is done, and what they leave behind then: nothing.
+//! Refusals before a command does anything: nothing is left behind.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -206,7 +206,8 @@ fn what_a_server_takes_is_limited_by_its_options() {
     server.stop();
 }
 
-/// What fits succeeds, whatever else is in flight; the others are refused before they send anything.
+/// Transfers that fit succeed, whatever else is in flight; the others are refused before they send
+/// anything.
 #[test]
 fn of_parallel_puts_as_many_succeed_as_the_quota_has_room_for() {
     let folder = Folder::new("parallel");
@@ -232,7 +233,7 @@ fn of_parallel_puts_as_many_succeed_as_the_quota_has_room_for() {
     server.stop();
 }
 
-/// What an interrupted transfer has reserved and not brought is there for others.
+/// The room that an interrupted transfer has reserved but not filled is free for others.
 #[test]
 fn a_put_that_breaks_off_gives_back_what_it_has_not_brought() {
     let folder = Folder::new("given-back");
@@ -263,7 +264,7 @@ fn what_is_announced_takes_no_room_and_what_has_not_come_leaves_none() {
     assert!(taken < 512 << 20, "{taken} octets for a small part of the file");
     client.kill().unwrap();
     client.wait().unwrap();
-    // One of which nothing has come is gone at once.
+    // A session that received nothing is removed at once.
     let mut client = server.spawn(&format!("{} --rate 1K", put(&file, "/other")));
     wait_until("a session", || folder.served(".other.urnic-part").exists());
     client.kill().unwrap();

@@ -15,7 +15,7 @@ pub(crate) fn urnic(arguments: &str) -> Command {
     command
 }
 
-/// What a command said on standard error.
+/// Returns a command's standard error.
 pub(crate) fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -61,7 +61,7 @@ impl Server {
         &self.address
     }
 
-    /// Starts a client; `ADDRESS` stands for the server's.
+    /// Starts a client; `ADDRESS` is replaced by the server's.
     pub(crate) fn spawn(&self, command: &str) -> Child {
         urnic(&command.replace("ADDRESS", &self.address)).spawn().unwrap()
     }

@@ -78,7 +78,7 @@ fn a_client_that_was_stopped_itself_goes_on() {
     server.stop();
 }
 
-/// A server gives up a client that was stopped for too long; that is told by its cause.
+/// A server gives up a client that was stopped for too long; the client reports the cause.
 #[test]
 fn a_client_that_was_stopped_for_too_long_says_so() {
     let server = Server::start("--timeout 1s");

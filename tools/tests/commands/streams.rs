@@ -11,7 +11,7 @@ fn put_from(server: &Server, name: &str, input: Stdio, octets: &[u8]) -> std::pr
     let command = format!("put - {}{name} --json", server.address());
     let mut client = urnic(&command).stdin(input).spawn().unwrap();
     if let Some(mut pipe) = client.stdin.take() {
-        // A client that has been refused reads no more.
+        // A client that was refused stops reading: the write may fail.
         let _closed = pipe.write_all(octets);
     }
     client.wait_with_output().unwrap()
@@ -42,7 +42,7 @@ fn a_file_on_standard_input_is_put_as_it_is() {
     fs::write(&file, pattern(5 << 20)).unwrap();
     json(&put_from(&server, "/copy", File::open(&file).unwrap().into(), &[]));
     assert!(fs::read(folder.served("copy")).unwrap() == pattern(5 << 20));
-    // What has been read of it before is not of it any more.
+    // Bytes that were read before the command started do not belong to the file.
     let mut begun = File::open(&file).unwrap();
     std::io::Seek::seek(&mut begun, std::io::SeekFrom::Start(5)).unwrap();
     json(&put_from(&server, "/rest", begun.into(), &[]));

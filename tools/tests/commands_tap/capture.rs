@@ -1,4 +1,4 @@
-//! What a capture on the bridge shows of a lossless run.
+//! A capture on the bridge shows a lossless run as it was.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

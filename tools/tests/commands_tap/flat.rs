@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::commands_tap::scene::{Server, join, json, urnic};
 use urnic_testkit::isolate::netns_tests;
 
-/// What a process may have grown by, in bytes: nothing that depends on how much is moved.
+/// Bytes that a process may grow by, however much data it moves.
 const GROWTH_MAX: u64 = 4 << 20;
 /// After this long everything has taken its size.
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ fn resident(pid: u32) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// What a process has at first, once it is warm, and at most, until it ends.
+/// Resources of a process: the first sample after the warm-up, and the largest until its end.
 #[derive(Debug, Default)]
 struct Samples {
     first: u64,

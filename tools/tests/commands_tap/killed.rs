@@ -9,7 +9,7 @@ use crate::commands_tap::scene::{
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::ip;
 
-/// Of the end that stays.
+/// Timeout of the end that is not killed.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How late a busy machine may be.
 const LATE: Duration = Duration::from_secs(3);

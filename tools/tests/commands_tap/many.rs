@@ -8,7 +8,7 @@ use urnic_testkit::network::{command, ip, xdp_refusal};
 use urnic_testkit::programs::is_there;
 use urnic_testkit::skip;
 
-/// What a thousand connections may take of a server, in bytes.
+/// Bytes that a server may use for a thousand connections.
 const MEMORY_MAX: u64 = 1 << 30;
 
 /// Bytes of memory that a process has had at most.

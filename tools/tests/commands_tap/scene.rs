@@ -32,7 +32,8 @@ pub(crate) fn folder() -> TempDir {
     folder
 }
 
-/// `urnic` with these arguments, separated by spaces; `ADDRESS` stands for the server's.
+/// Returns `urnic` with these arguments, separated by spaces; `ADDRESS` is replaced by the
+/// server's.
 pub(crate) fn urnic(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
     command.args(arguments.replace("ADDRESS", ADDRESS).split_whitespace());
@@ -45,7 +46,7 @@ pub(crate) fn client(arguments: &str) -> Output {
     urnic(arguments).output().unwrap()
 }
 
-/// What a command said on standard error.
+/// Returns a command's standard error.
 pub(crate) fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -114,7 +115,7 @@ impl Server {
         address.rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    /// What it has complained about since it was last asked.
+    /// Returns the lines of its standard error since the last call.
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.complaints.try_iter().collect()
     }
@@ -135,7 +136,7 @@ impl Server {
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "SIGINT ends a server well");
     }
 
-    /// Kills it with SIGKILL: nothing of it runs any more.
+    /// Kills it with SIGKILL and waits for its end.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

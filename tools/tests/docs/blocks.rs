@@ -127,7 +127,7 @@ fn scripted(line: &str, number: usize, is_last: bool) -> String {
         Some(arguments) => format!("urnic {}", shortened(arguments, SERVER).join(" ")),
         None => line,
     };
-    // The process that the example stands for.
+    // The example's process is replaced by the last one that was started.
     let line = if line.starts_with("urnic top") { line.replace("4711", "$!") } else { line };
     if stays {
         // Nothing follows the last one: what does not fail at once is let run.

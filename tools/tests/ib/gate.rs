@@ -18,7 +18,7 @@ use super::{dev, json, output, serve};
 const GATE_NEEDS: [&str; 5] = [NEEDS[0], NEEDS[1], NEEDS[2], "/dev/net/tun", "ping"];
 /// A gate at the third node, behind which the kernel is.
 const GATE: &str = "--dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24,ip6=fd00::9/64";
-/// What ports behind a gate say of it.
+/// Device keys of ports behind a gate.
 const BEHIND: &str = ",gw=10.9.0.9,gw6=fd00::9";
 
 /// A gate that is up, and the kernel's way to the link.
@@ -46,7 +46,7 @@ fn has_carrier(interface: &str) -> bool {
     String::from_utf8_lossy(&shown.stdout).contains("LOWER_UP")
 }
 
-/// What `ping` says, and whether it was answered.
+/// Returns true if `ping` was answered, and its output.
 fn ping(arguments: &str) -> (bool, String) {
     let mut ping = program("ping");
     let output = ping.args(["-n", "-i", "0.2"]).args(arguments.split_whitespace()).output();
@@ -209,7 +209,7 @@ netns_tests! {
         dnsmasq.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let _dnsmasq = Process::of(dnsmasq.spawn().unwrap());
         let leased = "ib:sim=sim,node=Hca4,dhcp";
-        // The link and the lease, told and given back.
+        // `info` reports the link and the lease, and gives the lease back.
         let shown = json(&format!("info --dev {leased}"));
         assert_eq!(shown["up"], true, "{shown}");
         assert_eq!((&shown["mtu"], &shown["q_key"]), (&2044.into(), &"0x80010b1b".into()));
@@ -246,8 +246,8 @@ netns_tests! {
             assert_eq!(refused.status.code(), Some(2), "{arguments}: {complaint}");
             assert!(complaint.contains(why), "{arguments}: {complaint}");
         }
-        // Those that were refused took nothing from others; without a switch the link is up, and a stop
-        // is a good end.
+        // The refused commands took nothing from others. Without a switch the link is up, and the
+        // end after `--duration` is a success.
         let ended = output(&format!("ibgate {GATE} --duration 3s"));
         let said = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert_eq!(ended.status.code(), Some(0), "{said}");

@@ -1,4 +1,4 @@
-//! What the configuration of OpenSM says of partitions: members, MTU, scope.
+//! Partitions as OpenSM's configuration defines them: members, MTU, scope.
 
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::programs::is_there;
@@ -27,7 +27,8 @@ blue=0x8001,ipoib,mtu=4,rate=3,Q_Key=0x80020b1b :
 netns_tests! {
     with NEEDS;
 
-    /// RFC 4392 §1.2: of two limited members neither hears the other; all else goes.
+    /// RFC 4392 §1.2: two limited members receive nothing from each other; all other traffic
+    /// passes.
     fn limited_members_hear_full_ones_only() {
         let fabric = fabric_with("limited", LIMITED);
         let switch = Recorded::start(&fabric);

@@ -128,7 +128,7 @@ impl Process {
         serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {}", self.complaint()))
     }
 
-    /// Whether it is a command that ends when it is interrupted.
+    /// Returns true for a command that runs until it is interrupted.
     fn goes_on(&self) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.0.id())).unwrap_or_default();
         line.split(|octet| *octet == 0).any(|word| word == b"ibswitch" || word == b"ibgate")

@@ -33,7 +33,7 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     table.case(lab, "rping -s, gate, urnic client on InfiniBand", |lab| on_subnet(lab, to_guest))
 }
 
-/// What carries datagrams between the kernel and the fabric. It ends in this order.
+/// The processes that carry datagrams between the kernel and the fabric. They end in this order.
 struct Subnet {
     _gate: Process,
     _switch: Process,

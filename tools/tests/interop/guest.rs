@@ -1,4 +1,4 @@
-//! The guest: Debian's kernel with siw, under emulation, told what to do over a virtio console.
+//! The guest: Debian's kernel with siw, under emulation, controlled over a virtio console.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +25,7 @@ pub(crate) struct Guest {
     network: Network,
 }
 
-/// What the guest's interface is on.
+/// The network that the guest's interface is attached to.
 #[derive(Clone, Debug)]
 pub(crate) enum Network {
     /// The TAP `tapg`.
@@ -61,7 +61,7 @@ impl Network {
     }
 }
 
-/// What became of a command in the guest.
+/// The result of a command in the guest.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u32,

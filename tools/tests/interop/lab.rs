@@ -90,7 +90,7 @@ pub(crate) struct Lab {
     settings: Settings,
 }
 
-/// What a guest is told, and told again when it had to be booted anew.
+/// Settings of the guest, which are applied again after it had to be rebooted.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     mtu: u32,
@@ -169,7 +169,7 @@ impl Lab {
         self.guest.reload(asks_for_crc)
     }
 
-    /// What the guest sends goes through netem, or does so no more.
+    /// Puts the frames that the guest sends through netem, or removes netem.
     pub(crate) fn impair(&mut self, netem: Option<&'static str>) -> anyhow::Result<()> {
         self.settings.netem = netem;
         let command = match netem {
@@ -184,15 +184,15 @@ impl Lab {
         self.guest.run("killall -q -9 rping rstream; ip link set eth0 up").map(drop)
     }
 
-    /// Whether the two kernels still reach each other. When they do not, no peer under test had a
-    /// part in it.
+    /// Returns true if the two kernels still reach each other. If they do not, no peer under test
+    /// is to blame.
     pub(crate) fn guest_answers(&mut self) -> bool {
         let pings = ["-c", "8", "-i", "0.3", "-w", "5", "-q", GUEST];
         self.plug().is_ok()
             && Command::new("ping").args(pings).output().is_ok_and(|ping| ping.status.success())
     }
 
-    /// Boots the guest anew, and tells it again what it was told.
+    /// Reboots the guest and applies its settings again.
     pub(crate) fn reboot(&mut self) -> anyhow::Result<()> {
         self.guest.reboot()?;
         let Settings { mtu, asks_for_crc, netem } = self.settings;

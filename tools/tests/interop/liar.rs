@@ -36,7 +36,7 @@ pub(crate) struct Liar {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// This end refused what the peer did, and told it so.
+    /// This end refused the peer's request with this Terminate.
     Refused(TerminateCode),
     /// The peer said this.
     Terminated(TerminateCode),
@@ -100,7 +100,7 @@ impl Liar {
         self.post(SendWr::send(WrId(1), [self.outbox.sge(0..DESCRIPTOR)]))
     }
 
-    /// What the peer tells about a buffer of its own.
+    /// Receives the peer's advertisement of one of its buffers.
     pub(crate) fn advertised(&self) -> anyhow::Result<RemoteBuffer> {
         self.endpoint.wait(&self.cq, PATIENCE)?.context("the peer says nothing")?;
         let mut octets = [0; DESCRIPTOR];

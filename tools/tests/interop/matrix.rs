@@ -70,7 +70,7 @@ fn outside() -> anyhow::Result<bool> {
     Ok(status.success())
 }
 
-/// What keeps this from running here.
+/// Returns the reason why this cannot run here.
 fn missing() -> Option<String> {
     if let Some(missing) = programs::missing(["unshare", "setpriv", "apt-get", "dpkg", "sh"]) {
         return Some(format!("{missing}: this needs Debian"));

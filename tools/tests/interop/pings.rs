@@ -13,7 +13,7 @@ use crate::table::{Outcome, Table};
 const ROUNDS: u32 = 200;
 /// Rounds of a case through a bad network.
 const IMPAIRED_ROUNDS: u32 = 50;
-/// What stock rping takes: one byte less than 64 KiB.
+/// Stock rping takes at most one byte less than 64 KiB.
 const SIZES: [u32; 3] = [64, 4096, 65535];
 const LIMIT: Duration = Duration::from_secs(90);
 

@@ -65,13 +65,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has ended, or is ended here; there is no more to tell.
+        // Errors mean that the process has ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// What a program said last says why.
+/// Returns the last line of a program's output, which says why it failed.
 pub(crate) fn last_line(output: &str) -> String {
     output.trim_end().lines().next_back().unwrap_or_default().trim().to_owned()
 }

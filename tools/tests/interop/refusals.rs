@@ -1,4 +1,5 @@
-//! What one side may not do: the other's Terminate has the code of the RFC, and is understood.
+//! Forbidden requests: the other end's Terminate has the code of the RFC, and the requester reports
+//! it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with a buffer.
+/// The fault of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Stag,
@@ -108,7 +109,7 @@ fn client(
     Ok(Passed(format!("{code}; rping: {}", last_line(&server.output))))
 }
 
-/// What to do to the buffer that stock rping has told about.
+/// A forbidden access to the buffer that stock rping has advertised.
 type Lie = fn(&Liar, RemoteBuffer) -> anyhow::Result<()>;
 
 const LIES: [(&str, Lie, TerminateCode); 5] = [

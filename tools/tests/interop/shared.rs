@@ -104,7 +104,7 @@ impl Drop for Switch {
     }
 }
 
-/// What becomes of a case where DPDK is not installed.
+/// Returns the outcome of a case if DPDK is not installed.
 fn without_dpdk() -> Option<Outcome> {
     let missing = programs::missing(["dpdk-testpmd"])?;
     Some(Missing(format!("{missing}: apt-get install dpdk-dev")))
@@ -140,7 +140,8 @@ fn dpdk_devices() -> anyhow::Result<Outcome> {
     let _switch = Switch::new(&[port(0, &a), port(1, &b)], &["--tx-offloads=0x8000"])?;
     await_file(Path::new(&a))?;
     await_file(Path::new(&b))?;
-    // It cannot be told of memory while it runs, and goes on without a frontend that asks for that.
+    // testpmd accepts no memory table while it runs: it refuses a frontend that asks for sharing,
+    // and works with one that does not.
     let sharing = format!("ping 10.7.0.2:7174 --dev virtio-user:{b},ip=10.7.0.3/24,share");
     let refused = Lab::command(&sharing)?.finish(LIMIT)?;
     let says_what_to_do = refused.output.contains("leave share out");

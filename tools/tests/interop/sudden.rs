@@ -104,7 +104,7 @@ fn we_go(lab: &mut Lab, device: Device, client: bool) -> anyhow::Result<Outcome>
     Err(last.context("at least one try")?)
 }
 
-/// What stock rping says at its end, when ours is killed.
+/// Returns how stock rping ends when ours is killed.
 fn we_are_killed(lab: &mut Lab, device: Device, client: bool) -> anyhow::Result<String> {
     let (port, address) = (lab.port(), device.address());
     let (mut process, job) = if client {

@@ -1,4 +1,4 @@
-//! What was tried, and how it went.
+//! The cases that ran, and their outcomes.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::lab::Lab;
 /// How one case ended without a failure.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// What was shown, in a few words.
+    /// The case passed: a short description of the result.
     Passed(String),
     /// Why it could not be tried.
     Skipped(String),
-    /// What has to be installed for it: a failure where all is required, as in the gate.
+    /// A program is not installed: a failure if every case is required to run, as in the gate.
     Missing(String),
 }
 

@@ -11,7 +11,7 @@ struct Key {
     devices: &'static [Device],
     /// A whole command line.
     ordinary: (&'static str, Expect),
-    /// What is refused when the command line is read.
+    /// Values that the command line parser refuses.
     extreme: &'static [&'static str],
 }
 

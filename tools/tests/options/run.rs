@@ -30,12 +30,12 @@ const A_WHILE: Duration = Duration::from_millis(700);
 /// How long one may take to end when it is interrupted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs all cases; what is wrong with those that did not come out as expected.
+/// Runs all cases, and returns the problems of the cases that ended otherwise than expected.
 pub(crate) fn problems(scene: &Scene, cases: Vec<Case>) -> Vec<String> {
     run_all(scene, &cases, WORKERS)
 }
 
-/// The same for cases that use the same interfaces.
+/// Like `problems`, but one case at a time, for cases that use the same interfaces.
 pub(crate) fn problems_one_by_one(scene: &Scene, cases: Vec<Case>) -> Vec<String> {
     run_all(scene, &cases, 1)
 }
@@ -73,7 +73,7 @@ struct Run<'a> {
     line: Vec<String>,
 }
 
-/// What a command did.
+/// Exit status and output of a command.
 struct Outcome {
     status: Option<ExitStatus>,
     stdout: String,
@@ -190,8 +190,8 @@ impl Outcome {
     }
 }
 
-/// The arguments of a case as the table has them: the ordinary ones of the command, but for those
-/// that the case gives itself.
+/// Returns the arguments of a case: those of the table, and the command's ordinary ones unless the
+/// case gives them itself.
 fn command_line(case: &Case) -> String {
     let Case { command, arguments, .. } = case;
     if let Some(whole) = arguments.strip_prefix('!') {

@@ -1,4 +1,4 @@
-//! Servers for all cases on one device, and interfaces for those that run at the same time.
+//! Servers for all cases on one device, and interfaces for cases that run in parallel.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,7 +24,7 @@ pub(crate) enum Device {
     Xdp,
 }
 
-/// What the cases have in common.
+/// The folder, servers and interfaces that all cases share.
 pub(crate) struct Scene {
     pub(crate) folder: PathBuf,
     /// Where endpoints are shown: a short path, as sockets need.

@@ -20,7 +20,7 @@ use own::{LOG, SELF};
 
 use Expect::{Either, Ends, Fails, Refused, Runs, Says, Works};
 
-/// What has to come of a command line.
+/// The expected outcome of a command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expect {
     /// Exit status 0.
@@ -91,7 +91,7 @@ const fn flag(
     Row { command, option, ordinary: run, extreme: &[] }
 }
 
-/// What every command on a device has.
+/// Options that every command on a device has.
 macro_rules! stack {
     ($command:literal) => {
         [
@@ -134,7 +134,8 @@ const DEVICES: &[(&str, Expect)] = &[
     ("--dev token-ring:t", Refused("--dev")),
 ];
 
-/// A time that nothing answers in is told; a long one is as good as any.
+/// A deadline that passes before the peer can answer is reported; a long timeout works like any
+/// other.
 const TIMEOUTS: &[(&str, Expect)] = &[
     ("--timeout 0", Ends),
     ("--timeout 1ns", Ends),
@@ -180,7 +181,7 @@ const PUT: &[Row] = &[
     flag("put", "--json", &[("--json", Says("\"bytes\""))]),
 ];
 
-/// Of a transfer.
+/// The rate limit of a transfer.
 const RATES: &[(&str, Expect)] = &[
     ("--rate 0", Refused("--rate")),
     ("--rate 1", Runs),

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::replay::captures::{ACK, CLIENT, Capture, End, SERVER, SYN, write};
 
-/// What a replay took.
+/// Memory and time that a replay used.
 struct Cost {
     peak_mib: u64,
-    /// Of a processor: a busy machine changes nothing of it.
+    /// Processor time: unlike wall time, it does not depend on other load of the machine.
     seconds: f64,
     report: Value,
 }
@@ -75,7 +75,7 @@ impl Honest {
         self.writes += 1;
     }
 
-    /// Whatever else is in the capture, this connection is reported whole.
+    /// Asserts that this connection is reported completely, whatever else is in the capture.
     fn is_whole(&self, report: &Value) {
         let connections = report["connections"].as_array().unwrap();
         let initiator =
@@ -90,7 +90,7 @@ impl Honest {
     }
 }
 
-/// What the file's findings say.
+/// Returns the texts of the file's findings.
 fn told(report: &Value) -> String {
     let findings = report["findings"].as_array().unwrap();
     findings.iter().map(|one| format!("{}\n", one["text"])).collect()
@@ -122,7 +122,8 @@ fn half_a_million_bare_syns_take_little_and_push_out_no_connection_in_use() {
     assert!(told.contains("495905 connections made room for others"), "{told}");
 }
 
-/// Connections that carry data are let go too, those that were idle longest first, and are told of.
+/// Connections that carry data are evicted too, the longest idle ones first, and a finding reports
+/// it.
 #[test]
 fn connections_in_use_make_room_in_the_order_of_their_idleness() {
     let mut capture = Capture::new("in-use.pcap");
@@ -132,7 +133,7 @@ fn connections_in_use_make_room_in_the_order_of_their_idleness() {
         capture.start(client(number));
         honest.go_on(&mut capture);
     }
-    // Its place was given away: this is no MPA connection any more.
+    // The connection was evicted: its next segments are no MPA connection.
     capture.segment([client(0), SERVER], first, ACK, &write(1, 0, b"x"));
     let cost = measured(&capture.finish());
     honest.is_whole(&cost.report);

@@ -93,7 +93,7 @@ fn a_fifo_is_replayed_like_the_file() {
     assert_eq!(report(&child.wait_with_output().unwrap()), direct(&path));
 }
 
-/// What is no capture is refused at its first bytes, however much follows.
+/// Input that is no capture is refused at its first bytes, however much follows.
 #[test]
 fn an_endless_pipe_that_is_no_capture_is_refused_at_once() {
     let output = Command::new(env!("CARGO_BIN_EXE_urnic"))

@@ -68,7 +68,7 @@ impl Pcapng {
 /// The frames of `capture`, by turns of an Ethernet and a raw IP interface, among blocks of all kinds.
 fn with_everything(capture: &[CapturedFrame], is_big: bool) -> Vec<u8> {
     let mut file = Pcapng { is_big, octets: Vec::new() };
-    // Version 1.0, a length that is not told, a comment on the section.
+    // Version 1.0, a section length that is not given, a comment on the section.
     let version = file.option(1, b"")[..2].to_vec();
     let section = [
         &file.numbers(&[0x1a2b_3c4d])[..],
@@ -225,7 +225,7 @@ fn a_pipe_is_written_to_a_pipe_and_a_file_over_itself() {
     assert_eq!(fs::read(&own).unwrap().first_chunk(), piped.stdout.first_chunk::<24>());
 }
 
-/// What cannot be copied whole does not take the place of the capture, by whatever name it is meant.
+/// A failed copy does not replace the capture, by whatever path the output names it.
 #[test]
 fn a_capture_is_not_replaced_by_a_part_of_it() {
     let capture = frames(&fs::read(pcaps().join("siw-write-crc.pcap")).unwrap());

@@ -1,4 +1,4 @@
-//! What each program says of one size.
+//! The figures that each program prints for one size.
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -19,7 +19,7 @@ pub(super) const P99: usize = 7;
 pub(super) const P99_9: usize = 8;
 pub(super) const RATE: usize = 4;
 
-/// What two processes of urnic are joined by.
+/// The link between two processes of urnic.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Link {
     /// The kernel's TCP, between two namespaces.
@@ -28,7 +28,7 @@ pub(super) enum Link {
     VhostUser,
 }
 
-/// What libfabric sends by.
+/// The provider that libfabric sends by.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FiProvider {
     Tcp,
@@ -135,7 +135,7 @@ pub(super) fn by_fabric(far: &Far, provider: FiProvider, len: usize, count: usiz
 
 pub(crate) const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
 
-/// What a client says that ends well.
+/// Returns the output of a client, or an error unless it succeeds.
 pub(crate) fn output(client: &mut Command) -> Result<String> {
     let output = client.output()?;
     let told = String::from_utf8_lossy(&output.stdout);

@@ -32,7 +32,7 @@ fn silence(_: &Talk) -> After {
     After::Silence
 }
 
-/// What is wrong in the same way whatever is asked for.
+/// Faults that `put` and `get` have in common.
 fn for_both(command: &'static str) -> Vec<Case> {
     vec![
         case("nothing said", command, HONEST, silence, &["has not answered"]),

@@ -83,7 +83,7 @@ pub(super) const SELF: &[Row] = &[
     ),
 ];
 
-/// What is told while a command runs.
+/// Rows for `--log`, which prints events while a command runs.
 macro_rules! log {
     ($($command:literal),*) => {
         &[$(row(
