@@ -1,7 +1,6 @@
 //! All bounds of a replay: a capture may hold anything, and be of any length.
 //!
-//! # Errors
-//! verything that grows with the file counts against one of these limits, for all connections
+//! Everything that grows with the file counts against one of these limits, for all connections
 //! together. An item costs some 100 bytes.
 
 /// Connections followed at one time. For one more, the connection that has been idle longest is

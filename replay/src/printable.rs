@@ -4,8 +4,7 @@
 /// or change colours, titles or the clipboard (controls), characters that reorder or hide adjacent
 /// text (format characters, line and paragraph separators), and unassigned characters.
 ///
-/// # Errors
-/// very command passes text of a peer through this function before printing it.
+/// Every command passes text of a peer through this function before printing it.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_printable(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()

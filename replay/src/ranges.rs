@@ -7,8 +7,7 @@ use super::limits::{Holding, Room};
 
 /// Positions, kept as disjoint ranges that are not adjacent.
 ///
-/// # Panics
-/// ositions are 128 bits wide because a tagged buffer may end at 2⁶⁴.
+/// Positions are 128 bits wide because a tagged buffer may end at 2⁶⁴.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RangeSet {
     /// Ends, by start.

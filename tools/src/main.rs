@@ -3,8 +3,7 @@
 //! This file only dispatches. Each command is a file in [`cmd`], with its implementation in a
 //! folder of its own name.
 //!
-//! # Errors
-//! xit status: 0 on success, 1 if a verification failed, 2 if the command failed (usage, files, a
+//! Exit status: 0 on success, 1 if a verification failed, 2 if the command failed (usage, files, a
 //! peer that does not answer).
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,6 @@
 //! Live frames of an interface, through the same receive code, in one pass.
 //!
-//! # Errors
-//! arlier frames cannot be read again: a connection is followed only if its handshake is seen.
+//! Earlier frames cannot be read again: a connection is followed only if its handshake is seen.
 //! Frames wait for a second, or until there are too many, so that it becomes known which of them
 //! belong to iWARP, and how they are aligned with FPDUs.
 

@@ -1,7 +1,6 @@
 //! Pictures of a connection, as SVG.
 //!
-//! # Errors
-//! ach picture is self-contained: it names its axes with their units, has a legend, and takes its
+//! Each picture is self-contained: it names its axes with their units, has a legend, and takes its
 //! colours from [`style`], for light and for dark backgrounds. Important elements also differ in
 //! shape.
 

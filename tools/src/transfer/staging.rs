@@ -1,7 +1,6 @@
 //! Memory between the network and a file: a buffer for each chunk in flight.
 //!
-//! # Panics
-//! eers access this memory and never the file. A file that another program shortens causes a short
+//! Peers access this memory and never the file. A file that another program shortens causes a short
 //! read in its session; a mapped file would cause a SIGBUS that ends the process.
 
 use std::fs::File;
