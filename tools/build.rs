@@ -22,7 +22,7 @@ fn main() {
     println!("cargo:rustc-env=URNIC_VERSION={version} ({from})");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a build script is told everything this way")]
+#[expect(clippy::disallowed_methods, reason = "cargo's interface to build scripts")]
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -18,8 +18,7 @@ pub(crate) struct Buffers {
 
 /// Receive buffers of one size, and buffers from which control messages are sent.
 ///
-/// # Errors
-/// very receive buffer is long enough for a control message and for a payload message, because the
+/// Every receive buffer is long enough for a control message and for a payload message, because the
 /// peer chooses which comes next.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -39,7 +38,7 @@ pub(crate) struct Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendError {
     /// All send buffers are in use, because the peer has received none of the messages.
-    #[error("the peer does not take the answers that it asks for")]
+    #[error("the peer does not receive the answers to its requests")]
     NotTaken,
     #[error(transparent)]
     Post(#[from] PostError),
@@ -90,7 +89,7 @@ impl Channel {
     /// Reads the control message of a completed receive, and reposts its buffer.
     pub(crate) fn take_control(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<Control> {
         let len = wc.byte_len as usize;
-        ensure!(len <= CONTROL_LEN_MAX, "the peer sent a control message of {len} octets");
+        ensure!(len <= CONTROL_LEN_MAX, "the peer sent a control message of {len} bytes");
         let slot = self.slot(wc)?;
         let mut octets = [0; CONTROL_LEN_MAX];
         self.memory.copy_out(slot * self.slot_len, &mut octets[..len]);

@@ -134,7 +134,7 @@ impl<'h> Client<'h> {
         let connection =
             connecting.wait(host.options.timeout).map_err(|error| explain(remote, host, &error))?;
         let welcome = Welcome::parse(&connection.terms().private_data)
-            .with_context(|| format!("{remote} cannot be worked with"))?;
+            .with_context(|| format!("cannot use {remote}"))?;
         if let Some(payload) = payload(&hello.session) {
             host.note_framing(connection.terms().framing, payload);
         }
@@ -314,7 +314,7 @@ impl<'h> Client<'h> {
 
     /// Checks that the server has a buffer for a chunk: without one no file could be transferred.
     fn check_places(&self) -> anyhow::Result<()> {
-        ensure!(self.welcome.credits > 0, "{} has no place for a chunk of a file", self.remote);
+        ensure!(self.welcome.credits > 0, "{} has no room for a chunk of a file", self.remote);
         Ok(())
     }
 

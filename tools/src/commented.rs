@@ -50,7 +50,7 @@ pub(crate) fn write(
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!(
-                "{why} after frame {}: what follows would be lost, and the capture is left as it was; \
+                "{why} after frame {}: later frames would be lost, so the capture was not changed; \
                  write to another file",
                 written.frames
             ),
@@ -84,14 +84,14 @@ pub(crate) fn tell(target: &Path, written: &Written) {
         count(written.commented)
     ));
     if let Some(why) = written.cut {
-        complain(&format!("{why}: what was written ends with frame {}", written.frames));
+        complain(&format!("{why}: the copy ends with frame {}", written.frames));
     }
     if written.no_place > 0 {
         complain(&format!("{} frames have no place for their comment", written.no_place));
     }
     if written.late > 0 {
         complain(&format!(
-            "{} things were found out long after their frame: they are not in its comment",
+            "{} findings came long after their frame: they are not in its comment",
             written.late
         ));
     }

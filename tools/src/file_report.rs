@@ -56,7 +56,7 @@ impl FromStr for Remote {
         };
         let address = address.parse()?;
         if name.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_LEN_MAX) {
-            return Err(format!("a name has 1 to {NAME_LEN_MAX} octets"));
+            return Err(format!("a name has 1 to {NAME_LEN_MAX} bytes"));
         }
         Ok(Self { address, name })
     }

@@ -28,23 +28,23 @@ pub(crate) struct StackOptions {
     #[arg(long, value_name = "DEVICE", default_value = "kernel", help_heading = STACK)]
     pub(crate) dev: DeviceSpec,
 
-    /// How MPA uses TCP; kernel TCP is always layered, the others are optimized unless told
+    /// Use of TCP by MPA; kernel TCP is always layered, the other devices are optimized by default
     #[arg(long, value_enum, help_heading = STACK)]
     pub(crate) stack: Option<StackKind>,
 
-    /// Ask the peer for markers in what it sends; give it at both ends for both directions
+    /// Ask the peer to send markers; give this at both ends for both directions
     #[arg(long, help_heading = STACK)]
     pub(crate) markers: bool,
 
-    /// Do without CRCs, if the peer was started with this too
+    /// Send without CRCs, if the peer was started with this too
     #[arg(long, help_heading = STACK)]
     pub(crate) no_crc: bool,
 
-    /// Whether payload is gathered from registered memory or copied into frames to be sent
+    /// Way of payload into frames: gathered from registered memory, or copied
     #[arg(long, value_enum, value_name = "PATH", default_value = "auto", help_heading = STACK)]
     pub(crate) send_path: SendPathKind,
 
-    /// How long to wait for a peer that does not answer, or for the process at the other end of the
+    /// Time to wait for a peer that does not answer, or for the process at the other end of the
     /// device, in seconds or with a unit
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds,
           help_heading = STACK)]
@@ -71,9 +71,11 @@ pub(crate) enum StackKind {
 /// How payload gets into frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SendPathKind {
-    /// As is faster on the device: a TAP interface or packet socket gathers runs of 4096 bytes and more
+    /// The faster way on the device: a TAP interface or packet socket gathers runs of 4096 bytes or
+    /// more
     Auto,
-    /// The device gathers payload from where it is: no copy in user space, or the device's
+    /// The device gathers payload from registered memory: no copy in user space, unless the device
+    /// copies
     Gather,
     /// Payload is copied into the frame, and its CRC computed there
     Stage,
@@ -265,9 +267,9 @@ impl Host {
         (wrong > 0).then(|| {
             format!(
                 "frames with wrong TCP checksums arrive on {dev} ({wrong} dropped). If the sender \
-                 is on this machine it may leave checksums to a card that is not there: 'ethtool \
-                 -K PEER tx off', PEER being the interface at the other end of the link, makes it \
-                 finish them"
+                 is on this machine it may leave checksums to a card that is not there. 'ethtool \
+                 -K PEER tx off' makes it compute them; PEER is the interface at the other end \
+                 of the link"
             )
         })
     }
@@ -286,12 +288,12 @@ fn without_effect(options: &StackOptions, framing: Framing, payload: Payload) ->
     let mut lines = Vec::new();
     if options.markers && payload != Payload::FromPeer && !framing.markers_to_peer {
         let only = if payload == Payload::Both {
-            "only what the server sends has them"
+            "only the server's payload has them"
         } else {
             "payload has none"
         };
         lines.push(format!(
-            "--markers asks for markers in what the server sends; {only}: start the server with --markers, too"
+            "--markers asks the server to send markers; {only}: start the server with --markers, too"
         ));
     }
     if options.no_crc && framing.crc {

@@ -105,7 +105,7 @@ fn ib() -> Device {
     Device {
         device: "ib",
         usable: !is_missing,
-        offloads: "none: datagrams of 2044 octets, or what the fabric's broadcast group says",
+        offloads: "none: datagrams of 2044 bytes, or what the fabric's broadcast group says",
         missing: is_missing.then(|| "no ibsim runs in this network namespace".to_owned()),
         remedy: is_missing
             .then(|| "IBSIM_SOCKNAME=sim ibsim -s -n NETFILE, then opensm".to_owned()),

@@ -59,8 +59,8 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// Tell on standard error what is decided, with times: off, error, warn, info, debug or trace,
-    /// of all or of modules (urnic_engine::tcp=debug)
+    /// Log to standard error, with times: off, error, warn, info, debug or trace, for all or for
+    /// modules (urnic_engine::tcp=debug)
     #[arg(long, global = true, env = "URNIC_LOG", value_name = "LEVEL", hide_env_values = true,
           value_parser = logging::filter, help_heading = "Diagnosis")]
     log: Option<logging::Filter>,
@@ -70,29 +70,29 @@ const SHORT: &str = "\
 A server is HOST, HOST:PORT or [IPV6]:PORT. 'urnic --help' has examples, 'urnic COMMAND --help' more.";
 
 const EXAMPLES: &str = "\
-A server is HOST, HOST:PORT or [IPV6]:PORT; the port is 7174 unless told. 'urnic COMMAND --help' has
+A server is HOST, HOST:PORT or [IPV6]:PORT; the default port is 7174. 'urnic COMMAND --help' has
 more; 'urnic man DIR' writes manual pages, 'urnic completions SHELL' completions.
 
-Exit status: 0 when all went well, 1 when something did not verify, 2 when the command could not be
-carried out as given, 130 when a signal ended it before there was a result.
+Exit status: 0 on success, 1 if a verification failed, 2 if the command failed (options, files, a
+peer that does not answer), 130 if a signal ended it before it had a result.
 
 Environment:
   URNIC_LOG  as --log
   URNIC_TOP  1 shows the endpoint of a command to 'urnic top', as --top
-  XDG_RUNTIME_DIR  where the sockets for 'urnic top', and the libraries of 'urnic run', are
-  TMPDIR  where standard input is kept that has to be read twice
-  COLUMNS  width of these texts, where standard output is no terminal; 100 without it
+  XDG_RUNTIME_DIR  folder of the sockets for 'urnic top' and of the libraries of 'urnic run'
+  TMPDIR  folder for copies of standard input that has to be read twice
+  COLUMNS  width of these texts if standard output is no terminal; 100 without it
   NO_COLOR  leaves out colours
 
 Examples:
   urnic serve --listen 0.0.0.0 --dir /srv/files
-      Be the other end, over the kernel's TCP: no privilege is needed.
+      Serve peers over the kernel's TCP: no privilege is needed.
   urnic ping server                      Does it answer, and how soon?
-  urnic bw server --op read --bidir      How much goes through, both ways at once?
+  urnic bw server --op read --bidir      How high is the throughput, both ways at once?
   urnic lat server --all-sizes           How long does a message take, by its size?
-  urnic put backup.tar server            Bring a file there.
+  urnic put backup.tar server            Send a file to it.
   urnic demo                             See it work within one process.
-  urnic replay capture.pcap              See what a captured session did.";
+  urnic replay capture.pcap              See what happened in a captured session.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -223,7 +223,7 @@ const SCALE: &[Row] = &[
     (
         "--json",
         &[
-            ("--json OUT --connections 2", Says("octets for an idle one")),
+            ("--json OUT --connections 2", Says("bytes for an idle one")),
             ("--json /no/such/folder/x --connections 2", Refused("/no/such/folder")),
             ("--json", Refused("--json")),
         ],

@@ -154,7 +154,7 @@ netns_tests! {
             assert!(said.contains(" frames to "), "{said}");
             let frames = replayed(file)["frames"].as_u64().unwrap();
             let len = fs::metadata(&path).unwrap().len();
-            assert!(is_over(len, frames), "{limit}: {len} octets, {frames} frames");
+            assert!(is_over(len, frames), "{limit}: {len} bytes, {frames} frames");
         }
     }
 

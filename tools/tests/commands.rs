@@ -240,7 +240,10 @@ fn bw_reports_the_depth_that_it_used() {
     assert_eq!((&write["depth"], &write["depth_used"]), (&64.into(), &64.into()));
     let said = server.client("bw ADDRESS --op read --depth 64 -n 100");
     let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("16 messages under way (--depth 64: the peer takes no more"), "{said}");
+    assert!(
+        said.contains("16 messages in flight (--depth 64: the peer's limit on Reads"),
+        "{said}"
+    );
     server.stop();
 }
 
@@ -440,7 +443,7 @@ fn more_than_a_peer_gets_is_refused_with_the_reason() {
     let said = complaint(&output);
     assert!(said.contains("rejected") && said.contains("--size"), "{said}");
     let said = complaint(&server.client("bw ADDRESS --seconds 0.1 --connections 2"));
-    assert!(said.contains("no more are taken") && said.contains("--peers"), "{said}");
+    assert!(said.contains("which is the limit") && said.contains("--peers"), "{said}");
     let said = complaint(&server.client("get ADDRESS/x /tmp/never-made"));
     assert!(said.contains("--dir"), "{said}");
     server.stop();

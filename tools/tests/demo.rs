@@ -56,7 +56,7 @@ fn a_bad_link_verifies_whatever_the_seed() {
             assert!(of("bytes_held_peak") < 64 << 10, "seed {seed}: {}", of("bytes_held_peak"));
             assert!(of("retransmissions") > 0, "seed {seed}");
             assert_eq!(of("segments"), of("segments_aligned"), "seed {seed}");
-            assert_eq!(of("bytes_placed"), 4 << 20, "seed {seed}: each octet once");
+            assert_eq!(of("bytes_placed"), 4 << 20, "seed {seed}: each byte once");
         }
     }
 }

@@ -66,7 +66,7 @@ fn figures_of_clients_have_definitions() {
     for options in ["", "--bidir", "--op read --depth 64", "--op send"] {
         let text = said(&server, &format!("bw ADDRESS -t 0.05 {options}"));
         compare("bw", &rows(&text), &["messages/s", "processor time", "s for a gigabyte"]);
-        for label in ["messages/s", "under way", "processor time", "s for a gigabyte"] {
+        for label in ["messages/s", "in flight", "processor time", "s for a gigabyte"] {
             assert!(text.contains(label), "{label}: {text}");
         }
         assert!(!text.contains("segments"), "the kernel has them: {text}");

@@ -78,7 +78,7 @@ netns_tests! {
         }
         let read = |filter: &str| packets(&capture, filter);
         assert!(read("arp.hw.type == 32") >= 4, "ARP of InfiniBand");
-        assert!(read("icmpv6.opt.length == 3") >= 2, "options of 24 octets");
+        assert!(read("icmpv6.opt.length == 3") >= 2, "options of 24 bytes");
         assert!(read("iwarp_ddp_rdmap") > 50, "RDMA is found in it");
         assert_eq!(read("infiniband.deth.q_key != 0x80010b1b"), 0, "the broadcast group's Q_Key");
     }

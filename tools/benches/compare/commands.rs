@@ -124,13 +124,13 @@ impl Pair {
         let (command, rest) = client.split_first().context("a command")?;
         let mut program = Command::new(URNIC);
         program.args([*command, &listen, "--json", "--dev", &device(&near, 1)]).args(rest);
-        let told = output(&mut program);
+        let printed = output(&mut program);
         drop(server);
         for name in [near, far].iter().filter_map(|device| device.strip_prefix("tap:")) {
             ip(&format!("link del {name}"))?;
         }
-        let told: Value = serde_json::from_str(&told?)?;
-        told[key].as_f64().with_context(|| format!("urnic {command} has no {key}: {told}"))
+        let printed: Value = serde_json::from_str(&printed?)?;
+        printed[key].as_f64().with_context(|| format!("urnic {command} has no {key}: {printed}"))
     }
 }
 

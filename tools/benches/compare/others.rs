@@ -114,13 +114,13 @@ fn ucx(
     let output = client.args(["-s", &len, "-n", &iterations, "-R", rank]).output()?;
     let _ended = server.kill();
     server.wait()?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "ucx_perftest: {told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "ucx_perftest: {printed}");
     // Short numbers are padded to the left.
     let figures = |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
-    match told.lines().rfind(figures) {
+    match printed.lines().rfind(figures) {
         Some(line) => Ok(line.to_owned()),
-        None => bail!("ucx_perftest prints no figures: {told}"),
+        None => bail!("ucx_perftest prints no figures: {printed}"),
     }
 }
 

@@ -111,7 +111,7 @@ impl Flow {
         self.advance(4 * self.case.window as u64)?;
         let mut arrived = vec![0; octets.len()];
         to.copy_out(self.offset, &mut arrived);
-        ensure!(arrived == octets, "not every octet arrives with {:?}", self.case);
+        ensure!(arrived == octets, "not every byte arrives with {:?}", self.case);
         Ok(())
     }
 

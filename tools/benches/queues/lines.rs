@@ -125,7 +125,7 @@ pub(crate) fn traced(name: &str, layout: &str) -> Result<()> {
 }
 
 /// Until the other thread waits for its turn.
-#[expect(clippy::disallowed_methods, reason = "nothing tells when a thread has gone to sleep")]
+#[expect(clippy::disallowed_methods, reason = "nothing reports that a thread sleeps")]
 fn pause() {
     thread::sleep(Duration::from_millis(200));
 }

@@ -117,11 +117,11 @@ fn table(figures: &[Figure]) -> Table {
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header([
         "connections",
-        "octets for an idle one",
-        "octets for its queue pair",
-        "octets for one in TIME-WAIT",
+        "bytes for an idle one",
+        "bytes for its queue pair",
+        "bytes for one in TIME-WAIT",
         "opened a second",
-        "messages a second, 64 under way",
+        "messages a second, 64 in flight",
         "one on each",
     ]);
     for figure in figures {

@@ -18,7 +18,7 @@ const MEMORY: [Line; 3] = [
     ("TIME-WAIT", GREEN, |figure| figure.cost.time_wait_bytes),
 ];
 const TIME: [Line; 2] = [
-    ("64 under way", BLUE, |figure| 1e9 / figure.messages_per_second),
+    ("64 in flight", BLUE, |figure| 1e9 / figure.messages_per_second),
     ("one on each", ORANGE, |figure| 1e9 / figure.messages_per_second_on_all),
 ];
 
@@ -31,11 +31,11 @@ pub(crate) fn svg(figures: &[Figure]) -> Result<String> {
         let (upper, lower) = root.split_vertically(HEIGHT);
         draw(
             &upper,
-            "octets of memory for an idle connection and for one that is over, at one end",
+            "bytes of memory for an idle connection and for one that is over, at one end",
             figures,
             &MEMORY,
         )?;
-        draw(&lower, "nanoseconds for a message of 64 octets, both ends", figures, &TIME)?;
+        draw(&lower, "nanoseconds for a message of 64 bytes, both ends", figures, &TIME)?;
         root.present()?;
     }
     Ok(drawing)

@@ -80,7 +80,7 @@ impl<'h> Flow<'h> {
                         .filter(|credits| more > 0 && *credits <= self.client.welcome.credits);
                     let remote = self.client.remote();
                     self.credits = credits.with_context(|| {
-                        format!("{remote} gives {more} credits, which it cannot have")
+                        format!("{remote} granted {more} credits, more than it can have")
                     })?;
                 }
                 Happened::Control(other) => return Err(self.client.unexpected(&other)),

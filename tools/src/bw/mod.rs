@@ -372,7 +372,7 @@ mod tests {
             depth_within(&Plan { connections, ..plan(Op::Write, size, depth) })
         };
         assert_eq!(within(64 << 10, 16, 1), 16);
-        assert_eq!(within(64 << 10, 16, 128), 16, "just as much as may be under way");
+        assert_eq!(within(64 << 10, 16, 128), 16, "exactly the limit of bytes in flight");
         assert_eq!(within(64 << 10, 16, 129), 15);
         assert_eq!(within(64 << 10, 16, 1024), 2);
         assert_eq!(within(u32::MAX, 4096, 1), 4096, "one connection has what it asks for");

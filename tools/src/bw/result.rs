@@ -134,7 +134,7 @@ impl Bandwidth {
         };
         format!(
             "{} of {}{ways}: {}, {} messages/s for {}{until}{}\n\
-             {device}, {stack}, markers {}, CRC {}, {} under way{each}{}\n\
+             {device}, {stack}, markers {}, CRC {}, {} in flight{each}{}\n\
              processor time: {} here, {} at the server; {} and {} s for a gigabyte\n\
              {table}",
             op.name(),
@@ -160,7 +160,7 @@ impl Bandwidth {
             return String::new();
         }
         let [here, there] = self.ways().map(figure::bits_per_second);
-        format!("\n{here} asked for by this end, {there} by the server")
+        format!("\n{here} requested by this end, {there} by the server")
     }
 
     /// Explains why fewer messages were in flight than requested.
@@ -169,11 +169,11 @@ impl Bandwidth {
             return String::new();
         }
         let why = if self.depth_used < self.depth_max {
-            "no more were asked for at a time"
+            "fewer were needed at a time"
         } else if self.op.is_read() && self.depth_used == self.reads_max {
-            "the peer takes no more Reads at a time"
+            "the peer's limit on Reads"
         } else {
-            "more would be over the bytes that may be under way"
+            "the limit of bytes in flight"
         };
         format!(" (--depth {}: {why})", self.depth)
     }
@@ -194,7 +194,7 @@ impl Bandwidth {
             known("FPDUs received", |end| end.fpdus_received),
             of_tcp("segments with FPDUs sent", |end| end.segments_sent),
             of_tcp("of them aligned", |end| end.segments_aligned),
-            of_tcp("segments sent again", |end| end.retransmissions),
+            of_tcp("segments retransmitted", |end| end.retransmissions),
             of_tcp("frames sent", |end| end.frames_sent),
             of_tcp("of them super-frames", |end| end.super_frames_sent),
         ]
@@ -288,7 +288,7 @@ mod tests {
         let text = result.text();
         for part in [
             "write of 122.07K: 1.50 Gbit/s, 1 500 messages/s for 2.00 s\n",
-            "kernel, layered, markers on, CRC off, 16 messages under way on each of 2 connections (--depth 64: more",
+            "kernel, layered, markers on, CRC off, 16 messages in flight on each of 2 connections (--depth 64: the limit",
             "processor time: 750 ms here, 1.50 s at the server; 2.000 and 4.000 s for a gigabyte\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
@@ -303,8 +303,8 @@ mod tests {
         let mut result = outcome(Op::Write, false);
         result.depth_used = 4;
         let text = result.text();
-        assert!(text.contains("4 messages under way on each"), "{text}");
-        assert!(text.contains("(--depth 64: no more were asked for at a time)"), "{text}");
+        assert!(text.contains("4 messages in flight on each"), "{text}");
+        assert!(text.contains("(--depth 64: fewer were needed at a time)"), "{text}");
     }
 
     #[test]
@@ -315,10 +315,10 @@ mod tests {
         let text = result.text();
         assert!(text.contains("both ways: 2.00 Gbit/s, 2 000 messages/s"), "{text}");
         assert!(
-            text.contains("1.50 Gbit/s asked for by this end, 500 Mbit/s by the server"),
+            text.contains("1.50 Gbit/s requested by this end, 500 Mbit/s by the server"),
             "{text}"
         );
-        assert!(text.contains("(--depth 64: the peer takes no more Reads"), "{text}");
+        assert!(text.contains("(--depth 64: the peer's limit on Reads"), "{text}");
         assert!(result.row().contains("1.50 Gbit/s   500 Mbit/s"), "{}", result.row());
         assert_eq!(
             header(true).trim_end().len(),
@@ -342,6 +342,6 @@ mod tests {
         assert_eq!(of("segments with FPDUs sent").as_deref(), Some("12 | –"));
         assert_eq!(of("of them aligned").as_deref(), Some("9 | –"));
         assert_eq!(of("frames sent").as_deref(), Some("40 | –"));
-        assert_eq!(of("segments sent again"), None, "no end has sent one");
+        assert_eq!(of("segments retransmitted"), None, "no end has sent one");
     }
 }

@@ -132,7 +132,7 @@ impl Target {
         self.next_file(frame.at_ns, frames_lost)?;
         if !self.file.frame(frame, comment, len_max).context(WRITING)? {
             anyhow::bail!(
-                "a file of --max-size has no room for a frame of {} octets",
+                "a file of --max-size has no room for a frame of {} bytes",
                 frame.bytes.len()
             );
         }
@@ -249,7 +249,7 @@ mod tests {
         let mut sink = Sink::new(Some(&path), interface, None, Some(512), Some(2)).unwrap();
         sink.take(&frame(0), None);
         let told = sink.check().unwrap_err().to_string();
-        assert!(told.contains("no room for a frame of 1000 octets"), "{told}");
+        assert!(told.contains("no room for a frame of 1000 bytes"), "{told}");
         assert_eq!(numbered(&path, 2), folder.path().join("a.00002"));
     }
 }

@@ -86,7 +86,7 @@ impl Following {
                 // is read.
                 if monitor.take_error().is_some() && monitor.link_state() == LinkState::Gone {
                     anyhow::bail!(
-                        "the interface was deleted; what passed before is in the capture"
+                        "the interface was deleted; the frames before are in the capture"
                     );
                 }
                 wait(monitor, end_ns.min(now_ns + CHECK_NS) - now_ns)?;

@@ -76,7 +76,7 @@ impl Line {
         let known = self.segments_aligned + self.segments_unaligned;
         let mut text = format!(
             "{:6.0} s  {} of {} connections open  {:.3} Gbit/s  aligned {}  \
-             out of order {}  sent again {}  held {}  lost {}",
+             out of order {}  retransmitted {}  held {}  lost {}",
             self.seconds,
             self.connections_open,
             self.connections,
@@ -89,7 +89,7 @@ impl Line {
         );
         if self.directions_incomplete > 0 {
             let count = self.directions_incomplete;
-            text.push_str(&format!("  FPDUs of {count} directions not followed any more"));
+            text.push_str(&format!("  FPDUs of {count} directions no longer followed"));
         }
         if !self.link_up {
             text.push_str("  the interface is down");

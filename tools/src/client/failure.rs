@@ -32,12 +32,12 @@ impl Client<'_> {
 
     /// Error: the server sent a control message that is invalid at this time.
     pub(crate) fn unexpected(&self, message: &Control) -> anyhow::Error {
-        anyhow!("{} said {message:?}, which makes no sense here", self.remote)
+        anyhow!("{} sent {message:?}, which is not valid here", self.remote)
     }
 
     /// Error: the server sent payload that was not requested.
     pub(crate) fn unasked(&self) -> anyhow::Error {
-        anyhow!("{} sends what was not asked for", self.remote)
+        anyhow!("{} sent payload that was not requested", self.remote)
     }
 
     /// Chooses the reason of an error in a session: if a buffer cannot be posted, the connection
@@ -51,7 +51,7 @@ impl Client<'_> {
         let reason = self.said_last().unwrap_or_else(|| self.end_of_connection());
         match self.waiting.stopped_for(monotonic_now()) {
             Some(time) => reason.context(format!(
-                "this program itself was stopped for {} s, longer than the server waits",
+                "this process was stopped for {} s, longer than the server waits",
                 time.as_secs()
             )),
             None => reason,
@@ -112,7 +112,7 @@ pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow:
             None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),
         },
         Error::Startup(StartupFailure::Protocol(error)) => anyhow!(
-            "{remote} does not speak MPA: {error}; what listens there is no RDMA service, so check \
+            "{remote} does not speak MPA: {error}; the service there is no RDMA service, so check \
              the port number"
         ),
         Error::Startup(StartupFailure::ConnectionLost) | Error::Closed => anyhow!(
@@ -126,7 +126,7 @@ pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow:
 /// Advice if no answer has come from `remote`: a known fault, or else possible faults.
 fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     if matches!(error, Error::Startup(StartupFailure::Timeout)) {
-        return "it takes TCP connections and says nothing over them: what listens there is no RDMA \
+        return "it accepts TCP connections and sends nothing: the service there is no RDMA \
                 service, or has been stopped; check the port number"
             .into();
     }

@@ -59,7 +59,7 @@ pub(crate) fn get(
     };
     let sha256 = join(client, hashing)?;
     if sha256 != expected {
-        partial.forget().context("giving the file up")?;
+        partial.forget().context("removing the incomplete file")?;
         return Err(Unverified.into());
     }
     commit(client, partial)?;
@@ -72,7 +72,7 @@ fn commit(client: &mut Client<'_>, partial: Partial) -> anyhow::Result<()> {
     let committing = thread::Builder::new()
         .name("urnic-commit".to_owned())
         .spawn(move || partial.commit())
-        .context("starting the thread that brings the file to its place")?;
+        .context("starting the thread that renames the file")?;
     while !committing.is_finished() && client.rest(JOIN_INTERVAL).is_ok() {}
     committing.join().map_err(|_| anyhow!("the thread that names the file has panicked"))?
 }

@@ -107,11 +107,14 @@ impl Pieces {
     /// # Errors
     /// If it was wrong too often.
     pub(super) fn again(&mut self, chunk: u64) -> anyhow::Result<()> {
-        ensure!(chunk_range(chunk, self.len).is_some(), "the peer speaks of a chunk there is not");
+        ensure!(
+            chunk_range(chunk, self.len).is_some(),
+            "the peer named a chunk that does not exist"
+        );
         let times = self.wrong.entry(chunk).or_insert(0);
         *times += 1;
         if *times > WRONG_MAX {
-            bail!("octets {chunk} x 4 MiB of the file arrive wrong again and again");
+            bail!("chunk {chunk} of the file (4 MiB each) arrives wrong again and again");
         }
         Ok(())
     }
@@ -171,7 +174,7 @@ mod tests {
             assert!(second <= 2 * time && second + slack >= time, "{rate}: {second:?}");
         }
         let short = Pieces::new(5, VecDeque::from([0]), Some(8));
-        assert!(short.pause() <= Duration::from_secs(1), "an octet");
+        assert!(short.pause() <= Duration::from_secs(1), "a byte");
         let none = Pieces::new(0, VecDeque::new(), Some(1));
         assert!(none.pause().is_zero(), "nothing takes no time");
     }

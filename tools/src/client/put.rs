@@ -228,7 +228,7 @@ impl Sender<'_, '_> {
 /// # Errors
 /// If it was not requested, or was already answered.
 pub(super) fn answered(asked: &mut HashSet<u64>, index: u64) -> anyhow::Result<()> {
-    ensure!(asked.remove(&index), "the server answers what was not asked");
+    ensure!(asked.remove(&index), "the server sent an answer that was not requested");
     Ok(())
 }
 

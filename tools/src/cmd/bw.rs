@@ -15,20 +15,20 @@ use crate::{figure, report, units};
 
 /// Measure throughput to a server
 ///
-/// Keeps a number of RDMA Writes, RDMA Reads, Sends or Atomics in flight for some seconds, waits until
-/// the server has received them all, and reports what each end has counted.
+/// Keeps a number of RDMA Writes, RDMA Reads, Sends or Atomics in flight for some seconds, waits
+/// until the server has received them all, and reports the counters of both ends.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve' listens; the port is 7174 unless told
+    /// Address of 'urnic serve'; the default port is 7174
     #[arg(value_name = "HOST[:PORT]")]
     peer: HostPort,
 
-    /// What to do with the server's memory
+    /// Operation on the server's memory
     #[arg(long, value_enum, default_value = "write")]
     op: Op,
 
-    /// Bytes of a message; 64K unless told
+    /// Bytes of a message; 64K by default
     #[arg(short, long, value_name = "SIZE", value_parser = message_size)]
     size: Option<u32>,
 
@@ -36,11 +36,11 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with_all = ["size", "interval"])]
     all_sizes: bool,
 
-    /// How long; 5 seconds unless told, and 1 for each of --all-sizes
+    /// Length of the measurement; 5 seconds by default, and 1 for each of --all-sizes
     #[arg(short = 't', long, value_name = "SECONDS", value_parser = units::seconds)]
     seconds: Option<Duration>,
 
-    /// Messages to send, on all connections together, however long that takes
+    /// Messages to send, on all connections together, instead of a length in time
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "seconds",
           value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -63,7 +63,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
 
-    /// Report what was done in each interval of this length, in seconds or with a unit
+    /// Report the rate of each interval of this length, in seconds or with a unit
     #[arg(short, long, value_name = "TIME", value_parser = units::seconds)]
     interval: Option<Duration>,
 
@@ -76,18 +76,19 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Rates are of payload, in units of 10^9 bits per second, from the first request until the server has
-received all; nothing is left out at the start. At most 16 Reads are open at a time on a connection,
-whatever the depth, and 128 MiB on all connections together, with one message on each: the result says
-how many were. With --rate, the first message waits for its own time, too. Segments are
-counted that carry FPDUs, frames of any kind; over the kernel's TCP they are not known, and have dashes. Segments are sent again when they are lost, and also to find out whether they were
-(RACK-TLP, RFC 8985 §7): a few are sent again on a link without loss when an end has to wait for its
-core. Processor time is of both programs; the server's is that of all its peers.
+Rates are payload, in units of 10^9 bits per second, from the first request until the server has
+received all; the start is included. A connection has at most 16 Reads in flight, whatever the
+depth. All connections together have at most 128 MiB in flight, and at least one message each. The
+result gives the number in flight. With --rate, the first message waits for its time, too. Counted
+are the segments that carry FPDUs, and frames of any kind. The kernel's TCP does not report them:
+the result has dashes. TCP retransmits lost segments, and also probes for a loss (RACK-TLP, RFC 8985
+§7): on a link without loss it retransmits a few when an end has to wait for its core. Processor
+time is that of both processes; the server's includes all its peers.
 
 SIGINT (Ctrl-C) ends the measurement early; its result so far is reported. A second one ends the
-program.
+command.
 
-Exit status: 0 when it was measured, for a shorter time, too; 2 when it could not be.
+Exit status: 0 after a measurement, even a shortened one; 2 if it failed.
 
 Examples:
   urnic bw server
@@ -128,7 +129,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(count) = args.count.filter(|count| *count < u64::from(args.connections)) {
         let (connections, messages) = (args.connections, figure::counted(count, "message"));
         report::complain(&format!(
-            "--connections {connections}: only {count} of them have one of the {messages}"
+            "--connections {connections}: only {count} of them send one of the {messages}"
         ));
     }
     let remotes = args.peer.resolve(&args.stack.dev)?;

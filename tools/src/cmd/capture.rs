@@ -14,17 +14,18 @@ use crate::interrupt::Interrupt;
 use crate::report::is_broken_pipe;
 use crate::{size, units};
 
-/// Capture the iWARP connections of an interface, and tell each second how they do
+/// Capture the iWARP connections of an interface, and report on them each second
 ///
-/// Frames go through the engine's own receive code as they pass, whichever stacks sent them. Written are
-/// those of TCP connections whose MPA startup was seen: any port may carry iWARP, and most TCP does
-/// not. Each gets a comment that Wireshark shows: its FPDUs, whether it is aligned with them, out of
-/// order or a retransmission, and which rules it breaks. A connection that was open before is not known
-/// to be iWARP; --port and --all write it all the same, without comments.
+/// Frames go through the engine's own receive code as they pass, whichever stacks sent them. The
+/// command writes the frames of TCP connections whose MPA startup it saw: any port may carry iWARP,
+/// and most TCP does not. Each frame gets a comment that Wireshark shows: its FPDUs, if it is
+/// aligned with them, out of order or a retransmission, and the rules that it breaks. A connection
+/// that was open before the start is not recognised as iWARP; --port and --all write it all the
+/// same, without comments.
 ///
-/// Frames for other stations are captured, too: while it runs, the interface is in promiscuous mode.
+/// Frames for other stations are captured, too: the interface is in promiscuous mode meanwhile.
 ///
-/// Runs until it is interrupted, or one of its limits is reached. Needs the capability CAP_NET_RAW.
+/// Runs until it is interrupted, or until it reaches a limit. Needs the capability CAP_NET_RAW.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -32,12 +33,12 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "IFACE")]
     interface: Name,
 
-    /// Write the frames to this file, as pcapng; - for standard output, which then has nothing else.
+    /// Write the frames to this file, as pcapng; - for standard output, with no other output there.
     /// Without it connections are only counted
     #[arg(long, short, value_name = "FILE.pcapng")]
     write: Option<PathBuf>,
 
-    /// Write what comes from or goes to this TCP port, iWARP or not; may be given several times
+    /// Write frames from or to this TCP port, iWARP or not; may be given several times
     #[arg(long, value_name = "PORT", conflicts_with = "all",
           value_parser = clap::value_parser!(u16).range(1..))]
     port: Vec<u16>,
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
 
-    /// Stop after so many frames
+    /// Stop after this number of frames
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "write")]
     max_size: Option<u64>,
 
-    /// Begin another file when one is as long as --max-size, and keep this number of the newest:
+    /// Begin another file when one has reached --max-size, and keep this number of the newest:
     /// FILE.00001.pcapng, FILE.00002.pcapng and so on
     #[arg(long, value_name = "N", requires = "max_size",
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -74,11 +75,14 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 when stopped, 2 when the interface cannot be opened or is deleted, or the file not be written.
+Exit status: 0 when stopped, 2 if the interface cannot be opened or is deleted, or if the file
+cannot be written.
 
-What is found out about a frame within a second after it is in its comment; at high rates within less,
-because frames that wait take 32 MiB at most. Frames that there was no room for are counted as lost, and
-the file says so; behind them the FPDUs of that direction are not known any more, and have no comments. On the sending host segments may be longer than on the wire: the card cuts them.
+A frame waits up to a second for its comment, so that later frames can tell about it; at high rates
+less, because waiting frames take 32 MiB at most. Frames without room in the kernel's buffer are
+counted as lost, and the file says so; behind them the FPDUs of that direction are unknown, and
+frames have no comments. On the sending host segments may be longer than on the wire: the card cuts
+them.
 
 Examples:
   sudo urnic capture -i eth0 --write iwarp.pcapng

@@ -19,16 +19,17 @@ use crate::transfer::{Partial, Place, Room};
 
 /// Fetch a file from a server
 ///
-/// The file comes by RDMA Reads, in chunks that are checked when they have arrived. It gets its name
-/// when it is whole, on the disk, and its SHA-256 is right; only then it goes to standard output.
+/// The file comes by RDMA Reads, in chunks that are checked when they have arrived. It gets its
+/// name when it is complete, on the disk, and its SHA-256 is right; only then it goes to standard
+/// output.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve --dir' listens, and the name of the file there
+    /// Address of 'urnic serve --dir', and the name of the file there
     #[arg(value_name = "HOST[:PORT]/NAME")]
     from: Remote,
 
-    /// Where to put it; - for standard output
+    /// Path for the file; - for standard output
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -37,12 +38,11 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-What has arrived when a transfer breaks off is kept beside FILE, under another name; the same
-command goes on from there.
+If a transfer breaks off, the incomplete file is kept beside FILE under another name, and the same
+command goes on from there. SIGINT (Ctrl-C) breaks a transfer off.
 
-Exit status: 0 when the file is there, 1 when its checksum was wrong, 2 when it could not be had.
-
-SIGINT (Ctrl-C) ends a transfer in the same way.
+Exit status: 0 if the file was transferred, 1 if its checksum was wrong, 2 if it could not be
+received.
 
 Examples:
   urnic get server/backup.tar backup.tar
@@ -61,10 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !(is_output && options.json),
         "the file and its report cannot both go to standard output: leave --json out"
     );
-    ensure!(
-        !(is_output && options.force),
-        "--force: standard output is no file that could be replaced"
-    );
+    ensure!(!(is_output && options.force), "--force: standard output cannot be replaced");
     let place = (!is_output).then(|| Place::at(&args.file)).transpose()?;
     if let Some(place) = &place {
         place.check_free(options.force)?;

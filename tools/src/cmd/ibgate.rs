@@ -24,36 +24,38 @@ use crate::{report, units};
 
 /// Route between the kernel and a link of InfiniBand
 ///
-/// Makes a TUN interface of the kernel and joins a link of InfiniBand, and is a router between the
-/// two: programs on the kernel's own stack and ports on the fabric reach each other, by IPv4 and
-/// IPv6. Say to the kernel that the link's network is behind the interface, and to the ports
-/// (gw=, gw6=) that the kernel's is behind the gate's address.
+/// Makes a TUN interface of the kernel, joins a link of InfiniBand, and routes between the two:
+/// programs on the kernel's own stack and ports on the fabric reach each other, by IPv4 and IPv6.
+/// Give the kernel a route to the link's network through the interface, and the ports (gw=, gw6=)
+/// the gate's address as router to the kernel's network.
 ///
-/// The interface has a carrier while the link is up, which is while the port is in the broadcast
-/// group, and the link's MTU. What cannot go on is told to its sender by ICMP: hops used up, no way,
-/// a neighbour that does not answer, too long. The gate answers pings itself.
+/// The interface has the link's MTU, and a carrier while the link is up, that is while the port is
+/// in the broadcast group. If the gate cannot forward a datagram, it sends ICMP to the sender: hop
+/// limit reached, no route, a neighbour that does not answer, too long. The gate answers pings
+/// itself.
 ///
-/// Runs until it is interrupted, then prints what happened to the datagrams.
+/// Runs until it is interrupted, then prints the counts of datagrams.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The gate's port and its addresses on the link: 'ib:sim=NAME,node=NODE,ip=ADDRESS/LENGTH'; also
-    /// ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS pkey=HEX scope=HEX peer=UID
+    /// The gate's port and its addresses on the link: 'ib:sim=NAME,node=NODE,ip=ADDRESS/LENGTH';
+    /// also ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS pkey=HEX scope=HEX peer=UID
     #[arg(long, value_name = "DEVICE")]
     dev: DeviceSpec,
 
-    /// The TUN interface; one that does not exist is made, and goes when the command ends
+    /// The TUN interface; if it does not exist, it is made, and removed when the command ends
     #[arg(long, value_name = "INTERFACE", default_value = "ibgate")]
     tun: Name,
 
-    /// A multicast group whose datagrams go from the link to the kernel in any case; may be said several
-    /// times. Those that programs of this machine join on the interface, and those that the kernel sends,
-    /// go without it
+    /// A multicast group whose datagrams always go from the link to the kernel; may be given
+    /// several times. Not needed for groups that programs of this machine join on the interface,
+    /// nor for datagrams from the kernel
     #[arg(long, value_name = "ADDRESS")]
     group: Vec<IpAddr>,
 
-    /// A DHCP server (IPv4) that the kernel reaches: what ports of the link ask all servers goes there, and
-    /// its answers to the ports. It gives addresses of the link's network, and the gate's as router
+    /// A DHCP server (IPv4) that the kernel reaches: the gate relays broadcast requests of the
+    /// link's ports to it, and its answers to the ports. It gives addresses of the link's network,
+    /// and the gate's as router
     #[arg(long, value_name = "ADDRESS")]
     dhcp_relay: Option<Ipv4Addr>,
 
@@ -79,9 +81,9 @@ Example, make the interface once for a user (takes root, CAP_NET_ADMIN):
   sudo ip tuntap add dev ibgate mode tun user $USER
   sudo ip link set ibgate mtu 2044 up
 
-Exit status: 0 when stopped, 2 when there is no such node, or the interface cannot be had.
+Exit status: 0 when stopped, 2 if there is no such node, or the interface cannot be opened.
 
-Example, the kernel pings a port; 'urnic ibswitch --help' tells how the fabric is started:
+Example, the kernel pings a port; 'urnic ibswitch --help' shows how to start the fabric:
   urnic ibgate --dev ib:sim=fabric,node=Hca2,ip=10.9.0.9/24,ip6=fd00::9/64 &
   ip addr add 10.8.0.1 dev ibgate
   ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
@@ -124,7 +126,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     if let Some(server) = args.dhcp_relay {
         let of_host = !server.is_unspecified() && !server.is_multicast() && !server.is_broadcast();
-        ensure!(of_host, "--dhcp-relay {server}: no address of a server");
+        ensure!(of_host, "--dhcp-relay {server}: not the address of a server");
         ensure!(
             network.ip.is_some(),
             "--dhcp-relay {server}: the gate needs an IPv4 address on the link: add ip=ADDRESS/LENGTH"
@@ -236,7 +238,7 @@ fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
 fn line(tun: Name, state: LinkState) -> String {
     match state {
         LinkState::Up { mtu, .. } => {
-            format!("{tun}: the link is up, with datagrams of {mtu} octets")
+            format!("{tun}: the link is up, with datagrams of {mtu} bytes")
         }
         LinkState::Down(why) => format!("{tun}: the link is down: {why}"),
     }

@@ -21,16 +21,16 @@ use crate::{device, report, units};
 
 /// Carry the data of a simulated InfiniBand fabric
 ///
-/// ibsim simulates what a subnet manager sees of a fabric and carries management datagrams only.
-/// This carries packets between its nodes, from and to the devices 'ib:…' of this command, by the
-/// forwarding tables that the subnet manager (OpenSM) has programmed into the switches of ibsim:
-/// what it did not route does not arrive. Partitions and lengths are checked at the edge.
+/// ibsim simulates a fabric for a subnet manager, and carries management datagrams only. This
+/// command carries packets between the nodes, from and to devices 'ib:…' of urnic. It forwards them
+/// by the tables that the subnet manager (OpenSM) has programmed into the switches of ibsim, and
+/// drops packets without a route. Partitions and lengths are checked at the edge.
 ///
-/// Runs until it is interrupted, then prints what happened to the packets.
+/// Runs until it is interrupted, then prints the counts of packets.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The name of ibsim's sockets: what IBSIM_SOCKNAME said when it was started
+    /// The name of ibsim's sockets: the value of IBSIM_SOCKNAME when ibsim was started
     #[arg(long, value_name = "SIMULATOR", default_value = "sim", value_parser = NonEmptyStringValueParser::new())]
     sim: String,
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
     node: String,
 
-    /// A user whose ibsim and ports are served, by number, besides the own user and root
+    /// Number of a user whose ibsim and ports are served, besides the own user and root
     #[arg(long, value_name = "UID")]
     peer: Option<u32>,
 

@@ -20,12 +20,12 @@ use crate::{report, units};
 
 /// Join two TAP interfaces by a bad link
 ///
-/// What the kernel, or any stack, sends on one interface arrives at the other after it went through
-/// the impairments chosen here, in user space; so any two stacks can be put through the same
-/// faults. Interfaces that do not exist are made, and go when the command ends. Losses are losses
-/// of packets: the super-frames of a kernel are cut on the way in as they would be for a wire.
+/// Frames that the kernel, or any stack, sends on one interface arrive at the other after the
+/// impairments chosen here, in user space: any two stacks can be tested with the same faults.
+/// Interfaces that do not exist are made, and removed when the command ends. Losses are losses of
+/// packets: the super-frames of a kernel are first cut into packets, as for a wire.
 ///
-/// Runs until it is interrupted, then prints what happened to the frames.
+/// Runs until it is interrupted, then prints the counts of frames.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,8 +40,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
 
-    /// Largest IP datagram of both interfaces, in bytes; they keep theirs if not given, new ones
-    /// have 1500
+    /// Largest IP datagram of both interfaces, in bytes; without it existing interfaces keep
+    /// theirs, and new ones have 1500
     #[arg(long, value_name = "SIZE")]
     mtu: Option<usize>,
 
@@ -64,7 +64,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 when stopped, 2 when an interface cannot be opened or the options make no sense.
+Exit status: 0 when stopped, 2 if an interface cannot be opened or the options contradict each
+other.
 
 Example, a path of 1 Gbit/s with a round trip of 20 ms and 1 % loss, between two namespaces:
   urnic impair tapa tapb --rate 1G --delay 10ms --loss 1 &

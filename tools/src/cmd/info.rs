@@ -10,18 +10,19 @@ use crate::ib::Port;
 use crate::info;
 use crate::report;
 
-/// Show which devices can be used here, and what to do about those that cannot
+/// Show which devices can be used here, and how to make the others usable
 ///
-/// Looks at the devices of the kernel, the interfaces of this network namespace, and what the
-/// processor has for checksums. Changes nothing.
+/// Looks at the devices of the kernel, the interfaces of this network namespace, and the
+/// processor's instructions for checksums. Changes nothing.
 ///
-/// With --dev, opens that port of InfiniBand instead and shows its link, and the address that a DHCP
-/// server gives it if 'dhcp' is asked for; then leaves the link again and gives the address back.
+/// With --dev, opens that port of InfiniBand instead and shows its link, and the address that a
+/// DHCP server gives it if 'dhcp' is asked for; then leaves the link again and gives the address
+/// back.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Show this port of InfiniBand: 'ib:sim=NAME,node=NODE,ip=ADDRESS/LENGTH', or ',dhcp' in the place of
-    /// ',ip='
+    /// Show this port of InfiniBand: 'ib:sim=NAME,node=NODE,ip=ADDRESS/LENGTH', or ',dhcp' in the
+    /// place of ',ip='
     #[arg(long, value_name = "DEVICE")]
     dev: Option<DeviceSpec>,
 
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 whatever can be used, 2 when the port of --dev cannot be opened.
+Exit status: 0 whichever devices can be used, 2 if the port of --dev cannot be opened.
 
 Examples:
   urnic info

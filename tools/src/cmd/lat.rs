@@ -18,22 +18,22 @@ use crate::{figure, report, size, units};
 
 /// Measure latency to a server
 ///
-/// A Write is answered by a Write: each end looks at the last byte of its own memory until it
-/// changes, then writes the other's. No completion is waited for and no Send is in the loop. Of Writes,
-/// Sends and Immediate Data, times are half of the round trip. Reads and Atomics are answered without the
-/// server's program: their times are the whole from post to completion.
+/// A Write is answered by a Write: each end polls the last byte of its own memory until it changes,
+/// then writes the other's. The loop waits for no completion and contains no Send. Times of Writes,
+/// Sends and Immediate Data are half of the round trip. The server's RNIC answers Reads and Atomics
+/// without the application: their times are the whole from post to completion.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve' listens; the port is 7174 unless told
+    /// Address of 'urnic serve'; the default port is 7174
     #[arg(value_name = "HOST[:PORT]")]
     peer: HostPort,
 
-    /// What goes to and fro
+    /// Operation to measure
     #[arg(long, value_enum, default_value = "write")]
     op: Op,
 
-    /// Bytes of a message; 8 unless told
+    /// Bytes of a message; 8 by default
     #[arg(short, long, value_name = "SIZE", value_parser = message_size)]
     size: Option<u32>,
 
@@ -41,7 +41,8 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with_all = ["size", "interval", "histogram"])]
     all_sizes: bool,
 
-    /// Round trips to measure, after a warm-up of 0.1 s or more; 10000 unless told, and 1000 for each of --all-sizes
+    /// Round trips to measure, after a warm-up of 0.1 s or more; 10000 by default, and 1000 for
+    /// each of --all-sizes
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
 
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "TIME", value_parser = units::seconds)]
     interval: Option<Duration>,
 
-    /// Show how the times are spread; with --json, all of them, to three digits
+    /// Show the distribution of the times; with --json, all of them, to three digits
     #[arg(long)]
     histogram: bool,
 
@@ -62,17 +63,16 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Both ends look for work without a pause, so each needs a core to itself. A tenth as many messages, from
-10 to 1000, and for 0.1 s at least, go before the measurement begins. Times of write, send and
-immediate are half of the round trip, those of read and fetch-add the whole from post to completion, as
-perftest has them; the result says which. Minimum, mean, maximum and standard deviation are those of
-the samples; percentiles have three digits. A percentile that so few samples do not have is a dash:
-p90 takes 10, p99 100, p99.9 1000.
+Both ends poll without a pause, so each needs a core of its own. The warm-up has a tenth as many
+messages, from 10 to 1000, and lasts at least 0.1 s. Times of write, send and immediate are half of
+the round trip; times of read and fetch-add are the whole from post to completion, as in perftest.
+The result says which. Minimum, mean, maximum and standard deviation are exact; percentiles have
+three digits. A percentile that needs more samples is a dash: p90 needs 10, p99 100, p99.9 1000.
 
 SIGINT (Ctrl-C) ends the measurement early; its result so far is reported. A second one ends the
-program.
+command.
 
-Exit status: 0 when it was measured, with fewer messages, too; 2 when it could not be.
+Exit status: 0 after a measurement, even one with fewer messages; 2 if it failed.
 
 Examples:
   urnic lat server

@@ -17,11 +17,11 @@ use crate::measure::{Samples, Times, Timing};
 use crate::protocol::{Hello, Session};
 use crate::{figure, report, size, units};
 
-/// Send messages to a server and see how long they take to come back
+/// Send messages to a server and measure their round trips
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve' listens; the port is 7174 unless told
+    /// Address of 'urnic serve'; the default port is 7174
     #[arg(value_name = "HOST[:PORT]")]
     peer: HostPort,
 
@@ -48,9 +48,9 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Each message is a Send; the server sends it back, and every byte is compared. Times are of the
-whole round trip. A percentile that so few messages do not have is a dash.
+whole round trip. A percentile that needs more messages is a dash.
 
-Exit status: 0 when all came back, or those before it was interrupted (Ctrl-C); 2 when not.
+Exit status: 0 if all messages were answered, or all before an interrupt (Ctrl-C); 2 if not.
 
 Examples:
   urnic ping server

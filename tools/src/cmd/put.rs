@@ -21,17 +21,18 @@ use crate::progress::Progress;
 use crate::protocol::{Hello, Session};
 use crate::transfer::spooled;
 
-/// Bring a file to a server
+/// Send a file to a server
 ///
-/// The file goes by RDMA Writes, in chunks that are checked when they have arrived. It gets its name when it is whole, on the disk, and its SHA-256 is right.
+/// The file goes by RDMA Writes, in chunks that are checked when they have arrived. It gets its
+/// name when it is complete, on the disk, and its SHA-256 is right.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// The file; - for what comes on standard input
+    /// The file; - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Where 'urnic serve --dir' listens, and the name there; the file's own if none is given
+    /// Address of 'urnic serve --dir', and the name there; by default the file's own name
     #[arg(value_name = "HOST[:PORT][/NAME]")]
     to: Remote,
 
@@ -40,12 +41,11 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-What has arrived when a transfer breaks off is kept by the server, under another name; the same
-command goes on from there. Do not change the file while it is sent.
+If a transfer breaks off, the server keeps the incomplete file under another name, and the same
+command goes on from there. SIGINT (Ctrl-C) breaks a transfer off. Do not change the file while it
+is sent.
 
-Exit status: 0 when the file is there, 1 when its checksum was wrong, 2 when it could not be sent.
-
-SIGINT (Ctrl-C) ends a transfer in the same way.
+Exit status: 0 if the file was transferred, 1 if its checksum was wrong, 2 if it could not be sent.
 
 Examples:
   urnic put backup.tar server
@@ -101,16 +101,13 @@ fn source(path: &Path) -> anyhow::Result<(File, u64)> {
         opened.with_context(|| shown.to_string())?
     };
     let metadata = file.metadata()?;
-    ensure!(
-        metadata.is_file(),
-        "{shown} is no regular file; '-' sends what comes on standard input"
-    );
+    ensure!(metadata.is_file(), "{shown} is no regular file; '-' sends standard input");
     let len = metadata.len();
     // Files of /proc have contents but a length of 0.
     let has_more = file.read_at(&mut [0], len).with_context(|| shown.to_string())? > 0;
     ensure!(
         !has_more,
-        "{shown} has more octets than its length says: send it by 'urnic put - HOST[:PORT]/NAME < {shown}'"
+        "{shown} has more bytes than its length says: send it by 'urnic put - HOST[:PORT]/NAME < {shown}'"
     );
     Ok((file, len))
 }

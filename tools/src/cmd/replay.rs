@@ -12,18 +12,18 @@ use urnic_replay::{FileReport, Options, PicturedFile, Report, Written, compare, 
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED, commented, size};
 
-/// Read captures through the receive code and tell what is in them
+/// Analyse captures of iWARP with the engine's receive code
 ///
-/// Nothing is sent to a network. Frames of pcap and pcapng files (Ethernet, raw IP, IP over InfiniBand,
-/// Linux cooked, PPP; with VLAN tags, MPLS labels, GRE, VXLAN or IP in IP around them) go through the
-/// engine's own TCP, MPA, DDP and RDMAP receive code, one passive endpoint per direction. Buffers are
-/// made up from the STags that occur; what was written to them is reported as a hash. Findings say
-/// where a peer departed from the RFCs (error), where a session failed or the capture is incomplete
-/// (warning), and what else is worth knowing (note).
+/// Nothing is sent to a network. Frames of pcap and pcapng files (Ethernet, raw IP, IP over
+/// InfiniBand, Linux cooked, PPP; with VLAN tags, MPLS labels, GRE, VXLAN or IP in IP around them)
+/// go through the engine's own TCP, MPA, DDP and RDMAP receive code, one passive endpoint per
+/// direction. The command makes up buffers for the STags that occur, and reports a hash of the data
+/// written to each. Findings say where a peer departed from the RFCs (error), where a session
+/// failed or the capture is incomplete (warning), and other facts worth knowing (note).
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Capture files, pcap or pcapng, as they are or packed by gzip or zstd; - for standard input
+    /// Capture files, pcap or pcapng, plain or compressed by gzip or zstd; - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Write a page with pictures of the connections, for a browser: one file that needs nothing else
+    /// Write an HTML page with pictures of the connections: one file that needs no other
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 
@@ -39,24 +39,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
-    /// Write the capture again as pcapng, each frame of iWARP with a comment that Wireshark shows; - for
-    /// standard output, which then has nothing else
+    /// Write a copy of the capture to this file, as pcapng, each frame of iWARP with a comment that
+    /// Wireshark shows; the name - is standard output, with no other output there
     ///
-    /// A comment says how the frame stands in its stream and lies on FPDUs, which FPDUs it makes whole,
-    /// and which rules they break. Everything else in the capture stays as it is: names, interfaces,
-    /// secrets, earlier comments.
+    /// A comment gives the frame's position in its stream and its alignment with FPDUs, the FPDUs
+    /// that it completes, and the rules that they break. Everything else in the capture stays as it
+    /// is: names, interfaces, secrets, earlier comments.
     #[arg(long, short, value_name = "FILE.pcapng")]
     write: Option<PathBuf>,
 
-    /// Compare the longest connections of two captures; or one, as it was placed and as it would have been
-    /// in order only. With --json and --report, those are about the comparison
+    /// Compare the longest connections of two captures; or of one capture, with placement out of
+    /// order and with placement in order only. With --json or --report, the output is the
+    /// comparison
     #[arg(long)]
     compare: bool,
 
-    /// Unpack at most this much of a packed file, such as 20G
+    /// Unpack at most this much of a compressed file, such as 20G
     ///
-    /// Without it 1 GiB is unpacked of any file, and of a long one 64 times its length. What is packed
-    /// more tightly is refused there: a short file could take hours.
+    /// Without it the limit is 1 GiB, or 64 times the length of the file if that is more. The
+    /// command refuses the rest of a file with more data: a short file could take hours.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     unpack_max: Option<u64>,
 
@@ -66,10 +67,9 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 when all files were read, 1 with --strict when a finding is an error, 2 when a file
-cannot be read, or with --write not be copied whole. A capture that merely ends early is read as far
-as it goes. What comes from a pipe is copied to a file in the folder for temporary ones, because it is
-read twice.
+Exit status: 0 if all files were read, 1 with --strict if a finding is an error, 2 if a file cannot
+be read, or with --write if it cannot be copied completely. Of a truncated capture the complete
+frames are read. Input from a pipe is copied to a temporary file, because it is read twice.
 
 Examples:
   urnic replay pcaps/siw-write-crc.pcap

@@ -37,11 +37,11 @@ pub(crate) struct Args {
     #[arg(short = 'p', long, default_value_t = DEFAULT_PORT)]
     port: u16,
 
-    /// Pings to make; a client without it goes on for ever, and a server that gets fewer fails
+    /// Number of pings; without it a client never stops; a server that receives fewer fails
     #[arg(short = 'C', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Bytes of a ping; 64 unless told
+    /// Bytes of a ping; 64 by default
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = size)]
     size: Option<usize>,
 
@@ -62,12 +62,12 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 when all pings came back right, 1 when not, or the other end is not there; 2 when the
-options make no sense.
+Exit status: 0 if all pings came back right; 1 if not, or if the other end does not answer; 2 if the
+options contradict each other.
 
 Examples:
   urnic rping -s -a 127.0.0.1 -C 10 -v
-      Serve one client; the next line is it, in another terminal.
+      Serve one client: the next line, in another terminal.
   urnic rping -c -a 127.0.0.1 -C 10 -v
   urnic rping -s -P
       Serve any number of clients, of the stock program, too.";

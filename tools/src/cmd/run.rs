@@ -18,24 +18,26 @@ use crate::report::complain;
 
 /// Run a program written for libibverbs and librdmacm on urnic
 ///
-/// The program is not changed: it finds urnic's libibverbs.so.1 and librdmacm.so.1 before those of the
-/// system, and one device, urnic0. It needs no root, no kernel module and no /dev/infiniband. What it
-/// sends is iWARP over the kernel's TCP, or over a TCP of urnic's own on an interface (--dev).
+/// The program is not changed: it finds urnic's libibverbs.so.1 and librdmacm.so.1 before those of
+/// the system, and one device, urnic0. It needs no root, no kernel module and no /dev/infiniband.
+/// It sends iWARP over the kernel's TCP, or over urnic's own TCP on an interface (--dev).
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// The network it is on: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others: --help has all
+    /// Network of urnic0: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others: --help has
+    /// all
     #[arg(long, value_name = "DEVICE", default_value = "kernel")]
     dev: DeviceSpec,
-    /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp
+    /// Appearance of the device: ib as RoCE, which most programs are written for, or iwarp
     #[arg(long, value_enum, default_value_t = Personality::Ib)]
     personality: Personality,
-    /// When Sends and Writes complete: peer, when they are placed at the other end, as InfiniBand's do, or
-    /// local, when TCP has taken them, as iWARP allows [default: peer with ib, local with iwarp]
+    /// Moment when Sends and Writes complete: peer, when they are placed at the other end, as for
+    /// InfiniBand, or local, when TCP has accepted them, as iWARP allows [default: peer with ib,
+    /// local with iwarp]
     #[arg(long, value_enum)]
     ack: Option<Ack>,
-    /// Show the program a device file, /dev/infiniband/urnic0: UCX takes no device without. UCX then needs
-    /// to be told its transports, as in UCX_TLS=rc_verbs
+    /// Show the program a device file, /dev/infiniband/urnic0, which UCX requires. UCX then also
+    /// needs its transports, as in UCX_TLS=rc_verbs
     #[arg(long)]
     device_file: bool,
     /// Show the program's connections and counters to 'urnic top'
@@ -61,15 +63,15 @@ enum Ack {
 
 const EXAMPLES: &str = "\
 Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
-folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp, URNIC_ACK=local and
-URNIC_DEV=DEVICE if wanted; URNIC_TOP=1 shows it to urnic top. URNIC_LOG=debug tells what the library
-does.
+folder, name it in LD_LIBRARY_PATH, and set URNIC_PERSONALITY=iwarp, URNIC_ACK=local and
+URNIC_DEV=DEVICE if wanted; URNIC_TOP=1 shows the program to urnic top. With URNIC_LOG=debug the
+library logs its work.
 
-An interface has one program at a time. The addresses of --dev are those of urnic0; what a program
-sends by ordinary sockets goes through the kernel as always.
+One program at a time can use an interface. The addresses of --dev are those of urnic0; ordinary
+sockets of the program still use the kernel.
 
-Exit status: that of the program; 127 when there is no such program, 126 when it cannot be started, 2
-when a library or a folder is missing.
+Exit status: that of the program; 127 if there is no such program, 126 if it cannot be started, 2 if
+a library or a folder is missing.
 
 Examples:
   urnic run -- ibv_devinfo
@@ -157,7 +159,7 @@ fn linked(library: &Path) -> anyhow::Result<PathBuf> {
 
 /// Finds a library, beside this program or in the `lib` folder next to the program's folder.
 fn find(name: &str) -> anyhow::Result<PathBuf> {
-    let program = env::current_exe().context("where this program is")?;
+    let program = env::current_exe().context("finding the path of this program")?;
     let folder = program.parent().unwrap_or_else(|| Path::new("/"));
     let places =
         [folder.join(name), folder.join("deps").join(name), folder.join("../lib").join(name)];

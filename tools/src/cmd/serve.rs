@@ -22,7 +22,7 @@ use crate::server::{
 use crate::transfer::{Folder, Room, sweep};
 use crate::{size, units};
 
-/// Wait for peers, and be the other end of ping, bw, lat, put and get
+/// Serve peers: the other end of ping, bw, lat, put and get
 ///
 /// Prints one line when it listens, then serves any number of peers at once until it is stopped by
 /// SIGINT or SIGTERM. Each peer has memory of its own; no peer reaches another's. There is no
@@ -30,8 +30,8 @@ use crate::{size, units};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Address and TCP port to listen at: one of the device's, or 0.0.0.0 or :: for all of its
-    /// kind; the port is 7174 unless told, and 0 chooses a free one
+    /// Address and TCP port to listen at: an address of the device, or 0.0.0.0 or :: for all its
+    /// IPv4 or IPv6 addresses; the default port is 7174, and 0 chooses a free one
     #[arg(long, value_name = "HOST[:PORT]")]
     listen: HostPort,
 
@@ -39,13 +39,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory_size)]
     size: u64,
 
-    /// Memory that all peers may have together, and those of one address half of it; 4G, or twice
-    /// --size if that is more
+    /// Memory that all peers may have together; the peers of one address may have half of it; 4G by
+    /// default, or twice --size if that is more
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     total_size: Option<u64>,
 
-    /// Peers at a time; when these or the memory are all taken, the address that has most gives way to
-    /// one with less
+    /// Peers at a time; when all places or all memory are in use, the address that has most loses a
+    /// session to an address with less
     #[arg(long, value_name = "N", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     peers: u32,
@@ -55,11 +55,12 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     peers_per_address: u32,
 
-    /// End when a peer has come and all have gone; the exit status tells how
+    /// End when one or more peers were served and all have left; the exit status says if they
+    /// succeeded
     #[arg(long)]
     once: bool,
 
-    /// Tell of all that happens as JSON, an object on each line
+    /// Print each event as JSON, an object on each line
     #[arg(long)]
     json: bool,
 
@@ -73,11 +74,12 @@ pub(crate) struct Args {
 /// Limits on files.
 #[derive(clap::Args, Debug)]
 struct FileOptions {
-    /// Folder whose files peers may get, and where they may put files; none without this
+    /// Folder from which peers may get files, and into which they may put files; without it there
+    /// are no transfers
     #[arg(long, value_name = "DIR", help_heading = FILES)]
     dir: Option<PathBuf>,
 
-    /// Give files out, and take none
+    /// Let peers get files, but not put them
     #[arg(long, requires = "dir", help_heading = FILES)]
     read_only: bool,
 
@@ -90,24 +92,24 @@ struct FileOptions {
           requires = "dir", conflicts_with = "read_only", help_heading = FILES)]
     file_size: u64,
 
-    /// What peers may put while the server runs, all files together, in blocks of 4 KiB; no limit
-    /// without this
+    /// Bytes that peers may put while the server runs, all files together, in blocks of 4 KiB; no
+    /// limit without this
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "dir",
           conflicts_with = "read_only", help_heading = FILES)]
     quota: Option<u64>,
 
-    /// How many files peers may put while the server runs; no limit without this
+    /// Number of files that peers may put while the server runs; no limit without this
     #[arg(long, value_name = "N", requires = "dir", conflicts_with = "read_only",
           help_heading = FILES)]
     files: Option<u64>,
 
-    /// Percent of the disk that stay free of files that peers put
+    /// Percent of the disk that must stay free: files of peers do not use it
     #[arg(long, value_name = "PERCENT", default_value_t = 5,
           value_parser = clap::value_parser!(u8).range(0..=100), requires = "dir",
           conflicts_with = "read_only", help_heading = FILES)]
     keep_free: u8,
 
-    /// How long what has arrived of a file is kept for its sender to go on
+    /// Time for which an incomplete file is kept, so that its sender can go on
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = units::duration,
           requires = "dir", help_heading = FILES)]
     keep_parts: Duration,
@@ -117,24 +119,25 @@ struct FileOptions {
 const FILES: &str = "Files";
 
 const EXAMPLES: &str = "\
-A peer that does nothing for the time of --timeout is given up, and so is one that connects and does
-not ask for anything. A session without payload ends after an hour, however often its client says
-that it is there; the time that a client takes to hash its file is added. Files arrive under another name and get their own when they are whole and their
-checksum is right; what has arrived of a file when its sender goes away is kept, hidden, for the time
-of --keep-parts, and the next attempt goes on from there. Files and folders whose names begin with a
-dot are neither given out nor taken. Nothing is replaced without --allow-overwrite.
+The server ends the session of a peer that does nothing for the time of --timeout, or that connects
+and requests nothing. A session without payload ends after an hour, even if its client sends
+keepalives; the time that a client needs to hash its file is added. Files arrive under another name
+and get their own when they are complete and their checksum is right. If the sender disappears, the
+server keeps the incomplete file, hidden, for the time of --keep-parts, and the next attempt goes on
+from there. Peers can neither get nor put files and folders whose names begin with a dot. Nothing is
+replaced without --allow-overwrite.
 
 When a session ends, the server prints a line: to standard output if it succeeded, to standard error
 if it failed.
 
-Exit status: 0 when it was stopped, 1 with --once when a session failed or was refused, 2 when it
-cannot listen.
+Exit status: 0 when it was stopped, 1 with --once if a session failed or was refused, 2 if it cannot
+listen.
 
 Examples:
   urnic serve --listen 0.0.0.0
       On all addresses of this machine, over the kernel's TCP. No privilege is needed.
   urnic serve --listen 0.0.0.0 --dir /srv/files --quota 100G
-      Serve files, too, and take 100 GiB of them.
+      Serve files, too, and accept up to 100 GiB of them.
   urnic serve --dev tap:urn0,ip=10.7.0.2/24 --listen 10.7.0.2
       On a TAP interface, with our own TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
       an address on it, and then 'ping 10.7.0.2' is answered, too.";
@@ -163,7 +166,7 @@ impl Args {
         let total = self.total_size.unwrap_or_else(|| TOTAL_SIZE.max(2 * self.size));
         ensure!(
             total >= self.size,
-            "--total-size {} is less than --size {}: one peer could not have what it may",
+            "--total-size {} is less than --size {}: one peer could not have that much",
             size::format(total),
             size::format(self.size)
         );

@@ -20,15 +20,15 @@ use crate::report;
 ///
 /// Each seed is a scenario: some RNICs on links in memory under a virtual clock, work for them in
 /// both directions, and faults: loss, bursts, reordering, duplicates, corruption, jitter, segments
-/// cut and merged, outages, a link that flaps, bottlenecks, stalled applications, requests that
-/// are not allowed, peers that vanish, ends of life in every order, peers that take all they can
+/// cut and merged, outages, a link that flaps, bottlenecks, stalled applications, requests that are
+/// not allowed, peers that vanish, objects destroyed in every order, peers that take all they can
 /// get, memory that changes while it is read, forged frames, messages that come before their
-/// receives. An oracle knows what has to come of it.
-/// A seed gives the same run everywhere.
+/// receives. An oracle knows the result that each operation must have. A seed gives the same run
+/// everywhere.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Seeds to run, from A up to and without B
+    /// Seeds to run, from A to B, without B
     #[arg(long, value_name = "A..B", value_parser = seeds, default_value = "0..1000")]
     seeds: Range<u64>,
 
@@ -36,17 +36,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = scenario)]
     scenario: Option<Scenario>,
 
-    /// Threads; as many as there are processors, if not given
+    /// Threads; by default one for each processor
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
-    /// Stop after so many failures
+    /// Stop after this number of failures
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..))]
     failures: u64,
 
-    /// Run each seed that fails again and write what its nodes sent to DIR/sim-SEED.pcapng, as it
-    /// left the impairment: what was lost is not in it. The folder is made when it is needed
+    /// Run each failed seed again and write its frames to DIR/sim-SEED.pcapng, as they leave the
+    /// impairment: lost frames are not in it. The folder is made when it is needed
     #[arg(long, value_name = "DIR", help_heading = crate::demo::OUTPUT)]
     record: Option<PathBuf>,
 
@@ -60,8 +60,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 when all seeds passed, 1 when one failed, 2 when the options make no sense or a file
-cannot be written.
+Exit status: 0 if all seeds passed, 1 if one failed, 2 if the options contradict each other or a
+file cannot be written.
 
 Examples:
   urnic sim --seeds 0..20000
@@ -72,7 +72,7 @@ Examples:
       Only hosts on a fabric of InfiniBand, whose subnet manager restarts and falls silent, whose
       cables are pulled, and whose queue pairs and LIDs change.
   urnic sim --seeds 4711..4712 --record . && urnic replay sim-4711.pcapng
-      One seed again; look at what crossed the links if it fails.";
+      One seed again; analyse the frames on its links if it fails.";
 
 /// The result as JSON.
 #[derive(Debug, Serialize)]
@@ -208,12 +208,12 @@ fn text(summary: &Summary) -> String {
         ("connections", summary.connections),
         ("frames", summary.frames),
         ("lost", summary.frames_lost),
-        ("segments sent again", summary.retransmissions),
+        ("segments retransmitted", summary.retransmissions),
         ("bytes placed", summary.bytes_placed),
         ("… out of order", summary.bytes_placed_out_of_order),
         ("FPDUs found by marker", summary.fpdus_by_marker),
         ("bytes held", summary.bytes_held),
-        ("refused for want of room", summary.refused_for_room),
+        ("refused for lack of memory", summary.refused_for_room),
     ] {
         report::row(&mut table, [name.to_owned(), count(value)]);
     }

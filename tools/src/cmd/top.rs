@@ -8,19 +8,19 @@ use crate::report::is_broken_pipe;
 use crate::top::{Following, Pace, Wanted};
 use crate::units;
 
-/// Look at running endpoints: connections, rates, alignment, each second
+/// Show running endpoints: connections, rates, alignment, each second
 ///
-/// Shown are endpoints of your own processes that were started with --top, or with URNIC_TOP=1 in the
-/// environment: serve, ping, bw, lat, put, get and rping, and programs under 'urnic run'. No privilege is
-/// needed. Of each there is a line each second, and a table of its busiest connections, in the words of
-/// 'urnic capture': rates in and out (bytes of the TCP stream), the shares of segments sent that are
-/// aligned with FPDUs, of segments received that came out of order, of segments that were retransmitted, and
-/// bytes held because their FPDU is not whole. Over the kernel's TCP segments are the kernel's, and have
-/// dashes.
+/// Shows endpoints of your own processes that were started with --top, or with URNIC_TOP=1 in the
+/// environment: serve, ping, bw, lat, put, get and rping, and programs under 'urnic run'. No
+/// privilege is needed. Each endpoint has a line each second, and a table of its busiest
+/// connections, with the columns of 'urnic capture': rates in and out (of the TCP stream), the
+/// shares of sent segments that are aligned with FPDUs, of received segments that came out of
+/// order, of sent segments that were retransmissions, and bytes held because their FPDU is
+/// incomplete. The kernel's TCP does not report its segments: its connections have dashes.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Processes to look at; all that can be without this
+    /// Processes to show; by default all that can be shown
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pids: Vec<u32>,
 
@@ -28,11 +28,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     interval: Duration,
 
-    /// End after so many lines
+    /// End after this number of lines
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Print one line at once, with the means since each endpoint began, and end
+    /// Print one line immediately, with the means since each endpoint began, and end
     #[arg(long, conflicts_with_all = ["interval", "count"])]
     once: bool,
 
@@ -47,12 +47,13 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-An endpoint that is shown has a socket in $XDG_RUNTIME_DIR/urnic, or in urnic-top-UID in the folder for
-temporary files if that is not set: set it alike for both. Only you can enter that folder. Reading costs an
-endpoint little, and never holds it up; at most 8 programs read at a time. One that is busy with something
-else than its endpoint is shown as it was before.
+An endpoint that can be shown has a socket in $XDG_RUNTIME_DIR/urnic, or in urnic-top-UID in the
+folder for temporary files if that variable is not set: set it alike for both commands. Only you can
+enter that folder. Reading costs an endpoint little, and never blocks it; at most 8 processes read
+at a time. A process that is busy with other work than its endpoint is shown with its previous
+values.
 
-Exit status: 0 when stopped, or the processes that were named have ended; 2 when there is nothing to look at.
+Exit status: 0 when stopped, or when the named processes have ended; 2 if there is nothing to show.
 
 Examples:
   urnic serve --listen 0.0.0.0 --top &

@@ -112,7 +112,7 @@ impl Arena {
         pattern.compare(&self.memory, at, pieces).map_err(|difference| {
             let Difference { offset, expected, found } = difference;
             Failure::new(format!(
-                "octet {offset} of {len} is {found:#04x} and should be {expected:#04x} \
+                "byte {offset} of {len} is {found:#04x} and should be {expected:#04x} \
                  ({} offset {})",
                 self.name,
                 at + offset,

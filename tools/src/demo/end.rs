@@ -135,7 +135,7 @@ impl End {
             }
             if (posted.opcode, posted.len) != (wc.opcode, wc.byte_len as usize) {
                 return Err(Failure::new(format!(
-                    "the {}'s {:?} of {} octets completed as {:?} of {}",
+                    "the {}'s {:?} of {} bytes completed as {:?} of {}",
                     self.name, posted.opcode, posted.len, wc.opcode, wc.byte_len
                 )));
             }

@@ -370,7 +370,7 @@ impl Flow {
         }
         let whole = [Piece { at: 0, len: self.pattern.len() }];
         self.pattern.compare(&self.source, 0, &whole).map_err(|difference| {
-            Failure::new(format!("octet {} of the source was changed", difference.offset))
+            Failure::new(format!("byte {} of the source was changed", difference.offset))
         })?;
         self.sinks.check_all(&mut self.pattern)?;
         self.inboxes.check_all(&mut self.pattern)

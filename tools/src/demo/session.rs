@@ -325,7 +325,7 @@ impl<'a> Session<'a> {
         // The last timer may have raised an event that was not handled yet.
         let was_silent = std::mem::replace(&mut self.silent, !self.wire.link.step());
         if was_silent && self.silent {
-            return Err(self.stuck("nothing is under way and no timer is set".into()));
+            return Err(self.stuck("no frame is in flight and no timer is set".into()));
         }
         if !self.watch.is_due(self.wire.link.now()) {
             return Ok(());
@@ -342,7 +342,7 @@ impl<'a> Session<'a> {
     fn stuck(&self, why: String) -> Failure {
         let done: u64 = self.flows.iter().map(Flow::verified_bytes).sum();
         Failure::new(format!(
-            "stuck at {} of virtual time with {done} of {} octets verified: {why}",
+            "stuck at {} of virtual time with {done} of {} bytes verified: {why}",
             self.wire.link.now(),
             self.options.total_bytes(),
         ))

@@ -34,7 +34,7 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     burst_length: u32,
 
-    /// TCP segments that only acknowledge which are lost, in addition
+    /// Pure acknowledgments (TCP segments without payload) lost, in addition
     #[arg(long, value_name = "PERCENT", value_parser = units::percent, default_value = "0")]
     ack_loss: f64,
 
@@ -86,22 +86,22 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE")]
     path_mtu: Option<usize>,
 
-    /// How often the link fails
+    /// Time from one outage of the link to the next
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s",
           requires = "outage_for")]
     #[serde(rename = "outage_every_ns", serialize_with = "nanos")]
     outage_every: Duration,
 
-    /// How long it fails, each time
+    /// Length of each outage
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "0")]
     #[serde(rename = "outage_for_ns", serialize_with = "nanos")]
     outage_for: Duration,
 
-    /// Which direction loses, changes and delays frames; rate and delay hold for both
+    /// The direction in which frames are lost, changed and delayed; rate and delay hold for both
     #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
     direction: Direction,
 
-    /// Seed of everything random: the same frames at the same times meet the same fate
+    /// Seed of everything random: the same frames at the same times have the same faults
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
 }

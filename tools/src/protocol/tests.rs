@@ -30,7 +30,7 @@ fn every_hello_reads_back() {
 fn the_longest_hello_fits_into_private_data() {
     let name = "n".repeat(NAME_LEN_MAX);
     let hello = Hello { session: Session::Put { name, force: false }, len: 0, depth: 0 };
-    assert!(hello.emit().len() <= 508, "RFC 6581 leaves 508 octets");
+    assert!(hello.emit().len() <= 508, "RFC 6581 leaves 508 bytes");
     assert!(emit_refusal(&"r".repeat(1000)).len() <= 508);
 }
 

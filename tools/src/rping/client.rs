@@ -72,7 +72,7 @@ impl Client {
         self.sink.copy_out(0, &mut came);
         if self.validate && came != octets {
             let at = came.iter().zip(&octets).position(|(a, b)| a != b).unwrap_or_default();
-            bail!("data mismatch: octet {at} of {} is wrong", octets.len());
+            bail!("data mismatch: byte {at} of {} is wrong", octets.len());
         }
         if self.verbose {
             print(&format!("ping data: {}", pattern::text(&came)))?;

@@ -8,7 +8,7 @@ pub(crate) fn ping(number: u64, size: usize) -> Vec<u8> {
     let mut octets = format!("rdma-ping-{number}: ").into_bytes();
     octets.truncate(size.saturating_sub(1));
     let start = number % u64::from(LETTERS);
-    let start = u8::try_from(start).expect("a remainder by an octet is an octet");
+    let start = u8::try_from(start).expect("a remainder by a byte is a byte");
     let letters = (0..LETTERS).cycle().skip(usize::from(start)).map(|letter| FIRST + letter);
     let missing = size.saturating_sub(1).saturating_sub(octets.len());
     octets.extend(letters.take(missing));

@@ -75,7 +75,7 @@ impl Server {
 fn checked_size(descriptor: Descriptor) -> anyhow::Result<usize> {
     match usize::try_from(descriptor.size) {
         Ok(size) if size <= SIZE_MAX => Ok(size),
-        _ => bail!("the client's buffer of {} octets is above {SIZE_MAX}", descriptor.size),
+        _ => bail!("the client's buffer of {} bytes is above {SIZE_MAX}", descriptor.size),
     }
 }
 

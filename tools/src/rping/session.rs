@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
     pub(crate) fn receive(&self) -> anyhow::Result<Descriptor> {
         let wc = self.wait(&self.recv_cq)?;
         if wc.byte_len as usize != Descriptor::LEN {
-            bail!("the peer sent {} octets, {} were expected", wc.byte_len, Descriptor::LEN);
+            bail!("the peer sent {} bytes, {} were expected", wc.byte_len, Descriptor::LEN);
         }
         let place = usize::try_from(wc.wr_id.0).expect("the number of a place");
         let mut octets = [0; Descriptor::LEN];

@@ -54,7 +54,7 @@ impl Both {
         self.stage = match (message, self.stage) {
             (Control::Start, Stage::Waiting) => Stage::Running,
             (Control::Stop, Stage::Waiting | Stage::Running) => Stage::Stopping,
-            _ => bail!("the peer said {message:?}, which makes no sense here"),
+            _ => bail!("the peer sent {message:?}, which is not valid here"),
         };
         Ok(())
     }

@@ -83,18 +83,18 @@ impl Put {
         placed: u64,
     ) -> anyhow::Result<Option<Control>> {
         if let Control::Verify { place, index, .. } = message {
-            ensure!(place < self.places, "the peer speaks of place {place} of {}", self.places);
+            ensure!(place < self.places, "the peer named place {place} of {}", self.places);
             // Memory that was not written is zeros. A peer could fill the disk with them at the
             // price of a message for each chunk.
             let chunk = chunk_range(index, self.len).context("there is no such chunk")?;
             self.claimed = self.claimed.saturating_add(chunk.end - chunk.start);
-            ensure!(self.claimed <= placed, "the peer speaks of octets that it has not written");
+            ensure!(self.claimed <= placed, "the peer named bytes that it has not written");
         }
         match message {
             Control::Check { .. } | Control::Verify { .. } if self.memory.is_some() => {}
             // From here on the peer cannot change the bytes that are hashed.
             Control::Commit { .. } if self.memory.take().is_some() => {}
-            other => return Err(anyhow!("the peer said {other:?}, which makes no sense here")),
+            other => return Err(anyhow!("the peer sent {other:?}, which is not valid here")),
         }
         self.clerk.ask(message)?;
         Ok(None)
@@ -174,7 +174,7 @@ fn commit(mut partial: Partial, sha256: [u8; 32], desk: &Desk) -> anyhow::Result
     let found = hashing.finish(partial.file(), || desk.is_wanted()).context("hashing the file")?;
     let found = found.context("the peer went away")?;
     if found != sha256 {
-        partial.forget().context("giving the file up")?;
+        partial.forget().context("removing the incomplete file")?;
         return Ok(false);
     }
     partial.commit()?;
@@ -211,12 +211,12 @@ impl Get {
     pub(crate) fn handle_control(&mut self, message: Control) -> anyhow::Result<Option<Control>> {
         match message {
             Control::Fetch { place, .. } if place >= self.places => {
-                bail!("the peer speaks of place {place} of {}", self.places);
+                bail!("the peer named place {place} of {}", self.places);
             }
             Control::DigestRequest { .. } | Control::Fetch { .. } | Control::ShaRequest => {
                 self.clerk.ask(message)?;
             }
-            other => return Err(anyhow!("the peer said {other:?}, which makes no sense here")),
+            other => return Err(anyhow!("the peer sent {other:?}, which is not valid here")),
         }
         Ok(None)
     }
@@ -326,7 +326,7 @@ mod tests {
         drop(whole);
         while ledger.taken().0.peers > 0 {}
         let mut bad = put(2 * CHUNK_LEN, &mut ledger);
-        assert!(bad.handle_control(verify(0, 0), CHUNK_LEN - 1).is_err(), "an octet is missing");
+        assert!(bad.handle_control(verify(0, 0), CHUNK_LEN - 1).is_err(), "a byte is missing");
         assert!(bad.handle_control(verify(2, 0), u64::MAX).is_err(), "there is no such chunk");
         assert!(bad.handle_control(verify(0, 2), u64::MAX).is_err(), "there is no such place");
     }

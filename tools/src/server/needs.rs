@@ -49,7 +49,7 @@ impl Needs {
         match session {
             Session::Memory => needs.memory = at_most(most, *len, 1, "a region")?,
             Session::PingPong(_) => {
-                ensure!(*len > 0, "ping-pong needs a message of 1 octet at least");
+                ensure!(*len > 0, "ping-pong needs a message of 1 byte at least");
                 needs.send = PING_PONG_DEPTH;
                 needs.memory = at_most(most, *len, PING_PONG_SLOTS, "regions")?;
             }
@@ -94,7 +94,7 @@ impl Needs {
     fn take_places(&mut self, len: u64, memory_max: u64) -> anyhow::Result<()> {
         self.places = places_within(len, memory_max).with_context(|| {
             format!(
-                "a chunk of a file has {} octets, and a peer gets {}: start 'urnic serve' with a \
+                "a chunk of a file has {} bytes, and a peer gets {}: start 'urnic serve' with a \
                  larger --size",
                 size::format(place_len(len)),
                 size::format(memory_max)

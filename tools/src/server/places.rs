@@ -115,12 +115,12 @@ impl Places {
         let (peers, own_peers) = (all.peers, own.peers);
         match shortage {
             Shortage::PeersOfSource => anyhow!(
-                "{own_peers} peers of your address are being served, and no more are taken: close \
+                "{own_peers} peers of your address are being served, which is the limit: close \
                  some, or start 'urnic serve' with a larger --peers-per-address"
             ),
             Shortage::Peers => anyhow!(
-                "{peers} peers are being served ({own_peers} of them from your address), and no more \
-                 are taken: try later, or start 'urnic serve' with a larger --peers"
+                "{peers} peers are being served ({own_peers} of them from your address), which is \
+                 the limit: try later, or start 'urnic serve' with a larger --peers"
             ),
             Shortage::MemoryOfSource | Shortage::Memory => anyhow!(
                 "with this session, peers would have {} of memory ({} those of your address), and \

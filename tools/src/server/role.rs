@@ -136,7 +136,7 @@ impl Role {
                 both.handle_control(&message)?;
                 None
             }
-            _ => return Err(anyhow!("the peer said {message:?}, which makes no sense here")),
+            _ => return Err(anyhow!("the peer sent {message:?}, which is not valid here")),
         };
         if let Some(answer) = answer {
             channel.send(qp, &answer)?;
@@ -197,9 +197,9 @@ impl Role {
     /// The missing part, as a clause after "the peer went away".
     pub(crate) fn unfinished(&self) -> Option<&'static str> {
         match self {
-            Self::Put(put) if !put.is_committed() => {
-                Some("before its file was whole; what has arrived is kept for the next attempt")
-            }
+            Self::Put(put) if !put.is_committed() => Some(
+                "before its file was complete; the incomplete file is kept for the next attempt",
+            ),
             _ => None,
         }
     }
@@ -220,10 +220,10 @@ impl Role {
 /// If files are not accepted, not of that size, or not of that name.
 fn place_to_write(limits: &Limits, name: &str, len: u64, force: bool) -> anyhow::Result<Place> {
     let folder = folder(limits)?;
-    ensure!(!limits.read_only, "files are only given out here ('urnic serve' has --read-only)");
+    ensure!(!limits.read_only, "this server accepts no files ('urnic serve' has --read-only)");
     ensure!(
         len <= limits.file_max,
-        "a file of {len} octets is larger than the {} that are taken here (--file-size)",
+        "a file of {len} bytes is larger than the limit of {} (--file-size)",
         limits.file_max
     );
     let place = folder.place(name)?;
@@ -231,7 +231,7 @@ fn place_to_write(limits: &Limits, name: &str, len: u64, force: bool) -> anyhow:
         place.check_free(true)?;
         ensure!(
             !place.is_taken(),
-            "{name} exists, and files are not replaced here unless 'urnic serve' is given \
+            "{name} exists, and this server replaces no files unless 'urnic serve' is given \
              --allow-overwrite"
         );
     }

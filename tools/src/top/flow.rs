@@ -64,7 +64,7 @@ impl Flow {
 
 /// Names of the cells, in the words of `urnic capture`.
 pub(super) const COLUMNS: [&str; 6] =
-    ["in", "out", "aligned", "out of order", "sent again", "held"];
+    ["in", "out", "aligned", "out of order", "retransmitted", "held"];
 
 #[cfg(test)]
 mod tests {

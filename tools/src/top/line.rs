@@ -136,7 +136,7 @@ impl EndpointLine {
             }
         }
         if !self.is_new {
-            text.push_str("  (busy with something else: as it was before)");
+            text.push_str("  (busy with something else: previous values)");
         }
         let shown = rows.min(self.open.len());
         if shown == 0 {

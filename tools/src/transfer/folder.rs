@@ -160,7 +160,7 @@ pub(crate) const JOURNAL: &str = ".urnic-journal";
 fn check_name(name: &str) -> anyhow::Result<&Path> {
     ensure!(
         !name.is_empty() && name.len() <= NAME_LEN_MAX,
-        "a file name has 1 to {NAME_LEN_MAX} octets"
+        "a file name has 1 to {NAME_LEN_MAX} bytes"
     );
     ensure!(!name.contains(|c: char| c.is_control()), "a file name has no control characters");
     let path = Path::new(name);

@@ -195,7 +195,7 @@ impl Partial {
     }
 
     fn name(&self, place: &Place, force: bool) -> anyhow::Result<()> {
-        self.file.sync_all().context("bringing the file to the disk")?;
+        self.file.sync_all().context("writing the file to the disk")?;
         // Another kind of file may have taken the name meanwhile.
         place.check_free(force)?;
         let found = self.file.metadata().context("looking at the file")?.len();
@@ -209,14 +209,14 @@ impl Partial {
             Err(Errno::EXIST) => {
                 bail!("{} exists by now: give --force to replace it", place.name.display())
             }
-            Err(error) => return Err(io::Error::from(error)).context("giving the file its name"),
+            Err(error) => return Err(io::Error::from(error)).context("renaming the file"),
         }
         if let Some(replaced) = replaced {
             self.room.release(replaced);
         }
         // The journal is no longer needed; a later attempt would ignore it.
         let _left_over = rustix::fs::unlinkat(folder, place.name_with(JOURNAL), AtFlags::empty());
-        rustix::fs::fsync(folder).map_err(io::Error::from).context("bringing the name to the disk")
+        rustix::fs::fsync(folder).map_err(io::Error::from).context("writing the name to the disk")
     }
 }
 
@@ -265,7 +265,7 @@ fn open_own(place: &Place, name: OsString) -> io::Result<OwnedFd> {
 
 /// Ensures that no other transfer receives the same file.
 pub(super) fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
-    const BUSY: &str = "another transfer of this file is under way";
+    const BUSY: &str = "another transfer of this file is in progress";
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::AGAIN) => bail!(BUSY),

@@ -129,7 +129,7 @@ impl Room {
             ensure!(
                 others.checked_add(bytes).is_some_and(|total| total <= quota),
                 "{} are wanted, but of the {} for all files together (--quota) {} are taken, {} of \
-                 them by transfers under way",
+                 them by unfinished transfers",
                 size::format(bytes),
                 size::format(quota),
                 size::format(others),
@@ -140,7 +140,7 @@ impl Room {
             let others = taken.files() - u64::from(own.is_some());
             ensure!(
                 others < files_max,
-                "{others} files have been put here, and no more are taken: start 'urnic serve' with \
+                "{others} files have been put here, which is the limit: start 'urnic serve' with a \
                  larger --files"
             );
         }

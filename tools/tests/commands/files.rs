@@ -232,7 +232,7 @@ fn a_put_whose_client_is_killed_is_taken_up_again() {
     // The server needs a moment to notice.
     wait_until("the second attempt", || {
         let output = server.client(&put(&file, ""));
-        let is_busy = complaint(&output).contains("under way");
+        let is_busy = complaint(&output).contains("in progress");
         sent = (!is_busy).then(|| json(&output));
         !is_busy
     });

@@ -96,7 +96,7 @@ fn run_once(case: Case) -> Result<(), String> {
     let line = case.command.replace("ADDRESS", &liar.address.to_string());
     let (output, time, memory) = end_of(&line.replace("OWN", own.to_str().unwrap()));
     let said = complaint(&output);
-    let outcome = || format!("{:?} after {time:?}, {memory} octets: {said}", output.status.code());
+    let outcome = || format!("{:?} after {time:?}, {memory} bytes: {said}", output.status.code());
     // What has come of a file and was right is kept, but not under its name.
     let is_kept = |name: &String| name.ends_with(".urnic-part") || name.ends_with(".urnic-journal");
     let mut left = names(&own);

@@ -75,7 +75,7 @@ fn a_transfer_says_what_is_kept_and_goes_on_from_there() {
         // The server may still be writing.
         let mut again = server.client(&command);
         wait_until("the end of the first attempt", || {
-            let is_under_way = complaint(&again).contains("is under way");
+            let is_under_way = complaint(&again).contains("is in progress");
             if is_under_way {
                 again = server.client(&command);
             }

@@ -120,7 +120,7 @@ fn what_is_no_file_is_not_put() {
     for (file, part) in [
         (pipe.to_str().unwrap(), "no regular file"),
         ("/dev/zero", "no regular file"),
-        ("/proc/cpuinfo", "more octets than its length says"),
+        ("/proc/cpuinfo", "more bytes than its length says"),
         ("/no/such/file", "No such file"),
     ] {
         let output = server.client(&format!("put {file} ADDRESS/x"));
@@ -244,7 +244,7 @@ fn a_put_that_breaks_off_gives_back_what_it_has_not_brought() {
     let mut client = server.spawn(&format!("{} --rate 100M", put(&file, "")));
     wait_until("progress", || has_progress(&folder.served(".file.urnic-journal")));
     let said = complaint(&server.client(&put(&other, "")));
-    assert!(said.contains("60M are taken, 60M of them by transfers under way"), "{said}");
+    assert!(said.contains("60M are taken, 60M of them by unfinished transfers"), "{said}");
     client.kill().unwrap();
     client.wait().unwrap();
     wait_until("room", || server.client(&put(&other, "")).status.success());
@@ -261,7 +261,7 @@ fn what_is_announced_takes_no_room_and_what_has_not_come_leaves_none() {
     let part = folder.served(".file.urnic-part");
     wait_until("progress", || has_progress(&folder.served(".file.urnic-journal")));
     let taken = fs::metadata(&part).unwrap().blocks() * 512;
-    assert!(taken < 512 << 20, "{taken} octets for a small part of the file");
+    assert!(taken < 512 << 20, "{taken} bytes for a small part of the file");
     client.kill().unwrap();
     client.wait().unwrap();
     // A session that received nothing is removed at once.

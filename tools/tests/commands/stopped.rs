@@ -91,7 +91,7 @@ fn a_client_that_was_stopped_for_too_long_says_so() {
     let output = bw.wait_with_output().unwrap();
     let said = complaint(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("this program itself was stopped for "), "{said}");
+    assert!(said.contains("this process was stopped for "), "{said}");
     assert!(said.contains("; until then "), "{said}");
     server.stop();
 }
@@ -119,7 +119,7 @@ fn a_service_that_says_nothing_is_none_of_rdma() {
     let output = urnic(&format!("ping {address} --timeout 1s")).output().unwrap();
     let said = complaint(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("takes TCP connections") && said.contains("no RDMA service"), "{said}");
+    assert!(said.contains("accepts TCP connections") && said.contains("no RDMA service"), "{said}");
 }
 
 #[test]

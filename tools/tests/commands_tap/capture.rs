@@ -94,9 +94,7 @@ fn every_segment_is_aligned(header: &str) {
         let segments = directions.iter().map(|one| one["segments"].as_u64().unwrap());
         assert!(segments.clone().sum::<u64>() > 16, "{op}: {seen}");
         let (bytes, segments) = (&measured["bytes"], segments.collect::<Vec<_>>());
-        eprintln!(
-            "measured vnet={header} {op}: {bytes} octets, segments {segments:?}, all aligned"
-        );
+        eprintln!("measured vnet={header} {op}: {bytes} bytes, segments {segments:?}, all aligned");
     }
 }
 

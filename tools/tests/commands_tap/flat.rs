@@ -52,7 +52,7 @@ fn stays_flat(what: &str, op: &str, size: u64, octets: u64) {
     let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
     let (mut moved, mut served) = (0, Samples::default());
     for session in 0.. {
-        assert!(session < SESSIONS_MAX, "{what}: {moved} of {octets} octets in that many sessions");
+        assert!(session < SESSIONS_MAX, "{what}: {moved} of {octets} bytes in that many sessions");
         let device = "--dev tap:tap-c,ip=10.7.0.3/24";
         let options = format!("--op {op} --size {size} --seconds 12 --json {device}");
         let mut client = urnic(&format!("bw ADDRESS {options}")).spawn().unwrap();
@@ -68,8 +68,8 @@ fn stays_flat(what: &str, op: &str, size: u64, octets: u64) {
         moved += result["bytes"].as_u64().unwrap();
         let (gbps, rate) = (&result["gbps"], &result["messages_per_second"]);
         eprintln!(
-            "measured {what}, session {session}: {moved} octets so far, {gbps} Gbit/s, {rate} \
-             messages/s; resident octets: client {own:?}, server {served:?}"
+            "measured {what}, session {session}: {moved} bytes so far, {gbps} Gbit/s, {rate} \
+             messages/s; resident bytes: client {own:?}, server {served:?}"
         );
         for samples in [&own, &served] {
             assert!(samples.first > 0, "looked at");
@@ -87,12 +87,12 @@ netns_tests! {
 
     #[ignore = "12 seconds and more"]
     fn a_million_small_sends_leave_memory_flat() {
-        stays_flat("a million Sends of 64 octets", "send", 64, 64_000_000);
+        stays_flat("a million Sends of 64 bytes", "send", 64, 64_000_000);
     }
 
     #[ignore = "12 seconds and more"]
     fn a_million_small_writes_leave_memory_flat() {
-        stays_flat("a million Writes of 64 octets", "write", 64, 64_000_000);
+        stays_flat("a million Writes of 64 bytes", "write", 64, 64_000_000);
     }
 
     #[ignore = "12 seconds and more"]

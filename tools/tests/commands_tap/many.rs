@@ -28,7 +28,7 @@ fn a_thousand(device: &str) {
     }
     assert_eq!(server.complaints(), Vec::<String>::new(), "{device}");
     let memory = memory_max(server.pid());
-    assert!(memory < MEMORY_MAX, "{device}: {memory} octets");
+    assert!(memory < MEMORY_MAX, "{device}: {memory} bytes");
     let output = client(&format!("ping ADDRESS --count 1 --dev {device}"));
     assert!(output.status.success(), "{device}: {}", complaint(&output));
     server.stop();

@@ -29,7 +29,7 @@ netns_tests! {
         let output = client(&format!("ping 10.7.0.1 --dev {device} --timeout 2s"));
         assert_eq!(output.status.code(), Some(2));
         let said = complaint(&output);
-        assert!(said.contains("takes TCP connections") && said.contains("no RDMA service"), "{said}");
+        assert!(said.contains("accepts TCP connections") && said.contains("no RDMA service"), "{said}");
         assert!(!said.contains("firewall") && !said.contains("VLAN"), "{said}");
         drop(silent);
         let output = client(&format!("ping 10.7.0.1 --dev {device} --timeout 2s"));

@@ -251,7 +251,7 @@ netns_tests! {
         let ended = output(&format!("ibgate {GATE} --duration 3s"));
         let said = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert_eq!(ended.status.code(), Some(0), "{said}");
-        assert!(said.contains("ibgate: the link is up, with datagrams of 2044 octets"), "{said}");
+        assert!(said.contains("ibgate: the link is up, with datagrams of 2044 bytes"), "{said}");
     }
 }
 

@@ -70,7 +70,7 @@ fn on_subnet(
     for size in SIZES {
         talk(lab, size)?;
     }
-    Ok(Passed(format!("{ROUNDS} rounds of 64, 4096 and 65535 octets, three processes")))
+    Ok(Passed(format!("{ROUNDS} rounds of 64, 4096 and 65535 bytes, three processes")))
 }
 
 /// The node serves. Each size has a process of its own, with a queue pair of its own.

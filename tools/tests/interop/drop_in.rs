@@ -81,7 +81,7 @@ fn to_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
     let server = lab.guest.finish(server, LIMIT)?;
     let said = last_line(&server.output);
     ensure!(client.code == Some(0), "here: {client:?}; guest: {} {said}", server.status);
-    Ok(Passed(format!("{ROUNDS} rounds of {size} octets")))
+    Ok(Passed(format!("{ROUNDS} rounds of {size} bytes")))
 }
 
 /// The host serves.
@@ -96,5 +96,5 @@ fn from_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
     let said = last_line(&client.output);
     ensure!(client.status == 0, "guest: {} {said}; here: {server:?}", client.status);
     ensure!(server.code == Some(0), "here: {server:?}");
-    Ok(Passed(format!("{ROUNDS} rounds of {size} octets")))
+    Ok(Passed(format!("{ROUNDS} rounds of {size} bytes")))
 }

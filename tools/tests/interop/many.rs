@@ -47,7 +47,7 @@ fn at_once_to_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
         ensure!(client.code == Some(0), "{client:?}");
     }
     lab.guest.run("killall -q -9 rping || true")?;
-    Ok(Passed(format!("{AT_ONCE} processes, 20 rounds of 4096 octets each")))
+    Ok(Passed(format!("{AT_ONCE} processes, 20 rounds of 4096 bytes each")))
 }
 
 fn at_once_from_guest(lab: &mut Lab, device: Device) -> anyhow::Result<Outcome> {
@@ -65,7 +65,7 @@ fn at_once_from_guest(lab: &mut Lab, device: Device) -> anyhow::Result<Outcome> 
     let answer = lab.guest.finish(job, LIMIT)?;
     server.end()?;
     ensure!(answer.status == 0, "{}", answer.output);
-    Ok(Passed(format!("{AT_ONCE} processes, 20 rounds of 4096 octets each")))
+    Ok(Passed(format!("{AT_ONCE} processes, 20 rounds of 4096 bytes each")))
 }
 
 fn in_turn_to_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {

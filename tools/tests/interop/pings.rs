@@ -37,7 +37,7 @@ impl Ping {
     }
 
     fn said(self) -> Outcome {
-        Passed(format!("{} rounds of {} octets", self.rounds, self.size))
+        Passed(format!("{} rounds of {} bytes", self.rounds, self.size))
     }
 }
 

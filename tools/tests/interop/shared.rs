@@ -46,7 +46,7 @@ fn guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
         from_guest(&mut guest, &device, size)?;
         to_guest(&mut guest, &device, size)?;
     }
-    Ok(Passed(format!("{ROUNDS} rounds of 64, 4096 and 65535 octets, six processes")))
+    Ok(Passed(format!("{ROUNDS} rounds of 64, 4096 and 65535 bytes, six processes")))
 }
 
 fn from_guest(guest: &mut Guest, device: &str, size: u32) -> anyhow::Result<()> {

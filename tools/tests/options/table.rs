@@ -699,8 +699,8 @@ const IBGATE: &[Row] = &[
         "--dhcp-relay",
         &[("--dhcp-relay 10.8.0.1", Refused("no ibsim"))],
         &[
-            ("--dhcp-relay 239.1.2.3", Refused("no address of a server")),
-            ("--dhcp-relay 0.0.0.0", Refused("no address of a server")),
+            ("--dhcp-relay 239.1.2.3", Refused("not the address of a server")),
+            ("--dhcp-relay 0.0.0.0", Refused("not the address of a server")),
             ("--dhcp-relay fd08::1", Refused("--dhcp-relay")),
             ("--dhcp-relay EMPTY", Refused("--dhcp-relay")),
             ("--dhcp-relay LONG", Refused("--dhcp-relay")),

@@ -171,7 +171,7 @@ fn tshark_shows_the_comments_and_finds_nothing_wrong() {
         ("siw-rping-crc.pcap", "RDMA Read Response to STag 0x16d59900 at 0x563ccdee2c30, 1428"),
         ("siw-terminate-bounds.pcap", "warning, RFC 5040 §4.8: "),
         ("siw-send-loss-crc.pcap", ", retransmission"),
-        ("demo-markers-reorder.pcapng", "octets, last, placed ahead of a gap"),
+        ("demo-markers-reorder.pcapng", "bytes, last, placed ahead of a gap"),
         ("demo-resegment.pcapng", ", not aligned with FPDUs"),
         ("derived/crc-wrong.pcap", "error, RFC 5044 §4.4: "),
         ("derived/big-endian.pcapng", "aligned with FPDUs"),
@@ -243,7 +243,7 @@ fn a_capture_is_not_replaced_by_a_part_of_it() {
             let output = urnic(&["--write", target.to_str().unwrap(), source.to_str().unwrap()]);
             let said = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains("left as it was; write to another file"), "{said}");
+            assert!(said.contains("was not changed; write to another file"), "{said}");
             assert!(fs::read(&own).unwrap() == octets);
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
@@ -332,7 +332,7 @@ fn what_is_cut_or_cannot_be_written_is_said() {
     fs::write(&from, &whole[..20_000]).unwrap();
     let output = urnic(&["--write", to.to_str().unwrap(), from.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("the capture is cut off: what was written ends with frame "), "{said}");
+    assert!(said.contains("the capture is cut off: the copy ends with frame "), "{said}");
     let written = frames(&fs::read(&to).unwrap());
     assert!(written.len() > 10 && frames(&whole).starts_with(&written));
     for (arguments, said) in [

@@ -51,11 +51,11 @@ pub(super) fn by_perftest(
         line.extend(["-s", &len_text]);
     }
     let _server = Server::start(far.command(URNIC).args(&line))?;
-    let told = output(Command::new(URNIC).args(&line).arg(VETH[1].to_string()))?;
+    let printed = output(Command::new(URNIC).args(&line).arg(VETH[1].to_string()))?;
     let is_figures = |line: &&str| {
         line.split_whitespace().next().and_then(|first| first.parse().ok()) == Some(len)
     };
-    let figures = told.lines().find(is_figures).context("perftest prints no figures")?;
+    let figures = printed.lines().find(is_figures).context("perftest prints no figures")?;
     let field =
         figures.split_whitespace().nth(column).context("a column of perftest is missing")?;
     let figure: f64 = field.parse()?;
@@ -114,8 +114,8 @@ pub(super) fn by_urnic(
         let seconds = time.as_secs_f64().to_string();
         client.args(["--seconds", &seconds, "--depth", &DEPTH.to_string()]);
     }
-    let told: Value = serde_json::from_str(&output(&mut client)?)?;
-    told[key].as_f64().with_context(|| format!("urnic {program} has no {key}: {told}"))
+    let printed: Value = serde_json::from_str(&output(&mut client)?)?;
+    printed[key].as_f64().with_context(|| format!("urnic {program} has no {key}: {printed}"))
 }
 
 /// Half a round trip of libfabric in µs: the mean, which is all that it prints.
@@ -127,8 +127,8 @@ pub(super) fn by_fabric(far: &Far, provider: FiProvider, len: usize, count: usiz
     let line = ["-p", provider, "-e", endpoint, "-S", &len.to_string(), "-I", &count.to_string()]
         .map(str::to_owned);
     let _server = Server::start(far.command("fi_pingpong").args(&line))?;
-    let told = output(Command::new("fi_pingpong").args(&line).arg(VETH[1].to_string()))?;
-    let figures = told.lines().last().context("fi_pingpong prints nothing")?;
+    let printed = output(Command::new("fi_pingpong").args(&line).arg(VETH[1].to_string()))?;
+    let figures = printed.lines().last().context("fi_pingpong prints nothing")?;
     let field = figures.split_whitespace().nth(6).context("a column of fi_pingpong is missing")?;
     Ok(field.parse()?)
 }
@@ -138,10 +138,10 @@ pub(crate) const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
 /// Returns the output of a client, or an error unless it succeeds.
 pub(crate) fn output(client: &mut Command) -> Result<String> {
     let output = client.output()?;
-    let told = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{client:?}: {told}{said}");
-    Ok(told.into_owned())
+    ensure!(output.status.success(), "{client:?}: {printed}{said}");
+    Ok(printed.into_owned())
 }
 
 /// A server that is ended with its measurement.

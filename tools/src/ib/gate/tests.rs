@@ -200,7 +200,7 @@ fn fragments_have_the_options_that_are_to_be_copied() {
     assert_eq!(second[20..], [148, 4, 0, 0]);
     assert_eq!(first[6..8], [0x20, 5]);
     assert_eq!(second[6..8], [0x20, 5 + 7], "a fragment of a fragment that was not the last");
-    assert!(!fragment::cut(&header, &[1; 100], 39, |_, _| {}), "no room for eight octets");
+    assert!(!fragment::cut(&header, &[1; 100], 39, |_, _| {}), "no room for eight bytes");
 }
 
 /// Offsets have thirteen bits: a fragment that would end after the longest datagram is not cut,

@@ -38,7 +38,7 @@ fn an_idle_session_takes_8_kib_at_most() {
                 serving.serve_for(Duration::from_millis(50));
                 assert_eq!(serving.server.peers.sizes().peers, BEFORE + COUNTED);
                 let each = (live_bytes() - before) / i64::try_from(COUNTED).unwrap();
-                assert!(each <= SESSION_BYTES_MAX, "{by:?}: {each} octets for an idle session");
+                assert!(each <= SESSION_BYTES_MAX, "{by:?}: {each} bytes for an idle session");
             },
         );
     }

@@ -45,7 +45,7 @@ fn for_both(command: &'static str) -> Vec<Case> {
             |_| After::Abort,
             &["was lost", "reset", "failed here", "ended the session"],
         ),
-        case("no place", command, Welcome { credits: 0, ..HONEST }, silence, &["no place"]),
+        case("no place", command, Welcome { credits: 0, ..HONEST }, silence, &["no room"]),
         case(
             "a region that is none",
             command,
@@ -54,7 +54,7 @@ fn for_both(command: &'static str) -> Vec<Case> {
                 talk.say(&chunk(9, 0, 0));
                 After::Silence
             },
-            &["ended the session", "what was not asked"],
+            &["ended the session", "was not requested"],
         ),
         case(
             "a region at the end of all addresses",
@@ -65,7 +65,7 @@ fn for_both(command: &'static str) -> Vec<Case> {
                 talk.say(&chunk(9, 0, 0));
                 After::Silence
             },
-            &["ended the session", "failed here", "was lost", "no sense"],
+            &["ended the session", "failed here", "was lost", "not valid here"],
         ),
         case(
             "signs of life all the time",
@@ -140,9 +140,9 @@ fn for_both(command: &'static str) -> Vec<Case> {
         case("a reason without end", command, HONEST, say(failed(&[b'x'; 1900])), &["failed here"]),
         case("no message at all", command, HONEST, say(Vec::new()), &["malformed"]),
         case("an unknown message", command, HONEST, say(vec![255]), &["malformed"]),
-        case("a message of the client's", command, HONEST, say(vec![10]), &["no sense"]),
+        case("a message of the client's", command, HONEST, say(vec![10]), &["not valid here"]),
         case("half a message", command, HONEST, say(vec![5, 0, 0]), &["malformed"]),
-        case("credits", command, HONEST, say(vec![2, 0, 0, 0, 1]), &["no sense"]),
+        case("credits", command, HONEST, say(vec![2, 0, 0, 0, 1]), &["not valid here"]),
         case(
             "payload",
             command,
@@ -151,7 +151,7 @@ fn for_both(command: &'static str) -> Vec<Case> {
                 while talk.payload(&[7; 100]) {}
                 After::Silence
             },
-            &["was not asked for"],
+            &["was not requested"],
         ),
         case(
             "immediate data",
@@ -161,7 +161,7 @@ fn for_both(command: &'static str) -> Vec<Case> {
                 while talk.send(&[], SendOp::Immediate { value: 9, solicited: true }) {}
                 After::Silence
             },
-            &["was not asked for"],
+            &["was not requested"],
         ),
         case(
             "a tag that does not exist",
@@ -260,7 +260,7 @@ fn a_file_that_is_not_what_was_said_gets_no_name() {
                 talk.say(&sha(Sha256::digest([0; 1000]).into()));
                 After::Silence
             },
-            &["no sense"],
+            &["not valid here"],
         ),
         case(
             "a chunk that is always wrong",
@@ -291,7 +291,7 @@ fn chunks_that_were_not_asked_for_are_refused() {
         }
     };
     let present = Welcome { chunks_present: u64::MAX, ..HONEST };
-    let what: &[&str] = &["what was not asked"];
+    let what: &[&str] = &["was not requested"];
     check(vec![
         case("a chunk there is not", GET, HONEST, answers(chunk(9, 1, 0)), what),
         case("the last chunk of all", GET, HONEST, answers(chunk(9, u64::MAX, 0)), what),
@@ -300,7 +300,7 @@ fn chunks_that_were_not_asked_for_are_refused() {
             GET,
             HONEST,
             answers(chunk(9, 0, 0)),
-            &["what was not asked", "again and again"],
+            &["was not requested", "again and again"],
         ),
         case(
             "the same chunk again and again, slowly",
@@ -404,6 +404,6 @@ fn a_file_that_was_not_taken_is_not_said_to_be() {
             },
             &["closed the connection", "was lost"],
         ),
-        case("committed at once", put, HONEST, say(vec![7]), &["no sense"]),
+        case("committed at once", put, HONEST, say(vec![7]), &["not valid here"]),
     ]);
 }

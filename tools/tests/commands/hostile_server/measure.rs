@@ -77,7 +77,13 @@ fn for_all(command: &'static str) -> Vec<Case> {
             &["malformed"],
         ),
         case("half a message", command, HONEST, drip(vec![1, 0]), &["malformed"]),
-        case("a digest", command, HONEST, drip([&[11][..], &[0; 32]].concat()), &["no sense"]),
+        case(
+            "a digest",
+            command,
+            HONEST,
+            drip([&[11][..], &[0; 32]].concat()),
+            &["not valid here"],
+        ),
         case(
             "a tag that does not exist",
             command,
@@ -125,7 +131,7 @@ fn echoes_that_are_none_are_told() {
                 while talk.payload(&octets) {}
                 After::Silence
             },
-            &["was not asked for", "came back changed", "failed here"],
+            &["was not requested", "came back changed", "failed here"],
         ),
         case(
             "many",
@@ -135,7 +141,7 @@ fn echoes_that_are_none_are_told() {
                 while talk.payload(&[0; 8]) {}
                 After::Silence
             },
-            &["was not asked for"],
+            &["was not requested"],
         ),
     ]);
 }
@@ -201,7 +207,7 @@ fn credits_that_cannot_be_are_refused_and_those_that_do_not_come_are_missed() {
             },
             &["has not answered", "credits"],
         ),
-        case("without sends", BW, HONEST, then(credit(1)), &["no sense", "has not answered"]),
+        case("without sends", BW, HONEST, then(credit(1)), &["not valid here", "has not answered"]),
     ]);
 }
 
