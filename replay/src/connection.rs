@@ -348,7 +348,7 @@ impl ReplayedConnection {
         let frame = self.sides.iter().map(|side| side.last_frame).max().unwrap_or_default();
         self.findings.add(Kind::LetGo, "", frame, || {
             format!(
-                "idle longest of {CONNECTIONS_MAX} connections, it made room for another: what it \
+                "idle longest of {CONNECTIONS_MAX} connections, it was evicted for another: what it \
                  sent later is reported as a connection of its own"
             )
         });

@@ -431,7 +431,7 @@ impl Direction {
     fn commit(&mut self, start: u64, len: usize) {
         let start = StreamOffset(start);
         let committed = self.tcp.commit(start..start + len as u64);
-        committed.expect("in order, or room was asked for by where the octets start");
+        committed.expect("in order, or room was requested at the start of the bytes");
     }
 
     fn decide_alignment(&mut self, around: &mut Around<'_>) {

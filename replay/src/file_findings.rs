@@ -21,8 +21,8 @@ pub(crate) const fn is_cut_short(error: &CaptureError, summary: &Summary) -> boo
 fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, String)) {
     if clock.back_max_ns >= 1_000_000 {
         let text = format!(
-            "timestamps run backwards at {}, by {} at most: a clock was set back, or the timestamps come \
-             of several clocks; times across that mean nothing",
+            "timestamps run backwards at {}, by {} at most: a clock was set back, or the timestamps are \
+             of several clocks; times across such a place mean nothing",
             figures::plural(clock.back, "frame"),
             picture::time(clock.back_max_ns)
         );
@@ -30,8 +30,8 @@ fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, 
     }
     if clock.pause_max_ns >= 3_600_000_000_000 {
         let text = format!(
-            "nothing was captured for {}: the clock was set forward, or the capture was put together \
-             of several",
+            "nothing was captured for {}: the clock was set forward, or the capture was merged \
+             from several",
             picture::time(clock.pause_max_ns)
         );
         add(Severity::Note, "capture", clock.after_pause, text);
@@ -93,14 +93,14 @@ pub(crate) fn about_file(
     if summary.copies > 0 {
         let text = format!(
             "captured more than once, at several places on their way or on several interfaces: {}, each \
-             taken once, as it came first",
+             used once, as first captured",
             figures::plural(summary.copies, "frame")
         );
         add(Severity::Note, "capture", summary.first_copy, text);
     }
     about_clock(&summary.clock, &mut add);
     if plan.checksums_ignored {
-        let text = "most TCP checksums are wrong: none was taken into account".to_owned();
+        let text = "most TCP checksums are wrong: all were ignored".to_owned();
         add(Severity::Note, CHECKSUM, 0, text);
     }
     if let Some(first) = plan.left_out.first() {
@@ -119,8 +119,8 @@ pub(crate) fn about_file(
     }
     if plan.unjudged > 0 {
         let text = format!(
-            "{} more segments with a wrong checksum are taken as they are: {DAMAGED_MAX} are \
-             thought about",
+            "{} more segments with a wrong checksum are used as captured: only {DAMAGED_MAX} are \
+             examined",
             plan.unjudged
         );
         add(Severity::Warning, LIMITS, 0, text);

@@ -369,7 +369,7 @@ mod tests {
             findings.add(Kind::Pad, "initiator", 10 - frame, || "pad".to_owned());
         }
         for frame in 1..=203 {
-            findings.add(Kind::Crc, "responder", frame, || format!("CRC of {frame} octets"));
+            findings.add(Kind::Crc, "responder", frame, || format!("CRC of {frame} bytes"));
         }
         findings.add(Kind::Crc, "responder", 7, || "another".to_owned());
         findings.add(Kind::Pad, "responder", 9, || "pad".to_owned());
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                (1, 203, "responder: CRC of 1 octets (202 more like this)"),
+                (1, 203, "responder: CRC of 1 bytes (202 more like this)"),
                 (5, 5, "initiator: pad (4 more like this)"),
                 (7, 1, "responder: another"),
                 (9, 1, "responder: pad"),

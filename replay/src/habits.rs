@@ -129,27 +129,27 @@ impl Habits {
         add(Kind::AckLost, from, acks_lost, &|| {
             format!(
                 "sent {} again although the capture has their acknowledgment (the first in frame \
-                 {}), more than two round trips of the handshake before: that was lost on its way to the \
-                 {from}, or held up for as long",
+                 {}), more than two round trips of the handshake before: it was lost on its way to the \
+                 {from}, or delayed for as long",
                 plural(acks_lost.times, "segment"),
                 self.ack_lost
             )
         });
         add(Kind::Spurious, from, spurious, &|| {
             let mut text = format!(
-                "sent again what had been acknowledged: {}",
+                "retransmitted data that had been acknowledged: {}",
                 plural(spurious.times, "segment")
             );
             if self.known > 0 {
                 text.push_str(&format!(
-                    ", {} of them when it had the acknowledgment, by the stamp that they echo",
+                    ", {} of them after it had received the acknowledgment, as their echoed timestamp shows",
                     self.known
                 ));
             }
             if self.untold > 0 {
                 text.push_str(&format!(
-                    "; of {} it cannot be told whether the acknowledgment was lost, for want of a \
-                     handshake or of stamps in the capture",
+                    "; for {} it is not known if the acknowledgment was lost, because the capture lacks the \
+                     handshake or timestamps",
                     self.untold
                 ));
             }
@@ -164,8 +164,8 @@ impl Habits {
         });
         add(Kind::EmssOdd, from, odd, &|| {
             format!(
-                "{} segments are full with {} octets (MSS {mss}, options {}), no multiple of four: FPDUs \
-                 are, and none of these segments holds whole ones",
+                "{} segments are full with {} bytes (MSS {mss}, options {}), not a multiple of four like \
+                 FPDUs: none of these segments holds complete ones",
                 odd.times,
                 self.emss().unwrap_or(0),
                 self.options_len

@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(image.place(1 << 40, &[1], &mut budget), Ok(()));
         assert_eq!(image.place(1 << 50, &[1], &mut budget), Err(OutOfMemory), "a third piece");
         assert_eq!(image.place(1, &[1], &mut budget), Ok(()), "joins the first");
-        assert_eq!(image.place(2, &[1, 1], &mut budget), Err(OutOfMemory), "a fifth octet");
+        assert_eq!(image.place(2, &[1, 1], &mut budget), Err(OutOfMemory), "a fifth byte");
         assert_eq!(image.place(2, &[1], &mut budget), Ok(()));
         assert_eq!(image.place(0, &[7, 7, 7], &mut budget), Ok(()), "written already");
         assert_eq!(image.bytes(), 4);

@@ -428,8 +428,8 @@ impl<'p> Replay<'p> {
             (
                 let_go,
                 format!(
-                    "{let_go} connections made room for others, those that were idle longest first: \
-                 {CONNECTIONS_MAX} are followed at one time"
+                    "{let_go} connections were evicted for others, the longest idle ones first: \
+                 {CONNECTIONS_MAX} are followed at a time"
                 ),
             ),
             (

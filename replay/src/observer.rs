@@ -104,19 +104,16 @@ impl Observer<'_> {
         let Some(comments) = &self.findings.comments else { return };
         let Token { start, end, frame, part, .. } = *token;
         let mut line = match part {
-            Part::Unusable => format!("FPDU of {} octets, of no use", end.0 - start.0),
+            Part::Unusable => format!("FPDU of {} bytes, of no use", end.0 - start.0),
             Part::Tagged { opcode, header, len } => {
                 let last = if header.last { ", last" } else { "" };
-                format!(
-                    "{opcode} to STag {} at {:#x}, {len} octets{last}",
-                    header.stag, header.to.0
-                )
+                format!("{opcode} to STag {} at {:#x}, {len} bytes{last}", header.stag, header.to.0)
             }
             Part::Untagged { opcode, header, len, .. } => {
                 let UntaggedHeader { qn, msn, mo, last, .. } = header;
                 let last = if last { ", last" } else { "" };
                 format!(
-                    "{opcode}, message {} of queue {} at offset {}, {len} octets{last}",
+                    "{opcode}, message {} of queue {} at offset {}, {len} bytes{last}",
                     msn.0, qn.0, mo.0
                 )
             }
@@ -162,7 +159,7 @@ impl Observer<'_> {
         let from = self.from;
         let Ok(header) = DdpHeader::parse(head) else {
             self.findings.add(Kind::DdpHeader, from, token.frame, || {
-                format!("ULPDU of {} octets, shorter than a DDP header", ulpdu.len())
+                format!("ULPDU of {} bytes, shorter than a DDP header", ulpdu.len())
             });
             return Part::Unusable;
         };
@@ -223,11 +220,11 @@ impl Observer<'_> {
         let reserved =
             |index: usize, mask: u8| head.get(index).is_some_and(|octet| octet & mask != 0);
         if reserved(0, 0x3c) {
-            find(Kind::DdpReserved, &|| "sets reserved bits of the DDP control octet".to_owned());
+            find(Kind::DdpReserved, &|| "sets reserved bits of the DDP control byte".to_owned());
         }
         if reserved(1, 0x30) {
             find(Kind::RdmapReserved, &|| {
-                "sets reserved bits of the RDMAP control octet".to_owned()
+                "sets reserved bits of the RDMAP control byte".to_owned()
             });
         }
         is_legal
@@ -247,7 +244,7 @@ impl Observer<'_> {
         let from = self.from;
         if u128::from(header.to.0) + len as u128 > 1 << 64 {
             self.findings.add(Kind::TaggedOffsetWrap, from, token.frame, || {
-                format!("{len} octets at tagged offset {:#x} wrap", header.to.0)
+                format!("{len} bytes at tagged offset {:#x} wrap", header.to.0)
             });
             return;
         }
@@ -337,7 +334,7 @@ impl Observer<'_> {
         let from = self.from;
         let Ok((terminate, layout)) = Terminate::parse(message) else {
             self.findings.add(Kind::TerminateLength, from, frame, || {
-                format!("Terminate of {} octets", message.len())
+                format!("Terminate of {} bytes", message.len())
             });
             return;
         };
@@ -456,7 +453,7 @@ impl FpduSink for Observer<'_> {
             self.tally.marker_errors += 1;
             let frame = self.arrivals.frame_before(marker + 4).unwrap_or(self.frame);
             self.findings.add(Kind::Marker, from, frame, || {
-                format!("the marker at stream octet {marker} does not point at its FPDU")
+                format!("the marker at stream byte {marker} does not point at its FPDU")
             });
         }
         if let Some(trace) = &mut self.trace {
@@ -466,7 +463,7 @@ impl FpduSink for Observer<'_> {
             self.tally.crc_bad += 1;
             self.findings.add(Kind::Crc, from, token.frame, || {
                 format!(
-                    "wrong CRC, FPDU of {} octets at stream octet {}",
+                    "wrong CRC, FPDU of {} bytes at stream byte {}",
                     layout.wire_len(),
                     token.start
                 )
@@ -489,7 +486,7 @@ fn in_error(terminate: &Terminate) -> Option<DdpHeader> {
 fn described(header: &DdpHeader, segment_len: Option<u16>) -> String {
     let opcode = Control::from_byte(header.rsvd_ulp()).opcode;
     let len = segment_len.map_or(String::new(), |len| {
-        format!(" of {} octets", usize::from(len).saturating_sub(header.len()))
+        format!(" of {} bytes", usize::from(len).saturating_sub(header.len()))
     });
     match header {
         DdpHeader::Tagged(TaggedHeader { stag, to, .. }) => {

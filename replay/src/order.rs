@@ -323,7 +323,7 @@ impl Reads {
                 findings.add(Kind::ReadRequestSwapped, "", asked.0, || {
                     format!(
                         "the fields of the Read Request are in little-endian order: read so, it asks for \
-                         {} octets to STag {} at {:#x}, and the Read Response of frame {} fits it",
+                         {} bytes to STag {} at {:#x}, and the Read Response of frame {} fits it",
                         read.size, read.sink_stag, read.sink_to.0, response.frame
                     )
                 });
@@ -331,7 +331,7 @@ impl Reads {
             }
             findings.add(Kind::ResponseMismatch, "", response.frame, || {
                 format!(
-                    "Read Response of {} octets to STag {} at {:#x}; the Request of frame {} asks for \
+                    "Read Response of {} bytes to STag {} at {:#x}; the Request of frame {} asks for \
                      {} to STag {} at {:#x}",
                     response.len,
                     response.stag,

@@ -124,8 +124,8 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
     let mpa = report.connections.iter().filter(|one| one.is_iwarp()).count();
     write!(
         out,
-        "<h2 id=\"f{number}\">{}</h2><p>{}, of which {} could not be used (other protocols, fragments, \
-         frames cut by the capture, damaged segments that came again). {}, {}",
+        "<h2 id=\"f{number}\">{}</h2><p>{}; {} could not be used (other protocols, fragments, \
+         frames cut by the capture, damaged segments that arrived again). {}, {}",
         escaped(&report.file),
         plural(report.frames, "frame"),
         count(report.frames_skipped),
@@ -275,7 +275,7 @@ fn write_summary(
     }
     write!(
         out,
-        "{} of all came out of order, {} were sent again. ",
+        "{} of all arrived out of order, {} were retransmitted. ",
         share(direction.segments_out_of_order, direction.segments),
         share(direction.segments_retransmitted, direction.segments)
     )?;
@@ -317,7 +317,7 @@ fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt
     if reads.count() > 0 {
         write!(
             out,
-            "From a Read Request to the last octet of its Response: half within {}, 99 % within {}, \
+            "From a Read Request to the last byte of its Response: half within {}, 99 % within {}, \
              at most {}. ",
             time(reads.quantile(500)),
             time(reads.quantile(990)),
@@ -344,7 +344,7 @@ fn write_held(out: &mut String, side: &SideTrace, in_order: Option<&SideTrace>) 
         Some(other) if other.held_peak != side.held_peak => {
             write!(
                 out,
-                "; without markers, or layered over a TCP that hands octets up in order, it would \
+                "; without markers, or layered over a TCP that delivers bytes in order, it would \
                  have been <b>{}</b>",
                 octets(other.held_peak)
             )?;
@@ -360,7 +360,7 @@ fn write_held(out: &mut String, side: &SideTrace, in_order: Option<&SideTrace>) 
             out.write_str(". ")
         }
         Some(_) if side.held_peak > 0 => out.write_str(
-            "; a receiver without markers, or layered over a TCP that hands octets up in order, would \
+            "; a receiver without markers, or layered over a TCP that delivers bytes in order, would \
              have held as much. ",
         ),
         None if side.held_peak > 0 => out.write_str(". "),
@@ -420,17 +420,17 @@ pub(crate) const HEAD: &str = "\
 
 pub(crate) const INTRODUCTION: &str = "\
 <details open><summary>The words of this page</summary><p>iWARP is RDMA over TCP: one end writes \
-into or reads from memory of the other. TCP carries octets without borders, so each piece of a message travels \
-as an <b>FPDU</b>: a length, a header that says where in memory it belongs, the payload and a CRC. A segment is \
-<b>aligned</b> when it holds whole FPDUs; then it can be <b>placed</b>, that is copied to where it \
-belongs, as soon as it arrives, even if segments before it are lost. A <b>marker</b> is a pointer every \
-512 octets of the stream to the beginning of its FPDU: with it a receiver finds FPDUs beyond a gap although they \
-are not aligned. <b>Delivery</b>, telling the program, always waits for all that came before. The \
-<b>initiator</b> opens the connection with an MPA Request, the <b>responder</b> answers it; what follows this startup is \
+into or reads from memory of the other. TCP carries bytes without borders, so each piece of a message travels \
+as an <b>FPDU</b>: a length, a header with its place in memory, the payload and a CRC. A segment is \
+<b>aligned</b> if it holds complete FPDUs; then it can be <b>placed</b>, that is copied to its \
+memory, as soon as it arrives, even if segments before it are lost. A <b>marker</b> is a pointer every \
+512 bytes of the stream to the beginning of its FPDU: with it a receiver finds FPDUs beyond a gap although they \
+are not aligned. <b>Delivery</b>, the notification of the application, always waits for all earlier data. The \
+<b>initiator</b> opens the connection with an MPA Request, the <b>responder</b> answers it; after this startup the connection is in \
 <b>full operation</b>. An <b>STag</b> (steering tag) names a piece of memory that the other end may write or read. \
-<b>IRD</b> and <b>ORD</b> are how many RDMA Reads an end takes and asks for at a time. A receiver is <b>layered</b> \
-when its TCP hands octets up in order only, as a kernel's socket does. <b>siw</b> is Linux's own iWARP. The figures \
-and pictures are what urnic's own receive code did with these frames.</p></details>";
+<b>IRD</b> and <b>ORD</b> are the numbers of RDMA Reads that an end accepts and requests at a time. A receiver is <b>layered</b> \
+if its TCP delivers bytes in order only, as a kernel's socket does. <b>siw</b> is Linux's own iWARP. The figures \
+and pictures come from urnic's own receive code, which processed these frames.</p></details>";
 
 pub(crate) const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1020px;margin:2em auto;\

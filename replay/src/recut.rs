@@ -27,26 +27,26 @@ impl Evidence {
         let is_whole = |cut: Cut| cut.aligned > 0 && cut.aligned >= 9 * cut.unaligned;
         match () {
             () if is_whole(first) && second.unaligned > 0 && !is_whole(second) => {
-                "they are aligned at the place of the capture that had them first, and not at the other: a \
+                "they are aligned at the place that captured them first, and not at the other: a \
                  device between the two recut them"
             }
             () if is_whole(second) && first.unaligned > 0 && !is_whole(first) => {
-                "they are aligned at one place of the capture, and not at the one that had them first: a \
+                "they are aligned at one place, and not at the place that captured them first: a \
                  device between the two joined or cut them"
             }
             () if self.has_long_fpdus => {
-                "the sender's FPDUs are longer than its segments, whoever else cut them"
+                "the sender's FPDUs are longer than its segments, even if a device also cut them"
             }
             () if self.is_offloaded => {
-                "segments are longer than the MSS, so a device joined or cut them outside this capture: how \
-                 they were on the wire is not known"
+                "segments are longer than the MSS, so a device joined or cut them outside this capture: the \
+                 segments on the wire are not known"
             }
             () if self.is_at_sender => {
                 "they were captured in the sending host, before its device: the sender's own TCP cut them"
             }
             () => {
-                "whether the sender's own TCP cut them so or a device on the way cannot be told from one \
-                 place: capture at the sender, too"
+                "one place cannot show if the sender's own TCP or a device on the way cut them: \
+                 capture at the sender, too"
             }
         }
     }
@@ -67,9 +67,9 @@ mod tests {
         assert!(told([whole, cut], [true; 3]).contains("between the two recut"));
         assert!(told([cut, whole], [true; 3]).contains("between the two joined or cut"));
         assert!(told([cut, cut], [true, true, true]).contains("longer than its segments"));
-        assert!(told([cut, none], [true, true, false]).contains("not known"));
+        assert!(told([cut, none], [true, true, false]).contains("are not known"));
         assert!(told([cut, none], [false, true, false]).contains("own TCP cut them"));
-        assert!(told([cut, none], [false; 3]).contains("cannot be told"));
-        assert!(told([whole, none], [false; 3]).contains("cannot be told"));
+        assert!(told([cut, none], [false; 3]).contains("one place cannot show"));
+        assert!(told([whole, none], [false; 3]).contains("one place cannot show"));
     }
 }

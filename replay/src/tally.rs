@@ -124,14 +124,14 @@ impl Tally {
         // RFC 5044 §4.5: the MULPDU is at least 128 for any EMSS.
         if emss < 128 {
             findings.add(Kind::EmssSmall, from, frame, || {
-                format!("its segments hold {emss} octets (MSS {mss}): too few for aligned FPDUs")
+                format!("its segments hold {emss} bytes (MSS {mss}): too few for aligned FPDUs")
             });
         } else if self.too_long.times > 0 {
             let mulpdu =
                 mulpdu(usize::try_from(emss).unwrap_or(usize::MAX), self.grid.is_enabled());
             findings.add(Kind::FpduTooLong, from, self.too_long.first, || {
                 format!(
-                    "{} FPDUs of up to {} octets are longer than a segment, which holds {emss} (MSS {mss}): \
+                    "{} FPDUs of up to {} bytes are longer than a segment, which holds {emss} (MSS {mss}): \
                      its ULPDUs were to have at most {mulpdu}",
                     self.too_long.times, self.longest
                 )

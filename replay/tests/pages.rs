@@ -50,7 +50,7 @@ fn a_page_is_whole_and_needs_nothing_else() {
             let all = [file];
             let page = page::of(&all);
             assert_is_balanced(&page, &name);
-            assert!(page.len() < 1_000_000, "{name}: {} octets", page.len());
+            assert!(page.len() < 1_000_000, "{name}: {} bytes", page.len());
             for absent in [
                 "<script",
                 "src=",

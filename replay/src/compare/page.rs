@@ -22,8 +22,8 @@ fn write(out: &mut String, comparison: &Comparison<'_>) -> fmt::Result {
     write!(
         out,
         "{HEAD}<title>urnic replay --compare: {first}, {second}</title><style>{PAGE_STYLE}{WIDE}{}</style>\
-         </head><body><h1>{first} beside {second}</h1>{INTRODUCTION}<p>Compared are the connections with the \
-         most octets: ",
+         </head><body><h1>{first} beside {second}</h1>{INTRODUCTION}<p>This page compares the connections with the \
+         most bytes: ",
         style()
     )?;
     for (index, one) in [one, other].into_iter().enumerate() {

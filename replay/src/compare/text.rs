@@ -56,13 +56,13 @@ pub(super) const FROM: [&str; 2] = ["initiator", "responder"];
 type Row = (&'static str, fn(&ComparedDirection) -> String);
 
 const ROWS: [Row; 14] = [
-    ("octets sent", |one| octets(one.bytes_sent)),
+    ("bytes sent", |one| octets(one.bytes_sent)),
     ("within", |one| time(one.span_ns)),
     ("rate", |one| rate(one.bits_per_second)),
     ("data segments", |one| count(one.segments)),
     ("  aligned with FPDUs", |one| share(one.segments_aligned, one.segments_judged)),
     ("  out of order", |one| share(one.segments_out_of_order, one.segments)),
-    ("  sent again", |one| share(one.segments_retransmitted, one.segments)),
+    ("  retransmitted", |one| share(one.segments_retransmitted, one.segments)),
     ("FPDUs", |one| count(one.fpdus)),
     ("  placed ahead of a gap", |one| share(one.fpdus_placed_ahead, one.fpdus)),
     ("held at most", |one| octets(one.bytes_held_peak)),

@@ -36,8 +36,8 @@ impl ReplayedConnection {
             comments.line(
                 frame,
                 &format!(
-                    "acknowledges octets that the capture lacks: FPDUs of the {from} are not followed \
-                     any more"
+                    "acknowledges bytes that the capture lacks: FPDUs of the {from} are no longer \
+                     followed"
                 ),
             );
         }

@@ -49,7 +49,7 @@ impl Direction {
         {
             let frame = self.last_frame;
             around.findings.add(Kind::CutFpdu, from, frame, || {
-                format!("closes inside an FPDU: {} octets are left over", end - delivered)
+                format!("closes inside an FPDU: {} bytes are left over", end - delivered)
             });
         }
         is_whole
@@ -62,8 +62,7 @@ impl Direction {
         let Some(span) = self.seen.span().filter(|span| span.end > run_end) else { return true };
         let gaps = self.seen.missing(0..span.end);
         let first = gaps.first().cloned().unwrap_or(0..0);
-        let (octets, count) =
-            (gaps.iter().map(|gap| gap.end - gap.start).sum::<u128>(), gaps.len());
+        let (bytes, count) = (gaps.iter().map(|gap| gap.end - gap.start).sum::<u128>(), gaps.len());
         let after = u64::try_from(first.end).unwrap_or(u64::MAX);
         let frame = self.arrivals.first_frame_after(after).unwrap_or(self.last_frame);
         let acked = u128::from(self.habits.acks.end());
@@ -73,7 +72,7 @@ impl Direction {
         around.findings.add(Kind::Gap, from, frame, || {
             let fate = match known {
                 0 => "no acknowledgment of them is in the capture: they were lost, or came later".to_owned(),
-                _ if known == octets => format!(
+                _ if known == bytes => format!(
                     "the other end acknowledges them by frame {ack_frame}: they came, and the capture missed \
                      their frames"
                 ),
@@ -83,16 +82,16 @@ impl Direction {
                 ),
             };
             format!(
-                "the capture lacks {octets} octets in {}, the first at stream octet {}; {fate}; \
+                "the capture lacks {bytes} bytes in {}, the first at stream byte {}; {fate}; \
                  without markers nothing behind a gap can be decoded",
                 plural(count as u64, "gap"),
                 first.start
             )
         });
         if self.lost_bytes > 0 {
-            let octets = self.lost_bytes;
+            let bytes = self.lost_bytes;
             around.findings.add(Kind::WaitingFull, from, frame, || {
-                format!("{octets} octets beyond the gap were not even kept")
+                format!("{bytes} bytes beyond the gap were not kept")
             });
         }
         false
@@ -105,10 +104,10 @@ impl Direction {
         if acked <= self.high || !matches!(self.phase, Phase::Full(..)) {
             return;
         }
-        let (octets, from) = (acked + 1 - self.high, around.from);
+        let (bytes, from) = (acked + 1 - self.high, around.from);
         around.findings.add(Kind::Unseen, from, self.habits.acks.last_frame(), || {
             format!(
-                "the other end acknowledges {octets} octets behind the last that the capture has: they came, \
+                "the other end acknowledges {bytes} bytes behind the last that the capture has: they came, \
                  and the capture missed their frames"
             )
         });

@@ -66,7 +66,7 @@ impl Full {
             };
             let at = self.mpa.delivered();
             around.findings.add(kind, from, frame, || {
-                format!("{text}, at or after stream octet {at}: nothing beyond it is decoded")
+                format!("{text}, at or after stream byte {at}: nothing beyond it is decoded")
             });
             // An endpoint would end the stream here.
             self.mpa.stop(store);

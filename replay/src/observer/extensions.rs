@@ -44,7 +44,7 @@ impl Observer<'_> {
         let mut wrong = |kind, due: usize| {
             let split = if is_whole { "" } else { " in one of several segments" };
             self.findings.add(kind, self.from, frame, || {
-                format!("{opcode} of {len} octets{split} instead of {due}")
+                format!("{opcode} of {len} bytes{split} instead of {due}")
             });
         };
         match opcode {
@@ -121,7 +121,7 @@ impl Observer<'_> {
         if !rtr::is_one(kinds, opcode, len) {
             self.findings.add(Kind::RtrOther, self.from, frame, || {
                 format!(
-                    "its first FPDU is a {opcode} for {len} octets; the RTR message agreed on is a {}",
+                    "its first FPDU is a {opcode} for {len} bytes; the RTR message agreed on is a {}",
                     rtr::names(kinds)
                 )
             });

@@ -268,7 +268,7 @@ fn tick_text(value: u64, unit: u64) -> String {
 pub(super) const TIMES: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "µs"), (1, "ns")];
 pub(super) const OCTETS: [(u64, &str); 4] =
-    [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB"), (1, "octets")];
+    [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB"), (1, "bytes")];
 pub(super) const RATES: [(u64, &str); 4] =
     [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1000, "kbit/s"), (1, "bit/s")];
 /// Most marks of one kind in a picture that show their frame.

@@ -48,7 +48,7 @@ pub(crate) fn delays(side: &SideTrace, in_order: Option<&SideTrace>, from: &str)
     write!(
         body,
         "<path class=\"axis\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">time since the last octet of the FPDU came \
+         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">time since the last byte of the FPDU came \
          (logarithmic)</text>\
          <text x=\"14\" y=\"{middle}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {middle})\">\
          FPDUs that wait longer</text>",
@@ -61,12 +61,12 @@ pub(crate) fn delays(side: &SideTrace, in_order: Option<&SideTrace>, from: &str)
         name: format!("{from}-delays"),
         svg: svg(BOTTOM + 44, &title, &body),
         title,
-        help: "An FPDU can be placed (copied to where it belongs in memory) as soon as its last octet \
-               is there, and delivered (the program told) when all before it are there, too. Each \
-               curve says which share of the FPDUs still waits after a time: lower and further left is \
-               better. What a lost segment costs is the distance between the curve of placement and \
-               that of the same stream placed in order only, which is what a receiver does without \
-               markers, or on top of a TCP that hands octets up in order."
+        help: "An FPDU can be placed (copied to its memory) as soon as its last byte \
+               has arrived, and delivered (the application notified) when all before it have arrived, too. Each \
+               curve shows the share of the FPDUs that still waits after a time: lower and further left is \
+               better. The cost of a lost segment is the distance between the curve of placement and \
+               the curve of the same stream placed in order only, as by a receiver without \
+               markers, or on top of a TCP that delivers bytes in order."
             .to_owned(),
     }
 }

@@ -99,7 +99,7 @@ fn row(body: &mut String, side: &SideTrace, stag: &str, map: &MemoryMap, y: u32)
     write!(
         body,
         "<text class=\"dim\" x=\"{LEFT}\" y=\"{0}\">{low:#x}</text>\
-         <text class=\"dim\" x=\"{RIGHT}\" y=\"{0}\" text-anchor=\"end\">{high:#x} (tagged offset, octets)</text>",
+         <text class=\"dim\" x=\"{RIGHT}\" y=\"{0}\" text-anchor=\"end\">{high:#x} (tagged offset, bytes)</text>",
         y + 58
     )
     .expect("writing to a string does not fail");

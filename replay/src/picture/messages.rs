@@ -17,7 +17,7 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
         return None;
     }
     let exchanges = [
-        ("read_request to the last octet of its response", "ahead", &answers.reads),
+        ("read_request to the last byte of its response", "ahead", &answers.reads),
         ("send to the terminate that is about it", "again", &answers.sends),
     ];
     let exchanges = exchanges.into_iter().filter(|(.., one)| one.latency.count() > 0);
@@ -29,7 +29,7 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
     for (opcode, operation) in &side.operations {
         let latency = &operation.latency;
         let text = format!(
-            "{}: {}, {}; from the first octet to delivery: {}",
+            "{}: {}, {}; from the first byte to delivery: {}",
             json_name(*opcode),
             plural(latency.count(), "message"),
             octets(operation.octets),
@@ -51,11 +51,11 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
         name: format!("{from}-messages"),
         svg: chart.finish(&title),
         title,
-        help: "A message is one operation of a program: a Send, an RDMA Write, a Read Request or the \
-               Response to one. Each bar lasts from the arrival of its first octet to its delivery, \
-               which comes after all that was sent before it. Bars that grow longer all at once have \
+        help: "A message is one operation of an application: a Send, an RDMA Write, a Read Request or the \
+               Response to one. Each bar lasts from the arrival of its first byte to its delivery, \
+               which comes after all earlier data. Bars that all become longer at once have \
                waited for the same gap. Below them are exchanges with the other end: from a Read Request to \
-               the last octet of its Response, and from a Send to the Terminate that says it is about \
+               the last byte of its Response, and from a Send to the Terminate that names \
                it."
             .to_owned(),
     })

@@ -40,15 +40,15 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
          <path class=\"f-again\" d=\"{again}\"/>"
     ));
     chart.legend("data", &format!("sent, in parts of {}", time(bin_ns)));
-    chart.legend("again", "of that, sent again");
-    let title = format!("Rate of what the {from} sent");
+    chart.legend("again", "of that, retransmitted");
+    let title = format!("Rate of the {from}'s bytes");
     Picture {
         name: format!("{from}-rate"),
         svg: chart.finish(&title),
         title,
         help:
-            "Octets that TCP carried, as bits for each second, in equal parts of the time, two \
-               hundred at most and none shorter than the step of the timestamps. Where the rate falls to nothing for a while, the sender had nothing to send, \
+            "Bytes that TCP carried, as bits for each second, in equal parts of the time, two \
+               hundred at most and none shorter than the step of the timestamps. Where the rate is zero for a while, the sender had nothing to send, \
                was not allowed to, or waited for its retransmission timer."
                 .to_owned(),
     }
@@ -56,8 +56,8 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
 
 /// Draws the window of the other side and round trips; `None` if no acknowledgment was captured.
 pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Option<Picture>)> {
-    let help = "The window is how many octets beyond what it acknowledges the other side lets this one \
-                send: each bar reaches from the least to the most in its part of the time. At zero the \
+    let help = "The window is the number of bytes beyond its acknowledgment that the other side lets this one \
+                send: each bar shows the least and the most in its part of the time. At zero the \
                 sender has to stop.";
     let window = ranges(side, &|bin| bin.window, "window", &OCTETS, "allowed by the other side")?;
     let most = side.bins.bins.iter().filter_map(|bin| bin.window).map(|(_, high)| high).max()?;
@@ -75,10 +75,10 @@ pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Opti
             time(side.rtt.quantile(500)),
             time(side.rtt.quantile(990))
         ),
-        help: "From a segment to the acknowledgment of its last octet, both as captured: captured at \
+        help: "From a segment to the acknowledgment of its last byte, both as captured: captured at \
                the sender that is the whole round trip; captured at the receiver only the time that \
-               the receiver takes. Segments sent twice are left out, because their acknowledgment \
-               may be meant for either."
+               the receiver takes. Retransmitted segments are left out, because their acknowledgment \
+               may be that of either transmission."
             .to_owned(),
         svg,
     });

@@ -15,7 +15,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     };
     let mut chart = Chart::new(side.canvas, 400).with_strip(strip);
     chart.time_axis();
-    chart.value_axis("octet of the stream", &OCTETS);
+    chart.value_axis("byte of the stream", &OCTETS);
     // Beyond the last byte the window does not matter.
     stairs(&mut chart, "win", side.of(Class::Window));
     stairs(&mut chart, "ack", side.of(Class::Ack));
@@ -38,7 +38,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         (Class::Waited, "wait", "FPDU waits to be placed"),
         (Class::Ahead, "ahead", "placed ahead of a gap"),
         (Class::Sack, "sack", "SACK block"),
-        (Class::Retransmitted, "again", "sent again"),
+        (Class::Retransmitted, "again", "retransmitted"),
     ];
     for (class, style, text) in drawn {
         let marks = side.of(class);
@@ -67,7 +67,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
             chart.hints(text, marks.iter());
         }
     }
-    chart.hints("sent again", side.of(Class::Retransmitted).iter());
+    chart.hints("retransmitted", side.of(Class::Retransmitted).iter());
     chart.hints("beyond a gap", side.of(Class::OutOfOrder).iter());
     rug(&mut chart, side);
     let title = format!("What the {from} sent, over time");
@@ -142,7 +142,7 @@ fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
 const LANES: [(Class, &str, &str); 5] = [
     (Class::Ahead, "ahead", "ahead"),
     (Class::Waited, "wait", "waited"),
-    (Class::Retransmitted, "again", "sent again"),
+    (Class::Retransmitted, "again", "retransmitted"),
     (Class::Wrong, "wrong", "wrong"),
     (Class::Terminate, "end", "Terminate"),
 ];
@@ -189,16 +189,14 @@ const LANE: u32 = 11;
 /// Most FPDUs of a stream whose starts are drawn: more would only be a shadow.
 const FPDU_TICKS_MAX: u64 = 400;
 
-const HELP: &str = "Each upright bar is a TCP segment: its place from left to right is when it was \
-captured, its place from bottom to top is where its octets stand in the stream. A \
-healthy stream is one steep line that never steps back. A segment drawn above a hole \
-came before octets ahead of it (a gap: loss or reordering on the way); one that \
-brings nothing new was sent again. Where the receiver can find an FPDU (a framed \
-piece of an RDMA message) beyond a gap, by its marker or by alignment, it is placed \
-in memory at once: drawn as placed ahead. Where it cannot, the FPDU waits: the level line \
-lasts as long as it waits. The thin stair is what the other side acknowledged, the broken \
-line how far it lets the sender go; where the two lines meet the data, the receiver \
-is what limits the sender. The lanes below the time axis repeat, in the same \
-colours, when something was placed ahead, waited, was sent again or was wrong. Each diamond \
-is a marker, beside the octet where it stands and at the time when its FPDU was placed; \
-where many fall together, a line joins the first and the last of them.";
+const HELP: &str = "Each upright bar is a TCP segment: its place from left to right is the time of its \
+capture, its place from bottom to top is the place of its bytes in the stream. A healthy stream is one \
+steep line that never steps back. A segment drawn above a hole arrived before earlier bytes (a gap: \
+loss or reordering on the way); one without new bytes was retransmitted. If the receiver can find an \
+FPDU (a framed piece of an RDMA message) beyond a gap, by its marker or by alignment, it places the FPDU \
+in memory at once: drawn as placed ahead. If it cannot, the FPDU waits: the level line lasts as long as \
+it waits. The thin stair shows the acknowledgments of the other side, the broken line its window; where \
+these two lines meet the data, the receiver limits the sender. The lanes below the time axis repeat, in \
+the same colours, the times when something was placed ahead, waited, was retransmitted or was wrong. \
+Each diamond is a marker, at its byte in the stream and at the time when its FPDU was placed; where many \
+fall together, a line joins the first and the last of them.";

@@ -64,7 +64,7 @@ pub(crate) fn strip(side: &SideTrace, from: &str) -> Picture {
     let height = TOP + u32::try_from(ROWS).unwrap_or(0) * ROW + 24;
     write!(
         body,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">octet of the stream, from left to right and \
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">byte of the stream, from left to right and \
          row by row ({} in a row)</text>",
         (LEFT + RIGHT) / 2,
         height - 8,
@@ -105,7 +105,7 @@ pub(crate) fn detail(side: &SideTrace, from: &str) -> Option<Picture> {
         write!(
             body,
             "<rect class=\"{class}\" x=\"{}\" y=\"{y}\" width=\"{}\" height=\"16\">\
-             <title>{what}: octets {start} to {end}, {} of them</title></rect>",
+             <title>{what}: bytes {start} to {end}, {} of them</title></rect>",
             Short(x(start) + 0.6),
             Short(width),
             end - start
@@ -133,12 +133,12 @@ pub(crate) fn detail(side: &SideTrace, from: &str) -> Option<Picture> {
     }
     write!(
         body,
-        "<text x=\"{}\" y=\"114\" text-anchor=\"middle\">octet of the stream ({} in all)</text>",
+        "<text x=\"{}\" y=\"114\" text-anchor=\"middle\">byte of the stream ({} in all)</text>",
         (LEFT + RIGHT) / 2,
         octets(len)
     )
     .expect("writing to a string does not fail");
-    let title = format!("A few segments of the {from}, octet by octet");
+    let title = format!("A few segments of the {from}, byte by byte");
     Some(Picture {
         name: format!("{from}-segments"),
         svg: svg(124, &title, &body),

@@ -103,7 +103,7 @@ fn read_requests_in_the_other_order_are_read_so() {
     let [order, other] = &found.findings[..] else { panic!("{found:?}") };
     assert_eq!((order.frame, order.count), (5, 5));
     assert_eq!(order.frames, [5, 7, 9, 11, 13]);
-    let start = "the fields of the Read Request are in little-endian order: read so, it asks for 4 octets \
+    let start = "the fields of the Read Request are in little-endian order: read so, it asks for 4 bytes \
                  to STag 0x01020301 at 0x55d500001000";
     assert!(
         order.text.starts_with(start) && order.text.ends_with("(4 more like this)"),
@@ -265,7 +265,7 @@ fn a_refused_crc_that_is_right_and_came_in_two_segments_is_siws() {
     for (left, is_siw) in [(2, true), (4, false), (6, false)] {
         let found = split_at(left);
         let is_named = found.findings.iter().any(|one| one.text.contains("siw of Linux 6.1"));
-        assert_eq!(is_named, is_siw, "{left} octets in the second segment");
+        assert_eq!(is_named, is_siw, "{left} bytes in the second segment");
         assert_eq!(found.directions[1].profile, is_siw.then_some("siw"));
     }
     // A wrong CRC is refused rightly.
@@ -376,9 +376,9 @@ fn a_terminate_names_the_segment_it_is_about() {
         connection(&talk.file).directions[1].terminate[0].about.clone().unwrap()
     };
     let told = about(&write(0x55, 0x1000, b"twelve octet"), 14);
-    assert_eq!(told, "RDMA Write of 12 octets to STag 0x00000055 at 0x1000");
+    assert_eq!(told, "RDMA Write of 12 bytes to STag 0x00000055 at 0x1000");
     let told = about(&send(1, b"x"), 18);
-    assert_eq!(told, "Send of 1 octets, message 1 of queue 0 at offset 0");
+    assert_eq!(told, "Send of 1 bytes, message 1 of queue 0 at offset 0");
 }
 
 /// The page lists each with its own frame, even if the picture merges their marks.

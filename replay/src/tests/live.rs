@@ -64,7 +64,7 @@ fn frames_of_iwarp_are_given_out_with_comments() {
     let aligned = "iWARP from the initiator, aligned with FPDUs\nSend, message 1 of queue 0";
     assert!(comments[4].starts_with(aligned), "{comments:?}");
     assert!(
-        comments[5].contains("RDMA Write to STag 0x00000007 at 0x0, 100 octets"),
+        comments[5].contains("RDMA Write to STag 0x00000007 at 0x0, 100 bytes"),
         "{comments:?}"
     );
     let figures = live.figures();

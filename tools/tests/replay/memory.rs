@@ -119,7 +119,7 @@ fn half_a_million_bare_syns_take_little_and_push_out_no_connection_in_use() {
     let unlisted = cost.report["connections_unlisted"].as_u64().unwrap();
     assert_eq!(listed + unlisted, 500_001, "each is counted");
     let told = told(&cost.report);
-    assert!(told.contains("495905 connections made room for others"), "{told}");
+    assert!(told.contains("495905 connections were evicted for others"), "{told}");
 }
 
 /// Connections that carry data are evicted too, the longest idle ones first, and a finding reports
@@ -142,10 +142,10 @@ fn connections_in_use_make_room_in_the_order_of_their_idleness() {
         connections.iter().filter(|one| one["initiator"] == "11.0.0.0:1000").collect();
     assert_eq!(of_first.len(), 2, "before it was let go and after");
     let findings = of_first[0]["findings"].to_string();
-    assert!(findings.contains("made room for another"), "{findings}");
+    assert!(findings.contains("it was evicted for another"), "{findings}");
     assert!(of_first[1]["mpa"].is_null());
     let told = told(&cost.report);
-    assert!(told.contains("7 connections made room"), "{told}");
+    assert!(told.contains("7 connections were evicted"), "{told}");
 }
 
 /// 15 MB of Writes of one byte, as far apart as they can be.
