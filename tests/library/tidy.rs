@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a source that cannot be read fails its test")]
 
 mod circles;
+mod flows;
 mod packages;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
