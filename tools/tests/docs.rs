@@ -16,13 +16,27 @@ use crate::commands::scene::{Server, complaint, urnic};
 /// Returns the documents: those of the root and of `docs/`, and those in folders of sources.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = root();
-    let mut found: Vec<PathBuf> =
-        ["", "docs", "netdev/fuzz", "pcaps", "replay/fuzz", "tests", "tools/benches/compare"]
-            .into_iter()
-            .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-            .collect();
+    const FOLDERS: [&str; 13] = [
+        "",
+        "docs",
+        "engine",
+        "ipoib",
+        "netdev",
+        "netdev/fuzz",
+        "pcaps",
+        "replay",
+        "replay/fuzz",
+        "sim",
+        "tests",
+        "tools/benches/compare",
+        "verbs",
+    ];
+    let mut found: Vec<PathBuf> = FOLDERS
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
     found.sort();
     assert!(found.len() > 8, "{found:?}");
     let name = |path: &Path| path.strip_prefix(&root).unwrap().to_owned();
