@@ -231,8 +231,9 @@ impl PieceList {
         let touches_before = self.pieces.get(index).is_some_and(|piece| piece.end == at);
         let after = self.pieces.get(index + usize::from(touches_before));
         assert!(after.is_none_or(|piece| piece.start >= end), "bytes held twice");
-        // Decides by the start of the range, as TCP's own table does. The end is no help: if there
-        // is room for only a part of the bytes, the part does not touch the next piece.
+        // Only a range that touches the piece before it, or starts at the in-order point, joins a
+        // full list, as in TCP's own table. That the range touches the next piece is not enough: if
+        // there is room for only a part of its bytes, that part does not touch it.
         let full = self.pieces.len() >= self.pieces_max;
         if full && !touches_before && at != self.in_order {
             return 0;
@@ -263,8 +264,8 @@ impl PieceList {
         kept
     }
 
-    /// Enters `start..end` among the pieces. `index` is the first piece that does not end before
-    /// `start`.
+    /// Adds `start..end` to the pieces. `index` is the first piece that does not end before
+    /// `start`; `touches_before` is true if it ends at `start`.
     fn join(&mut self, index: usize, touches_before: bool, start: StreamOffset, end: StreamOffset) {
         let after_index = index + usize::from(touches_before);
         let after = self.pieces.get(after_index).copied().filter(|piece| piece.start == end);

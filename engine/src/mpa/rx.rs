@@ -2,17 +2,23 @@
 //! up.
 //!
 //! [`FpduReceiver`] owns the stream position up to which FPDUs were delivered, the list of FPDUs
-//! placed ahead of it, and the bytes of incomplete FPDUs. It promises the layer above: every valid
-//! FPDU is placed exactly once, when it is whole and its start is known; delivery follows stream
-//! order; nothing that failed its CRC or contradicts a marker is ever passed up; after a fatal
-//! error nothing more is. It promises TCP: bytes that it reports as taken are never needed again.
+//! placed ahead of it, and the bytes of incomplete FPDUs.
+//!
+//! It promises the layer above: every valid FPDU is placed exactly once, when it is whole and its
+//! start is known; delivery follows stream order; no FPDU that failed its CRC or contradicts a
+//! marker is passed up; after a fatal error no FPDU is passed up. An observer, which implements
+//! [`FpduSink::pass_over`], asks for faulty FPDUs, too.
+//!
+//! It promises TCP: bytes that it reports as taken are not needed again, except the bytes that
+//! [`give_up_far`](FpduReceiver::give_up_far) names.
 //!
 //! There are three ways to know the start of an FPDU (RFC 5044 §6): it follows the delivered part
 //! of the stream; it follows a valid FPDU; a marker points at it *and* the FPDU proves valid. The
 //! first two are trusted: a fault there is an error. A marker beyond a gap is not trusted: if it
 //! leads to no valid FPDU, the bytes wait until the gap closes.
 //!
-//! Whole FPDUs inside one segment, with nothing held, take the fast path: no piece store, no list.
+//! Whole FPDUs of a segment that continues the stream take the fast path in `pass.rs`, if no bytes
+//! are held and no FPDU is placed ahead.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod ahead;
@@ -75,7 +81,7 @@ pub trait FpduSink {
         self.place(ulpdu, at)
     }
 
-    /// Delivers a placed FPDU. Called in stream order, after every earlier byte was accepted.
+    /// Delivers a placed FPDU. Called in stream order, after every earlier FPDU was delivered.
     ///
     /// # Errors
     /// Ends reception.
@@ -95,12 +101,12 @@ pub trait FpduSink {
         self.place(ulpdu, at).map(Some)
     }
 
-    /// Sees a whole FPDU that starts at a trusted position and has a fault.
+    /// Decides about a whole FPDU that starts at a trusted position and has a fault. `None` ends
+    /// reception, or drops the segment. An endpoint always returns `None`.
     ///
-    /// Every endpoint answers `None`: reception ends or the segment is dropped. An observer has no
-    /// memory to protect and wants to see the rest of the stream, so it may return a token. The
-    /// receiver then skips the FPDU by its length and delivers the token in stream order. Nothing
-    /// vouches for that length, so the observer must doubt all that follows.
+    /// An observer has no memory to protect and wants to see the rest of the stream, so it may
+    /// return a token. The receiver then skips the FPDU by its length and delivers the token in
+    /// stream order. The length may be wrong, too, so the observer must doubt all that follows.
     #[cold]
     fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<Self::Token> {
         let _ = fpdu;
@@ -124,8 +130,8 @@ pub struct Taken<E> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct FpduReceiver<T> {
-    /// Received bytes at or after `next` that belong to no placed FPDU yet. No piece extends across
-    /// a known FPDU start: a piece that touches a placed FPDU begins where that FPDU ends.
+    /// Received bytes at or after `next` that belong to no placed FPDU yet. A piece directly after
+    /// a placed FPDU starts where that FPDU ends, so its start is a trusted FPDU start.
     held: PieceList,
     /// Valid FPDUs beyond `next`, placed and not yet delivered.
     ahead: Ahead<T>,
@@ -137,7 +143,7 @@ pub struct FpduReceiver<T> {
     counters: MpaRxCounters,
 }
 
-/// Position where a walk along FPDUs ended. Everything of the segment before `from` is handled.
+/// Reason why a walk along FPDUs ended. The bytes of the segment before `from` are handled.
 enum Halt {
     /// The rest must be held; `located` is an FPDU start that only a marker vouches for.
     Hold { from: StreamOffset, located: Option<StreamOffset> },
@@ -146,8 +152,8 @@ enum Halt {
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Offset from which on most segments need the fields, except for the rarer counters at the
-    /// end.
+    /// Offset of the first byte that most segments need, in the last word of `held`. They need
+    /// everything after it, except the rarer counters at the end.
     pub(crate) const HOT_FROM: usize = offset_of!(Self, ahead) - size_of::<usize>();
 
     /// A receiver for the direction whose first full-operation byte is at `origin`.
@@ -193,8 +199,7 @@ impl<T: Copy> FpduReceiver<T> {
     /// Every call must get the same `store`. `now` serves to measure how long bytes wait.
     ///
     /// # Panics
-    /// If bytes that were accepted earlier and are still held are given again: TCP passes each byte
-    /// once.
+    /// If bytes that are held already are given again and must be held: TCP passes each byte once.
     pub fn handle_bytes<S: FpduSink<Token = T>>(
         &mut self,
         now: Instant,
@@ -240,8 +245,7 @@ impl<T: Copy> FpduReceiver<T> {
 
     /// End of the last FPDU delivered: the stream is complete up to this position.
     ///
-    /// If TCP's in-order point at the end of the stream is beyond it, the peer has cut an FPDU
-    /// short.
+    /// If the stream ends beyond this position, the peer has cut an FPDU short.
     #[must_use]
     pub const fn delivered(&self) -> StreamOffset {
         self.next
@@ -274,7 +278,7 @@ impl<T: Copy> FpduReceiver<T> {
     /// Returns true if there is neither a held byte nor an FPDU ahead of the delivered part.
     #[inline]
     fn has_nothing_apart(&self) -> bool {
-        // An FPDU ahead of a gap is followed by a gap, or by held bytes.
+        // Both are checked: an FPDU may be placed ahead while no byte is held.
         self.held.is_empty() && self.ahead.is_empty()
     }
 
@@ -315,8 +319,8 @@ impl<T: Copy> FpduReceiver<T> {
         self.held.piece_ending_at(at).map_or(at, |piece| piece.start)
     }
 
-    /// Passes up consecutive FPDUs from the trusted position `start` on. `verified` is the first
-    /// FPDU if a marker led to it.
+    /// Passes up consecutive FPDUs from `start` on. `start` is trusted, unless a marker led to it:
+    /// `verified` is then the first FPDU.
     fn walk<S: FpduSink<Token = T>>(
         &mut self,
         mut start: StreamOffset,
@@ -382,8 +386,8 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Places a valid FPDU, and delivers all that is in order now. Returns false if there is no
-    /// room to remember the FPDU.
+    /// Places a valid FPDU, and delivers all FPDUs that are in order now. Returns false, without
+    /// placing it, if the list of FPDUs ahead is full.
     #[inline(always)]
     fn accept<S: FpduSink<Token = T>>(
         &mut self,
@@ -476,8 +480,8 @@ impl<T: Copy> FpduReceiver<T> {
                 Ok(Halt::Refuse { from })
             }
             Lead::Found(fpdu) => {
-                // First hold the bytes before the FPDU: if there is no room for them, nothing after
-                // them may be used.
+                // First holds the bytes before the FPDU: if there is no room for them, nothing
+                // after them may be used.
                 if let Some(from) = self.hold_before(fpdu.start, slice, store) {
                     self.count_refusal();
                     return Ok(Halt::Refuse { from });

@@ -1,5 +1,8 @@
-//! Frames whose payload is in fragments of the device's memory: passed up in place if possible,
-//! copied together first if not.
+//! Frames whose payload is in fragments of the device's memory.
+//!
+//! Fast path: the payload of a plain segment of a connection is passed up in place. Any other frame
+//! is copied together and takes the path of a frame in one piece. `tests/in_place.rs` compares
+//! both.
 
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -32,8 +35,8 @@ impl Port {
         self.gathered = gathered;
     }
 
-    /// Fast path: processes a segment of a connection in place. Returns false, with nothing done,
-    /// for any other frame, and for a frame whose checksum must be verified.
+    /// Processes a segment of a connection in place. Returns false, with nothing done, for any
+    /// other frame, and for a frame whose checksum must be verified.
     fn take_in_place(
         &mut self,
         now: Instant,

@@ -107,7 +107,7 @@ impl Port {
         }
     }
 
-    /// Processes a frame; returns the whole datagram if the frame is its last missing part.
+    /// Processes a frame. Returns the whole datagram if the frame is a fragment that completes it.
     fn take_frame_or_part(
         &mut self,
         now: Instant,
@@ -182,17 +182,16 @@ impl Port {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
         if !self.handle_segment(now, slot, frame, &header, &mut payload, lease) {
-            // Its RST was not sent yet, or it is being reopened: the segment is counted and
-            // dropped.
+            // The connection is closed, but its RST is not sent yet, or it is being reopened: TCP
+            // counts and drops the segment.
             let tcp = &mut self.connections[slot].carrier.tcp;
             let _dropped = tcp.handle_segment(now, &header, payload.len(), 1);
         }
     }
 
-    /// Returns the connection that a segment is for, by its slot or its number in TIME-WAIT.
-    /// Returns `None` for a connection that a segment of the same burst has closed, although it
-    /// still has its slot: after a RST or the last acknowledgment, the SYN of the next connection
-    /// may follow (RFC 9293 §3.10.7.4).
+    /// Returns the connection that a segment is for, by its slot or its number in TIME-WAIT. A
+    /// connection that an earlier segment of the burst has closed is removed first: after a RST or
+    /// the last acknowledgment, the SYN of the next connection may follow (RFC 9293 §3.10.7.4).
     fn find_open(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
         let number = self.connections.find(tuple)?;
         if !is_in_time_wait(number)
@@ -290,7 +289,7 @@ impl Port {
             self.tell_other_queues(opened, checksum);
         }
         self.wake_for_neighbours();
-        // RFC 1122 §3.3.6: a frame for several hosts of the link is not about one host's segment.
+        // RFC 1122 §3.3.6: an ICMP error in a link-layer multicast or broadcast frame is ignored.
         if !opened.is_multicast()
             && let Some(error) = icmp::parse(opened)
         {
@@ -330,7 +329,7 @@ impl Port {
         }
     }
 
-    /// Handles an ICMP error, which counts only if it quotes a segment in flight (RFC 5927 §4.1).
+    /// Handles an ICMP error. Drops it unless it quotes a segment in flight (RFC 5927 §4.1).
     fn handle_icmp(&mut self, now: Instant, error: &IcmpError) {
         let slot = self.connections.find(&error.tuple);
         let Some(slot) = slot.filter(|_| self.config.owns(error.destination)) else { return };

@@ -107,8 +107,8 @@ impl AckPolicy {
         }
     }
 
-    /// Owes an acknowledgment because the delayed-ACK timer expired; halves the stretch if one was
-    /// held.
+    /// Owes an acknowledgment because the delayed-ACK timer expired. Halves the stretch if an
+    /// acknowledgment was held.
     pub(crate) fn on_timeout(&mut self) {
         if self.held {
             self.stretch = (self.stretch / 2).max(EVERY_SECOND);
@@ -121,8 +121,8 @@ impl AckPolicy {
         self.owed = self.owed.max(1);
     }
 
-    /// Owes an acknowledgment at once in a segment of its own; with `each`, not merged with others
-    /// owed.
+    /// Owes an acknowledgment at once in a segment of its own. With `each`, the acknowledgments
+    /// owed are counted, and each is sent.
     pub(crate) fn owe_separate(&mut self, each: bool) {
         self.owed = if each { (self.owed + 1).min(OWED_MAX) } else { self.owed.max(1) };
         self.separate = true;

@@ -24,26 +24,26 @@ use crate::types::StreamOffset;
 pub struct Arrival {
     /// The part of its payload that the layer above may commit.
     pub payload: Option<ArrivedPayload>,
-    /// Why the segment was dropped, or its payload not offered.
+    /// Reason for which the segment was dropped or its payload is not offered.
     pub drop: Option<DropReason>,
     /// Number of wire segments that a super-frame combines.
     segments: usize,
     payload_len: usize,
-    /// First bytes of it that were received before, if only some of its bytes were.
+    /// First part of the payload that was received before, if other parts are new.
     repeated: Option<Range<StreamOffset>>,
-    /// Count of bytes committed before it.
+    /// Bytes committed before this segment arrived.
     committed_before: u64,
     /// The segment does not continue the stream, or there was a gap already.
     disordered: bool,
     /// Its PSH flag: nothing follows this segment at once.
     push: bool,
-}
+    }
 
-/// A super-frame has at least one byte for each segment it combines.
+    /// Most segments that a super-frame combines: each has at least one byte.
 const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
 
 impl Arrival {
-    /// A segment that continues the stream; all its bytes are offered.
+    /// Result for a segment that continues the stream; all its bytes are offered.
     pub(super) fn in_order(
         range: Range<StreamOffset>,
         segments: usize,
@@ -116,9 +116,9 @@ impl Tcb {
         }
     }
 
-    /// Ends an arrival after the layer above has committed what it keeps of the offered payload.
-    /// `refused` is true if it did not keep all of it. Decides when to acknowledge, and takes a FIN
-    /// that is next.
+    /// Ends an arrival after the layer above has committed the bytes that it keeps of the offered
+    /// payload. `refused` is true if it did not keep all of them. Decides when to acknowledge, and
+    /// takes a FIN that is next.
     pub fn finish_arrival(&mut self, now: Instant, arrival: &Arrival, refused: bool) {
         let Some(payload) = &arrival.payload else { return };
         let gained = self.rcv.committed_bytes().wrapping_sub(arrival.committed_before);
@@ -309,7 +309,8 @@ impl Tcb {
         Ok(())
     }
 
-    /// Answers an unexpected segment in SYN-RECEIVED by repeating our SYN-ACK.
+    /// Answers an unexpected segment in SYN-RECEIVED with our SYN-ACK, up to the limit of
+    /// challenges.
     fn challenge_with_syn(&mut self, now: Instant) {
         if self.challenges.allow(now) {
             self.handshake.syn_due = true;

@@ -150,9 +150,9 @@ impl ReceiveHalf {
         Self { assembler: Assembler::new(ranges_max), ..self }
     }
 
-    /// For a passive receiver: returns the place of `len` bytes numbered from `seq`; `None` if all
-    /// of them lie before the cumulative point. To continue after bytes that a capture lacks,
-    /// commit the gap.
+    /// For a passive receiver: returns the stream range of `len` bytes numbered from `seq`; `None`
+    /// if all of them lie before the cumulative point. To continue after bytes that a capture
+    /// lacks, commit the gap.
     #[must_use]
     pub fn handle_data(&self, seq: SeqNum, len: usize) -> Option<ArrivedPayload> {
         let near = self.highest_end();

@@ -296,7 +296,7 @@ impl SendHalf {
         u32::try_from(free).map_or(free, |free| u64::from(free.div_ceil(emss)) * u64::from(emss))
     }
 
-    /// While cwnd is full, everything in flight was sent under its limit.
+    /// Records, if cwnd is full, that cwnd limited the data sent so far.
     fn note_limit(&mut self) {
         if self.board.pipe() >= self.cwnd() {
             self.limited_before = self.board.nxt();

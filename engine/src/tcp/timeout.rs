@@ -1,4 +1,4 @@
-//! The timers of a connection: retransmission, persist, keep-alive, TIME-WAIT.
+//! What a connection does when one of its timers expires, and the deadlines of these timers.
 
 use tracing::debug;
 
@@ -38,8 +38,9 @@ impl Tcb {
         }
     }
 
-    /// Abandons a connection whose SYN was not answered within
-    /// [`syn_timeout`](super::Config::syn_timeout), sent or not.
+    /// Abandons a connection that is not established within
+    /// [`syn_timeout`](super::Config::syn_timeout). The time counts even if the SYN could not be
+    /// sent.
     pub(crate) fn expire_handshake(&mut self, now: Instant) {
         let waiting = matches!(self.state, State::SynSent | State::SynReceived);
         if waiting && now >= self.handshake.started_at + self.config.syn_timeout {
@@ -91,7 +92,8 @@ impl Tcb {
         self.arm_retransmit(now);
     }
 
-    /// Restarts the retransmission timer, with R2 as its latest deadline.
+    /// Restarts the retransmission timer. It expires after the RTO, or earlier if the connection is
+    /// given up before: at R2, or at the end of `syn_timeout` during the handshake.
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
         let deadline = if self.state.is_synchronized() {
             self.snd.give_up_at(self.config.user_timeout)
@@ -102,7 +104,7 @@ impl Tcb {
         self.timers.set(Timer::Retransmit, deadline.map_or(rto, |deadline| rto.min(deadline)));
     }
 
-    /// Reacts if an overtaken segment did not arrive in time (RFC 8985 §6.2).
+    /// Looks for overtaken segments that are overdue (RFC 8985 §6.2).
     fn on_reordering_timeout(&mut self, now: Instant) {
         if self.snd.detect_losses(now) {
             self.counters.fast_retransmits += 1;
@@ -118,8 +120,8 @@ impl Tcb {
         }
     }
 
-    /// Sends a probe, or moves the timer. The deadline moves with every segment and acknowledgment,
-    /// but is computed only when the timer expires.
+    /// Sends a probe if it is due, else restarts the timer. Every segment and acknowledgment moves
+    /// the deadline, but it is computed only here, when the timer expires.
     fn on_loss_probe_timeout(&mut self, now: Instant) {
         let at = self.snd.loss_probe_at();
         if at > now {
@@ -170,8 +172,9 @@ impl Tcb {
         self.timers.set(Timer::Persist, now.plus_nanos(interval_ns.min(ceiling_ns)));
     }
 
-    /// Starts the override timer (RFC 9293 §3.8.6.2.1): a window that is open, but smaller than a
-    /// segment, is used if it has not grown meanwhile, no matter how long it was closed before.
+    /// Starts the override timer (RFC 9293 §3.8.6.2.1), unless it is running. When it expires, a
+    /// window that is open but smaller than a segment is used. The time for which the window was
+    /// closed before does not count.
     pub(super) fn arm_override(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.persist.override_armed, true) {
             let interval_ns = self.snd.rtt.rto_ns().clamp(OVERRIDE_MIN_NS, OVERRIDE_MAX_NS);

@@ -7,17 +7,17 @@ use crate::time::Instant;
 pub(crate) enum Timer {
     /// Retransmission timeout of the SYN, data or the FIN (RFC 6298).
     Retransmit,
-    /// An overtaken segment soon counts as lost (RFC 8985 §6.2).
+    /// An overtaken segment counts as lost from now on (RFC 8985 §6.2).
     Reordering,
     /// The last segment was not acknowledged (RFC 8985 §7).
     LossProbe,
     /// Pacing permits new data again; see `pacing.rs`.
     Pacing,
-    /// An acknowledgment is owed (RFC 9293 §3.8.6.3).
+    /// A delayed or held acknowledgment must be sent (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// The peer's window is too small to send into (RFC 9293 §3.8.6.1, §3.8.6.2.1).
     Persist,
-    /// No segment has arrived for a long time (RFC 9293 §3.8.4).
+    /// No segment has arrived for the keep-alive time (RFC 9293 §3.8.4).
     KeepAlive,
     /// End of TIME-WAIT.
     TimeWait,
@@ -50,7 +50,7 @@ impl Timers {
         self.deadlines[timer as usize] = deadline;
     }
 
-    /// Sets a timer, or moves it forward if its deadline is later.
+    /// Sets a timer, unless it is set to an earlier deadline.
     pub(crate) fn set_at_most(&mut self, timer: Timer, deadline: Instant) {
         let set = &mut self.deadlines[timer as usize];
         *set = deadline.min(*set);

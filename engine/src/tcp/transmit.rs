@@ -208,7 +208,7 @@ impl Tcb {
         let (number, echo) = self.ecn.take_early()?;
         let seq = self.snd.space.seq_at(self.snd.board.nxt());
         let mut header = self.header(now, seq, Flags::ACK);
-        // The same right edge, relative to an earlier number.
+        // The window keeps its right edge, which is counted from an earlier number here.
         let behind = u32::try_from(header.ack.distance_from(number)).unwrap_or(0);
         let behind = u16::try_from(behind >> self.rcv.shift()).unwrap_or(u16::MAX);
         header.window = header.window.saturating_add(behind);
@@ -227,7 +227,8 @@ impl Tcb {
         let flags = flags | self.ecn.syn_flags(answer, self.handshake.syns_sent > 0);
         let mut header = self.header(now, self.snd.space.isn(), flags);
         if !answer {
-            // Nor does it echo a timestamp (RFC 7323 §3.2): TS.Recent is 0 until a SYN arrived.
+            // A SYN acknowledges nothing. It echoes no timestamp either (RFC 7323 §3.2): TS.Recent
+            // is 0 until a SYN arrives.
             header.ack = SeqNum(0);
         }
         header.options.mss = Some(self.config.mss_receive);

@@ -2,7 +2,7 @@
 
 use crate::time::Instant;
 
-/// Waiting times of one list's bytes. They cost nothing while no byte is held or given up.
+/// Waiting times of one list's bytes. Work is done only when bytes are held or released.
 ///
 /// The sum of all bytes' waiting times is the number of held bytes, integrated over time. So no
 /// byte needs a time of its own.

@@ -50,7 +50,7 @@ impl<T: Copy> Ahead<T> {
     /// Returns true if an FPDU of the list ends at `at`, so that another one starts there.
     #[inline]
     pub(super) fn ends_at(&self, at: StreamOffset) -> bool {
-        // Fast case: the segment mostly follows the last FPDU.
+        // Common case: the segment follows the last FPDU.
         if self.placed.back().is_none_or(|last| last.end <= at) {
             return self.placed.back().is_some_and(|last| last.end == at);
         }

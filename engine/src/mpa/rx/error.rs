@@ -1,5 +1,5 @@
-//! Errors of reception. A *fault* is in an FPDU. An *error* is reported, and says how reception
-//! goes on.
+//! Errors of reception. A *fault* is a defect of an FPDU. An *error* reports a fault, and says if
+//! the receiver can continue.
 
 use std::ops::Range;
 
@@ -43,15 +43,15 @@ pub enum RxError<E> {
     Sink(E),
 }
 
-/// An error, with the position up to which bytes are accepted nevertheless; `None` if the stream
-/// has ended.
+/// An error that stops the processing of a segment. `accepted` is the position up to which its
+/// bytes are accepted nevertheless; `None` if the receiver must stop for good.
 pub(super) struct Stop<E> {
     pub(super) error: RxError<E>,
     pub(super) accepted: Option<StreamOffset>,
 }
 
 impl<E> Stop<E> {
-    /// Error for an FPDU that the layer above refused: the stream has ended.
+    /// Error for an FPDU that the layer above refused: the receiver must stop.
     #[cold]
     pub(super) const fn of_sink(error: E) -> Self {
         Self { error: RxError::Sink(error), accepted: None }

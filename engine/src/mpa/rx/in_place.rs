@@ -1,11 +1,13 @@
-//! Whole FPDUs in memory that another party may change: passed up in place, without a copy.
+//! Fast path for segments in memory that another party may change, such as the device: passes up
+//! whole FPDUs in place, without a copy.
 //!
-//! Handles only the common case: a segment that continues the stream, with nothing held or ahead.
-//! The caller copies the rest to contiguous memory for the general path.
+//! Requires a segment that continues the stream, with no bytes held and no FPDU placed ahead. It
+//! stops at the first FPDU that is incomplete or has a fault: the caller copies the rest to
+//! contiguous memory for [`FpduReceiver::handle_bytes`]. The test `tests/random.rs` compares both.
 //!
-//! Lengths, markers and headers are read once. Payload is read twice, by the CRC and by placement.
-//! A sender that changes it in between only places other bytes, which it could have sent anyway:
-//! the CRC is no authentication (RFC 5042 §2).
+//! The receiver decides by one copy of each length, marker and header. It reads the payload and the
+//! whole FPDU for the CRC separately. A sender that changes bytes in between only places other
+//! bytes, which it could have sent anyway: the CRC is no authentication (RFC 5042 §2).
 
 use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, crc32c_append_shared};
@@ -20,7 +22,7 @@ use crate::wire::mpa::Marker;
 
 impl<T: Copy> FpduReceiver<T> {
     /// Takes stream bytes at `offset` that were never given before, as far as they are whole FPDUs
-    /// that continue the stream. Give the bytes after the end of what was taken to
+    /// that continue the stream. Give the bytes from [`Taken::end`] on to
     /// [`handle_bytes`](Self::handle_bytes).
     pub fn handle_scattered<S: FpduSink<Token = T>>(
         &mut self,
@@ -62,7 +64,8 @@ impl<T: Copy> FpduReceiver<T> {
             let layout = self.grid.layout(self.next, ulpdu_len);
             let Some((covered, behind)) = rest.split_at_checked(layout.crc_at()) else { break };
             let Some((field, next)) = behind.split_at_checked(CRC_LEN) else { break };
-            // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used, and covers markers.
+            // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used. It covers
+            // markers.
             if crc && Some(to_wire(digest(&covered))) != field.read::<CRC_LEN>() {
                 break;
             }
@@ -87,7 +90,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 }
 
-/// RFC 5044 §4.3: returns true if all markers of an FPDU point at its header.
+/// Returns true if all markers of an FPDU point at its header (RFC 5044 §4.3).
 #[inline]
 fn has_right_markers(wire: &Scattered<'_>, layout: &FpduLayout) -> bool {
     let run = wire.as_run();

@@ -10,8 +10,8 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Holds the segment's bytes before `to`. Returns the position at which the store refused;
-    /// `None` if it took all.
+    /// Holds the segment's bytes before `to`. Returns the position of the first byte that the store
+    /// refused; `None` if it took all.
     pub(super) fn hold_before(
         &mut self,
         to: StreamOffset,
@@ -23,7 +23,8 @@ impl<T: Copy> FpduReceiver<T> {
         (kept_to < before.end()).then_some(kept_to)
     }
 
-    /// Continues with held bytes that delivery has reached.
+    /// Passes up FPDUs from held bytes that begin at the delivered position. `end` is the end of
+    /// the segment.
     pub(super) fn resume<S: FpduSink<Token = T>>(
         &mut self,
         end: StreamOffset,
@@ -87,8 +88,8 @@ impl<T: Copy> FpduReceiver<T> {
         self.count_wait();
     }
 
-    /// Time since which the stream has made no progress while it held bytes far beyond the in-order
-    /// point; `None` if it holds none.
+    /// Returns the time since which the stream has made no progress while it held bytes far beyond
+    /// the in-order point; `None` if it holds none.
     #[must_use]
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.held.stalled_since()

@@ -10,9 +10,9 @@ use crate::types::StreamOffset;
 use crate::wire::crc32c::{Crc32c, to_wire};
 use crate::wire::mpa::Marker;
 
-/// Faulty FPDUs to which one segment's markers may lead before the rest of the markers is ignored.
-/// This bounds the work that a peer can cause: a CRC over an FPDU costs the same whether it is good
-/// or not.
+/// Most faulty FPDUs that the markers of one segment may lead to. The receiver then ignores the
+/// other markers of the segment. Limits the work that a peer can cause: checking the CRC of a bad
+/// FPDU takes as long as for a good one.
 const BAD_LEADS_MAX: usize = 2;
 
 /// An FPDU with all bytes present.
@@ -119,7 +119,8 @@ pub(super) fn wrong_markers(
     })
 }
 
-/// RFC 5044 §4.4: the CRC covers all bytes before it in stream order, markers too.
+/// Returns true if the CRC is right. It covers all bytes of the FPDU before it, markers too (RFC
+/// 5044 §4.4).
 #[inline]
 fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
     let mut digest = Crc32c::new();
@@ -139,7 +140,8 @@ impl<'s> Located<'s> {
     /// The ULPDU, if it lies in the segment and no marker splits it.
     #[inline]
     pub(super) fn contiguous_ulpdu(&self) -> Option<&'s [u8]> {
-        // At most two markers: a leading one, and one directly before or after the ULPDU.
+        // Two markers at most can lie outside the ULPDU: a leading one, and one directly before or
+        // after the ULPDU.
         if self.layout.marker_count() > 2 {
             return None;
         }
@@ -152,9 +154,12 @@ impl<'s> Located<'s> {
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Follows the markers in a segment, and those known around it, to an FPDU.
+    /// Looks for an FPDU in or around a segment beyond a gap. Tries, in this order, the start
+    /// recorded for the held run before the segment, the markers in and directly after the segment,
+    /// and the start recorded for the held run after it.
     ///
-    /// `run_start` is the start of the held run that touches the segment.
+    /// `run_start` is the start of the held run that ends at the segment; the start of the segment
+    /// if there is none.
     pub(super) fn find_lead<'s>(
         &mut self,
         run_start: StreamOffset,
@@ -214,14 +219,14 @@ impl<T: Copy> FpduReceiver<T> {
     }
 }
 
-/// FPDU starts that markers point at: the markers with any byte in the segment, and the first held
-/// marker directly after it.
+/// Returns the FPDU starts that markers point at: the markers with any byte in the segment, and the
+/// first marker after it if its bytes are held.
 fn marker_leads<'a>(
     grid: MarkerGrid,
     run_start: StreamOffset,
     octets: &'a Octets<'_, '_>,
 ) -> impl Iterator<Item = StreamOffset> + 'a {
-    /// Limit of a marker's bytes in an earlier segment.
+    /// Most bytes of a split marker that arrived in an earlier segment.
     const SPLIT_LEN_MAX: u64 = MARKER_LEN as u64 - 1;
 
     let first = StreamOffset(octets.slice.at.0.saturating_sub(SPLIT_LEN_MAX)).max(run_start);

@@ -1,4 +1,4 @@
-//! Stream bytes in several places, and ULPDUs made of them.
+//! Stream bytes that lie in several parts of memory, and ULPDUs made of them.
 
 use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, SharedSlice};
@@ -9,7 +9,7 @@ use crate::types::StreamOffset;
 /// Bytes that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
 pub const HEAD_LEN: usize = 72;
 
-/// Position `bytes` after `at`. Streams end long before positions wrap.
+/// Returns the position `bytes` after `at`. Streams end long before positions wrap.
 #[inline]
 pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
     StreamOffset(at.0.wrapping_add(bytes as u64))
@@ -58,7 +58,7 @@ impl<'s> Slice<'s> {
     }
 }
 
-/// All bytes present: the segment's and the held ones.
+/// All bytes that are present: those of the segment, and the held ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Octets<'s, 'h> {
     pub(super) slice: Slice<'s>,
@@ -131,7 +131,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
     }
 }
 
-/// An FPDU with all bytes present, in several places or with markers among them.
+/// An FPDU whose bytes are all present, in several parts of memory or with markers among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread<'a> {
     pub(super) octets: Octets<'a, 'a>,
@@ -266,8 +266,8 @@ impl<'a> Ulpdu<'a> {
     #[must_use]
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
-        // Matches by reference. A copy of the enum would be read in other portions than it was just
-        // written, which stalls store forwarding.
+        // Matches by reference: a copy of the enum just written would be read with loads of other
+        // sizes than the stores, and the processor could not forward the stores to the loads.
         match &self.source {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),

@@ -1,5 +1,9 @@
-//! Fast path: whole FPDUs in a segment that continues the stream. It uses no piece store and no
-//! list of FPDUs ahead.
+//! Fast path: whole FPDUs in a segment that continues the stream.
+//!
+//! Requires that no bytes are held and no FPDU is placed ahead, so it uses neither the piece store
+//! nor the list of FPDUs ahead. It stops at the first FPDU that is incomplete or has a fault: the
+//! general path, `FpduReceiver::take`, processes the rest of the segment. The tests in
+//! `tests/order.rs` and `tests/random.rs` give the same streams to both, whole and cut anywhere.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::mpa::marker::{CRC_LEN, LENGTH_LEN, fpdu_len};
@@ -115,8 +119,8 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(rest)
     }
 
-    /// Counts a placed FPDU of `wire_len` bytes at the front. Delivers it if the sink returned a
-    /// token.
+    /// Counts the placed FPDU that is next in order and has `wire_len` bytes. Delivers it if the
+    /// sink returned a token.
     #[inline(always)]
     pub(super) fn passed<S: FpduSink<Token = T>>(
         &mut self,

@@ -1,13 +1,17 @@
 //! Look-ahead: prefetches the state of connections that are processed next.
 //!
-//! The state of many connections is in no cache. A message touches some forty cache lines of a
-//! connection at each end. If the code waits for each of these lines in turn, they cost more time
-//! than the message itself.
+//! The state of many connections does not fit into the cache. A message touches some forty cache
+//! lines of a connection at each end. If the code waits for these lines one after the other, the
+//! waits take more time than the message itself.
 //!
-//! Requires a device that shows the frames it hands over next (hints). The connections of the
-//! hinted frames are looked up together and prefetched one after the other, while earlier frames
-//! are handled. A looked-up connection is a guess until its frame arrives: before it is used, the
-//! addresses are compared. Frames without a hint take the ordinary look-up.
+//! For received frames, this requires a device that shows the frames it hands over next. The
+//! beginning of such a frame is a *hint*. The port looks up the connections of all hinted frames at
+//! once. While it handles one frame, it prefetches for the frames behind it. A connection found by
+//! a hint is a guess, made from the hash of the addresses: the addresses are compared when the
+//! frame arrives. Frames without a hint take the ordinary look-up.
+//!
+//! Connections that wake, send, or have a deadline are known from the port's lists, and need no
+//! hints.
 
 use std::slice;
 
@@ -20,14 +24,14 @@ use crate::port::interface::demux::Glimpse;
 use crate::port::tuple::Tuple;
 use crate::time::Instant;
 
-/// Number of connections whose state fits into the cache of a core, or nearly so. Up to this
-/// number, prefetching costs more than it gains.
+/// Number of connections whose state fits, or nearly fits, into the cache of a core. Up to this
+/// number, prefetching takes more time than it saves.
 const CACHED: usize = 128;
 
-/// Hints: the connections of the next frames.
+/// The hints, and the connections that they led to.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// `None` for a frame of no connection.
+    /// The hinted frames, in order; `None` for an unusual frame, and for a frame of no connection.
     coming: ArrayVec<Option<Coming>, FRAMES_AHEAD_MAX>,
     /// Number of hinted frames that have arrived.
     come: usize,
@@ -38,7 +42,7 @@ pub(super) struct Ahead {
 struct Coming {
     /// Hash of its addresses.
     hash: u32,
-    /// The connection that the frame is probably for.
+    /// Connection that the frame is probably for; 0 until it is looked up.
     number: u32,
     brings: Work,
 }
@@ -50,14 +54,15 @@ impl Ahead {
     }
 }
 
-/// Parts of a connection's state; each part holds the address of the next.
+/// Parts of a connection's state. Each part holds the address of the next, so it must be in the
+/// cache before the next can be prefetched.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     /// Its slot.
     Slot,
-    /// The fields that its stream uses in full operation.
+    /// Fields that its stream uses in full operation.
     Stream,
-    /// Queue contents of the stream and of TCP.
+    /// Entries of the queues of the stream and of TCP. For received data, the counts instead.
     Queues,
 }
 
@@ -80,7 +85,7 @@ impl Connections {
     #[inline]
     fn prefetch(&self, number: u32, part: Part, work: Work) {
         if let Part::Slot = part {
-            // Only the address is computed: reading the slot would wait for memory.
+            // Computes only the address of the slot: reading the slot would wait for memory.
             let parts = match work {
                 Work::Data => &PortConnection::HOT_FOR_DATA,
                 Work::Other => &PortConnection::HOT,
@@ -99,7 +104,7 @@ impl Connections {
         }
     }
 
-    /// Returns true if the connection table exceeds the cache, so that hints pay off.
+    /// Returns true if the state of the connections exceeds the cache, so that hints pay off.
     #[inline(always)]
     pub(in crate::port) fn looks_ahead(&self) -> bool {
         self.are_many()
@@ -123,7 +128,8 @@ impl Connections {
         let _is_told = self.ahead.coming.try_push(coming);
     }
 
-    /// Looks up the connections of all hinted frames. Called when no further hints follow.
+    /// Looks up the connections of all hinted frames, and prefetches for the first of them. Called
+    /// when no further hints follow.
     pub(in crate::port) fn look_up_expected(&mut self) {
         let Self { ahead, tuples, .. } = self;
         ahead.come = 0;
@@ -169,8 +175,9 @@ impl Connections {
         (connection.tuple() == *tuple).then_some(coming.number)
     }
 
-    /// Prefetches the connection's state for a frame without a hint: the code that follows reads
-    /// nearly all of it.
+    /// Prefetches a connection's state for a frame without a hint. The code that follows reads
+    /// nearly all of it, so the cache lines are fetched at the same time instead of one after the
+    /// other.
     #[inline]
     pub(super) fn prefetch_found(&self, number: u32) {
         if self.are_many() {
@@ -179,7 +186,8 @@ impl Connections {
         }
     }
 
-    /// Prefetches the state to wake these connections, whose queue pairs have new work.
+    /// Prefetches the flags of these connections, which are woken next because their queue pairs
+    /// have new work.
     pub(in crate::port) fn prefetch_rung(&self, numbers: &[u32]) {
         if self.are_many() {
             for number in numbers {
@@ -228,6 +236,7 @@ impl Connections {
     }
 }
 
-/// Prefetch distances: how many places before its turn each part of a connection is prefetched. The
-/// part that holds the address has arrived from memory by then.
+/// Prefetch distances: the number of connections handled between the prefetch of a part and its
+/// use. A part is prefetched later than the part that holds its address, which has arrived from
+/// memory by then.
 const STEPS: [(Part, usize); 3] = [(Part::Slot, 5), (Part::Stream, 3), (Part::Queues, 1)];

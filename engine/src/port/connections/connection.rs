@@ -108,7 +108,7 @@ impl PortConnection {
             Self::PATH,
         ]
     };
-    /// Path probe deadline, and the doubt about the path's size.
+    /// Byte range of the path's probe deadline and of the doubt about the path's size.
     const PATH: Range<usize> = {
         let path = offset_of!(Self, path);
         path..path + PathMtu::HOT_HEAD
@@ -159,8 +159,8 @@ impl PortConnection {
         self.tuple
     }
 
-    /// Changes the addresses: DHCP may have changed the port's address since. The route is made
-    /// anew.
+    /// Changes the addresses, and discards the route: DHCP may have changed the port's address
+    /// since the connection was opened.
     pub(super) const fn set_tuple(&mut self, tuple: Tuple) {
         self.tuple = tuple;
         self.route = None;
@@ -179,7 +179,7 @@ impl PortConnection {
     ) -> Option<Route> {
         if self.route.is_none() || self.route_at != neighbours.changes() {
             self.route_at = neighbours.changes();
-            // A neighbour whose entry was removed is reached as before.
+            // Keeps the old route if the neighbour's entry was removed.
             self.route = route_between(&self.tuple, config, neighbours, framing).or(self.route);
         }
         self.route
@@ -211,8 +211,8 @@ impl PortConnection {
         is_limit_known
     }
 
-    /// Judges a reduction of the segment size that was made because the peer was silent, by what
-    /// the peer has acknowledged since.
+    /// Decides if a reduction of the segment size, made because the peer was silent, was right: the
+    /// peer's acknowledgments since then show it.
     #[cold]
     pub(crate) fn judge_path(&mut self, now: Instant, paths: &mut KnownPaths) {
         if self.path.judge(now, &mut self.carrier.tcp) {
@@ -299,7 +299,7 @@ pub(in crate::port) fn route_between(
     Some(Route::new(link, local, remote))
 }
 
-/// Returns the link address of a neighbour. Only this port uses the port's own address.
+/// Returns the link address of the next hop; the port's own if the next hop is the port itself.
 fn mac_of(config: &PortConfig, neighbours: &Neighbours, next_hop: IpAddr) -> Option<[u8; 6]> {
     if config.owns(next_hop) { Some(config.mac) } else { neighbours.lookup(next_hop) }
 }

@@ -1,9 +1,11 @@
 //! The connections of a port: by slot and by addresses, and the work that is due for them.
 //!
-//! The addresses of a connection are in the port's table. If the port is one of several queues of
-//! an interface, they are also in the table of owners that the queues share. Both tables change
-//! together, only in [`Connections::insert`], [`Connections::rename`], [`Connections::remove`] and
-//! [`Connections::end_time_wait`]: no other code reaches the tables or the tuple of a connection.
+//! The port's table leads from the addresses of a connection to its number. If the port is one of
+//! several queues of an interface, the addresses are also in the table of owners that the queues
+//! share. Addresses enter and leave both tables together, only in [`Connections::insert`],
+//! [`Connections::rename`], [`Connections::remove`] and [`Connections::end_time_wait`].
+//! [`Connections::keep_time_wait`] changes only the number. No other code reaches the tables or the
+//! tuple of a connection.
 //!
 //! A connection is identified within the port by the number of its slot. The record of a connection
 //! in TIME-WAIT has a number as well; [`is_in_time_wait`] distinguishes the two.
@@ -115,7 +117,7 @@ impl Connections {
         Ok(ConnectionId { slot, generation })
     }
 
-    /// Changes the addresses of a connection. It has no route between them yet.
+    /// Changes the addresses of a connection. Its route is looked up again.
     ///
     /// # Errors
     /// Another connection has these addresses. The connection keeps its own.
@@ -215,8 +217,8 @@ impl Connections {
         self.time_waits.len()
     }
 
-    /// Reduces a connection to its TIME-WAIT record until `until`: a number in TIME-WAIT replaces
-    /// its slot.
+    /// Replaces a connection by its TIME-WAIT record, which remains until `until`. The slot is
+    /// freed, and the connection gets a number in TIME-WAIT.
     pub(super) fn keep_time_wait(&mut self, slot: u32, tcp: TimeWait, until: Instant) {
         let tuple = self.slots.remove(slot).tuple();
         self.timers.forget(slot);

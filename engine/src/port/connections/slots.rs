@@ -62,8 +62,8 @@ impl<T> Slots<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
-    /// Prefetches these bytes of a place, empty or not. Other bytes are fetched if the value does
-    /// not begin where the place does.
+    /// Prefetches these bytes of a place, empty or not. `parts` are offsets in `T`: if `Option<T>`
+    /// has its tag before the value, the bytes before them are prefetched instead.
     #[inline(always)]
     pub(super) fn prefetch(&self, number: u32, parts: &[Range<usize>]) {
         if let Some(place) = self.places.get(number as usize) {

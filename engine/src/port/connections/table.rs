@@ -4,8 +4,9 @@
 //! compared there when a number is looked up. So the table of ten thousand connections has 128 KiB,
 //! and the hash determines the cache line of an entry, which can be prefetched.
 //!
-//! An entry is in the line of its hash, or in the next line behind it that has room. Each line
-//! counts the entries that went past it, so that a look-up can stop there after they are removed.
+//! An entry is in the line of its hash or, if that line was full, in the next line that had room.
+//! Each line counts the entries that were stored in a later line because it was full. A look-up
+//! stops at a line whose count is 0.
 
 use crate::mem::region::prefetch::prefetch;
 
@@ -45,7 +46,8 @@ impl Line {
     /// Returns the place of the first entry with this hash and a number that `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<usize> {
-        // The place cannot be predicted: the comparison has no branch per place.
+        // Compares all entries without a branch for each: the processor could not predict which
+        // entry matches.
         let equal = |place| u32::from(self.hashes[place] == hash) << place;
         let mut places = (0..ENTRIES).fold(0, |places, place| places | equal(place));
         while places != 0 {
@@ -65,7 +67,7 @@ impl Table {
         self.len
     }
 
-    /// Returns the line of an entry if that line has room.
+    /// Returns the line of this hash, in which its entry is if the line had room.
     #[inline(always)]
     const fn home(&self, hash: u32) -> usize {
         hash as usize & (self.lines.len() - 1)

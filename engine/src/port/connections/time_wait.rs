@@ -93,8 +93,9 @@ impl TimeWaits {
         }
     }
 
-    /// Adds a record that ends at `until`, or just after the newest one if that is later. Records
-    /// of one burst may be added in another order than they end, and no two end at the same time.
+    /// Adds a record that ends at `until`, but at the earliest 1 ns after the newest record. So the
+    /// list stays sorted, although the connections of one burst may be added in another order than
+    /// their ends.
     pub(super) fn insert(&mut self, tuple: Tuple, tcp: TimeWait, until: Instant) -> u32 {
         let record = TimeWaitRecord {
             tcp,

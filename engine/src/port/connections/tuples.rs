@@ -1,11 +1,12 @@
 //! Look-up of the connection that a segment belongs to: the port's own table, and the table of
 //! owners.
 //!
-//! Both tables change together and only here. So no two queues of the interface have a connection
-//! with the same addresses, and no table keeps addresses without a connection.
+//! Addresses enter and leave both tables together and only here. So no two queues of the interface
+//! have a connection with the same addresses, and no table keeps addresses without a connection.
 //!
-//! The addresses themselves are in the connections: the argument `is` returns true if those of a
-//! number are the addresses that are looked for.
+//! The port's table holds hashes and numbers; the addresses are in the connections. The argument
+//! `is` of a look-up returns true if the connection with a number has the addresses that are looked
+//! for.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -34,7 +35,7 @@ struct Claims {
     owners: Arc<Mutex<Owners>>,
 }
 
-/// The addresses belong to a connection of this port or of another queue.
+/// Error: the addresses belong to another connection, of this port or of another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) struct Taken;
 
@@ -66,8 +67,8 @@ impl Tuples {
         (last == tuple).then_some(*slot)
     }
 
-    /// Returns the hash of the addresses. Without the key an outsider cannot construct addresses
-    /// with equal hashes.
+    /// Returns the hash of the addresses. It depends on a secret key, so an outsider cannot
+    /// construct addresses with equal hashes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
     pub(super) fn hash(&self, tuple: &Tuple) -> u32 {
@@ -82,7 +83,7 @@ impl Tuples {
         Some(number)
     }
 
-    /// Returns the connection that probably has the addresses with this hash.
+    /// Returns a connection whose addresses have this hash; probably the only one.
     #[inline]
     pub(super) fn guess(&self, hash: u32) -> Option<u32> {
         self.numbers.find(hash, |_| true)

@@ -15,7 +15,7 @@ impl Connections {
     }
 
     /// Wakes the connection because its queue pair has new work. Its `Bell` stays pressed until the
-    /// connection has its turn.
+    /// connection may send, so further posts signal nothing.
     pub(in crate::port) fn bell_rang(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.rung = true;
@@ -54,8 +54,8 @@ impl Connections {
         }
     }
 
-    /// Adds the connection to the list of connections that did something:
-    /// [`next_touched`](Self::next_touched) returns it.
+    /// Adds the connection to the list of connections that did something.
+    /// [`next_touched`](Self::next_touched) takes it from there.
     #[inline]
     pub(in crate::port) fn touch(&mut self, slot: u32) {
         let connection = &mut self.slots[slot];
@@ -150,7 +150,8 @@ impl Connections {
         }
     }
 
-    /// Removes the timer of a connection that was reopened: it belonged to the old one.
+    /// Removes the timer of a connection that was reopened: the timer belonged to the old TCP
+    /// connection.
     pub(in crate::port) fn forget_deadline(&mut self, slot: u32) {
         self.timers.forget(slot);
     }

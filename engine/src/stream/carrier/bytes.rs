@@ -228,8 +228,8 @@ impl ByteStream {
         self.stream.owes_empty_answers_only() && self.stream.framed_end() == self.sent
     }
 
-    /// Returns true if unwritten bytes no longer exist: the stream has failed and their memory
-    /// belongs to the application again. Reset the byte stream then.
+    /// Returns true if bytes that must be written next no longer exist: the stream has failed, and
+    /// their memory belongs to the application again. Reset the byte stream then.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
@@ -312,9 +312,9 @@ impl ByteStream {
         self.stream.note_delivered(StreamOffset(self.sent.0.saturating_sub(bytes)));
     }
 
-    /// Keep-alive probes that the byte stream should send to an idle peer. `current` is the present
-    /// setting. Turn off probes for a Response when one is about to be sent and [no Response is
-    /// awaited](Self::awaits_response).
+    /// Returns the keep-alive probes that the byte stream should send to an idle peer. `current` is
+    /// the present setting. The caller turns off probes for a Response when a probe is due and [no
+    /// Response is awaited](Self::awaits_response).
     #[must_use]
     pub fn probes(&self, current: Probes) -> Probes {
         self.stream.probes(current)

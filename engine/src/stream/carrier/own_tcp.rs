@@ -37,12 +37,13 @@ pub(crate) trait SegmentSink {
     );
 }
 
-/// Limits of the lower layer and the device for one turn of sending.
+/// Limits of the lower layer and the device for one turn of a connection: the frames that it sends
+/// before the next connection may send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TxLimits {
     /// Largest payload of a super-frame; 0 without segmentation offload.
     pub(crate) super_frame_len_max: usize,
-    /// Frames that the connection may still send in this turn.
+    /// Frames that the connection may still send in the turn.
     pub(crate) frames_max: usize,
     /// Bytes after which the turn ends.
     pub(crate) bytes_max: usize,
@@ -69,7 +70,7 @@ pub struct AlignmentCounters {
 pub(crate) struct OwnTcp {
     pub(crate) stream: Stream,
     alignment: AlignmentCounters,
-    /// The stream's receive room when the TCP window was last limited to it.
+    /// Receive room of the stream to which the TCP window is limited now.
     offered: Option<usize>,
     /// TCP segments are cut at FPDUs. `false`: TCP is used like any byte stream.
     aligned: bool,
@@ -523,9 +524,9 @@ impl OwnTcp {
         refused
     }
 
-    /// Handles an unknown link address of the peer: nothing can be sent. Ends a connection that the
-    /// application has closed, or that has waited as long as it would wait for an answer to its
-    /// SYN.
+    /// Notes that the peer's link address is unknown, so nothing can be sent. Ends an unopened
+    /// connection that the application has closed, or that has waited as long as it would wait for
+    /// an answer to its SYN.
     pub(crate) fn while_unreachable(&mut self, now: Instant) {
         if self.stream.wants_close() && self.tcp.state() == tcp::State::SynSent {
             self.tcp.close(StreamOffset::ZERO);

@@ -38,7 +38,7 @@ impl Stream {
                 full.tx.messages.stop();
                 full.tx.keep_requests(FLUSHED_BYTES_KEPT_MAX);
             }
-            // The stream has failed, and its work with it: the bytes still to send were kept then.
+            // The stream has failed. Its work was flushed and the bytes still to send were kept.
             Phase::Ending(_) => return,
             _ => {
                 if let Some(qp) = self.phase.qp() {
@@ -62,9 +62,9 @@ impl Stream {
             Told::PeerClosed => self.events.push_back(StreamEvent::PeerClosed),
         }
         let Some(full) = self.phase.full_mut() else { return };
-        // RFC 5041 §6.2.1: this end may go on sending. It can receive nothing more: receives are
-        // flushed, and Reads that await a Response never get one. Earlier messages that wait for
-        // receives are still delivered, until this end closes too.
+        // RFC 5041 §6.2.1: this end may continue to send. It can receive nothing more: receives are
+        // flushed, and Reads that await a Response never get one. Messages that arrived before and
+        // wait for receives are still delivered, until this end closes too.
         if full.qp.rules == QpRules::Iwarp && !full.rx.receive_queue.is_waiting() {
             full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);
         }
@@ -108,7 +108,8 @@ impl Stream {
         self.reset_if_speechless();
     }
 
-    /// Table entry for an event; `Told::Nothing` if the lower layer is gone.
+    /// Returns the entry that `of` selects in the current stage's row; `Told::Nothing` if the lower
+    /// layer is gone.
     fn told(&self, of: impl FnOnce(Row) -> Told) -> Told {
         self.stage().map_or(Told::Nothing, |stage| of(stage.row()))
     }

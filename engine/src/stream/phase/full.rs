@@ -154,9 +154,8 @@ impl Full {
         })
     }
 
-    /// Takes bytes, as [`handle_bytes`](Self::handle_bytes) does, from memory that may change, as
-    /// far as they are whole FPDUs that continue the stream. The caller copies the rest into one
-    /// slice for `handle_bytes`.
+    /// Takes whole FPDUs that continue the stream from memory that may change. The caller copies
+    /// the remaining bytes into one slice for [`handle_bytes`](Self::handle_bytes).
     #[inline]
     pub(in crate::stream) fn handle_scattered(
         &mut self,
@@ -244,17 +243,17 @@ impl Full {
             );
             return Ok(start);
         }
-        // The fault may have been droppable, and MPA would go on after it.
+        // Stops MPA explicitly: it would continue after a droppable fault.
         self.mpa.stop(store);
         Err(Ended::Failed(error.into()))
     }
 }
 
-/// Counts FPDUs that were dropped in the hope of a better copy (RFC 5044 §8), until delivery
+/// Counts FPDUs that were dropped so that TCP retransmits them (RFC 5044 §8), until delivery
 /// advances.
 ///
 /// The FPDU that delivery waits for has a count of its own. So a peer that computes wrong CRCs is
-/// found there, however many wrong FPDUs it sends for other positions meanwhile.
+/// detected there, whatever number of wrong FPDUs it sends beyond it.
 #[derive(Clone, Copy, Debug, Default)]
 struct BadFpdus {
     /// Position up to which the stream was delivered when counting began.

@@ -91,8 +91,9 @@ impl Stream {
         }
     }
 
-    /// Keep-alive probes that the lower layer should send. Probes for a Response stay on until one
-    /// would be sent: most Responses arrive long before.
+    /// Returns the keep-alive probes that the lower layer should send; `now` are those it sends
+    /// now. Probes for a Response, once on, stay on: the lower layer turns them off when a probe is
+    /// due and no Response is awaited. Most Responses arrive before the first probe is due.
     pub(crate) fn probes(&self, now: Probes) -> Probes {
         match self.watch.stage {
             _ if self.gone => Probes::Off,

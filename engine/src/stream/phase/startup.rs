@@ -60,8 +60,9 @@ pub enum Setup {
 }
 
 impl Setup {
-    /// Standing at its listener of a connection with this setup; `None` if the connection has left
-    /// the listener. `asked`: the peer's Request has arrived. `closing`: this end closes.
+    /// Returns the standing that a connection with this setup has at its listener; `None` if the
+    /// connection has left the listener. `asked`: the peer's Request has arrived. `closing`: this
+    /// end closes.
     #[must_use]
     pub const fn standing(self, asked: bool, closing: bool) -> Option<Standing> {
         match self {

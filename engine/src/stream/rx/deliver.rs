@@ -46,8 +46,8 @@ impl Placer<'_, '_> {
     pub(super) fn deliver_write(&mut self, len: u32, last: bool) {
         let begins = !self.rx.writes.amid;
         self.rx.writes.deliver(len, last);
-        // An empty Write changes no memory: usually it is the ready-to-receive message, or a
-        // reminder to a silent responder.
+        // An empty Write changes no memory, so it is not reported: usually it is the
+        // ready-to-receive message, or a reminder to a silent responder.
         if len > 0 || !begins {
             self.qp.note_write(last);
         }

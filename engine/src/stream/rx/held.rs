@@ -17,12 +17,13 @@ pub(super) struct HeldSegment {
 
 /// The segments that one stream holds.
 ///
-/// They are allocated one by one: messages that arrive too early need no fast path. TCP's window
-/// bounds the memory that a peer can occupy: it closes as this fills.
+/// Each segment has an allocation of its own: messages that arrive too early need no fast path.
+/// TCP's window bounds the memory that a peer can occupy: the window closes as held segments fill
+/// the [room](Self::room).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct HeldMessages {
-    /// Payload not yet delivered, by message number and offset.
+    /// Segments that delivery has not reached, by message number and offset.
     ahead: BTreeMap<(u32, u32), HeldSegment>,
     /// Bytes of payload ever held (`held`), and how many of them have found a receive (`settled`).
     pub(super) held: u64,
@@ -67,7 +68,7 @@ impl HeldMessages {
         }
         self.held += len as u64;
         let payload = octets.into_boxed_slice();
-        // A second segment for the same bytes: delivery would find its message out of order.
+        // A second segment at the same offset: delivery would find its message out of order.
         match self.ahead.insert((msn.0, mo.0), HeldSegment { segment, payload }) {
             None => Ok(()),
             Some(_) => Err(DdpError::UntaggedMsgOffset),

@@ -6,12 +6,14 @@
 //! ```
 //!
 //! A message for which no receive is posted ends the stream or, if its queue pair says so, waits in
-//! [`held`] until one is posted. Its delivery is deferred. Later Writes are still delivered, and
-//! later Sends wait behind it. Under `QpRules::InfiniBand`, later Read and Atomic Requests wait
+//! [`held`] until one is posted. Meanwhile later Writes are still delivered, but later Sends wait
+//! behind the message. Under `QpRules::InfiniBand`, later Read and Atomic Requests wait behind it,
 //! too.
 //!
-//! Every check that can refuse a segment runs before its first byte is copied. This file has what
-//! placement and delivery share.
+//! Placement runs all its checks before it copies the first byte of a segment. Delivery has checks
+//! of its own, which need the order: it can refuse a message whose bytes are in memory already.
+//!
+//! This file has the state and the errors that placement and delivery share.
 
 mod deliver;
 mod held;
@@ -82,8 +84,9 @@ impl PlacedSegment {
         }
     }
 
-    /// The 32 bits and the length of the Write that Immediate Data reports, if the connection has
-    /// `agreed` on such reports.
+    /// Returns the 32 bits of Immediate Data and the length of the Write that it reports; `None` if
+    /// this segment reports no Write. `agreed`: both ends have agreed on Writes with immediate
+    /// data.
     fn about_a_write(&self, agreed: bool) -> Option<(u64, u32)> {
         let is_immediate = matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited);
         let tells = is_immediate && agreed && self.invalidate_stag() == ABOUT_A_WRITE;
@@ -122,7 +125,7 @@ impl DeliveredWrites {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RxState {
-    /// Bytes of the last FPDU placed, until it is delivered or another is placed.
+    /// Payload bytes of the FPDU placed last, until it is delivered or the next FPDU arrives.
     last_placed: u64,
     writes: DeliveredWrites,
     pub(crate) peer_terminate: Option<Box<Terminate>>,
@@ -138,10 +141,10 @@ pub(crate) struct RxState {
     counters: RdmaRxCounters,
     /// Order of Read and Atomic Requests (queue number 1).
     request_order: UntaggedQueue,
-    /// Requests placed ahead of delivery, by distance from the next one.
+    /// Requests placed and not yet delivered, by distance from the one to deliver next.
     requests: VecDeque<Option<InboundRequest>>,
-    /// Delivered requests that wait behind messages. Together with the pending answers, at most
-    /// IRD.
+    /// Requests that are next in order and wait behind messages without a receive. Together with
+    /// the answers not yet framed, at most IRD.
     requests_waiting: VecDeque<InboundRequest>,
     /// Order of Atomic Responses (queue number 3).
     atomic_order: UntaggedQueue,
@@ -224,16 +227,16 @@ impl RxState {
         self.awaits_first
     }
 
-    /// RFC 5040 §7.1 (3): the Terminate about an inbound Read Request returns the Request's RDMAP
-    /// header.
+    /// Adds the RDMAP header of a Read Request to the recorded Terminate about it (RFC 5040 §7.1
+    /// (3)).
     fn note_read(&mut self, request: &ReadRequest) {
         if let Some(fault) = self.fault.take() {
             self.fault = Some(Box::new(fault.with_read_request(request.to_bytes())));
         }
     }
 
-    /// Records the Terminate about a Read Request that was delivered and cannot be answered to its
-    /// end. `rest` is the unanswered rest of the Request. Returns the error.
+    /// Records the Terminate about a delivered Read Request whose answer cannot be completed.
+    /// `rest` describes the unanswered part. Returns the error.
     pub(crate) fn note_rest(
         &mut self,
         refusal: Refusal,
@@ -258,8 +261,8 @@ impl RxState {
         error
     }
 
-    /// Counts the last placed FPDU as placed out of order if it is still undelivered. Call when an
-    /// FPDU arrives: MPA delivers an FPDU in order right after placing it.
+    /// Counts the FPDU placed last as placed out of order if it is not delivered yet. Call when the
+    /// next FPDU arrives: MPA delivers an FPDU that is in order right after placing it.
     const fn count_ahead(&mut self) {
         self.counters.bytes_placed_out_of_order += self.last_placed;
         self.last_placed = 0;
@@ -272,7 +275,7 @@ impl RxState {
         self.counters.count(opcode, last);
     }
 
-    /// Notes that an FPDU was delivered: no later FPDU is the first.
+    /// Notes that the first FPDU was delivered, if this is the first.
     #[inline(always)]
     const fn note_first(&mut self) {
         if self.awaits_first {
@@ -295,8 +298,8 @@ pub(crate) struct Placer<'a, 't> {
     messages: &'a mut Messages,
     qp: &'a Arc<QpShared>,
     rnic: &'a RnicShared,
-    /// Open from the first placement on, so that a revocation returns only when no placement is in
-    /// progress (RFC 5040 §8.1.1).
+    /// Lease of the steering tag table. It is open from the first placement on, so that a
+    /// revocation returns only when no placement is in progress (RFC 5040 §8.1.1).
     lease: &'a mut TableLease<'t>,
     /// Limit of the FPDUs between the delivered position and the segment being handled.
     fpdus_before_max: usize,
@@ -316,7 +319,8 @@ impl<'a, 't> Placer<'a, 't> {
         Self { rx, messages, qp, rnic, lease, fpdus_before_max: 0 }
     }
 
-    /// Delivers waiting messages into the receives that are posted now.
+    /// Delivers waiting messages into the receives that are posted now, and the requests that
+    /// waited behind them.
     #[cold]
     pub(crate) fn deliver_held(&mut self) -> Result<(), StreamError> {
         loop {
@@ -356,7 +360,8 @@ impl<'a, 't> Placer<'a, 't> {
         self.note(error, &front[..header_len], header_len + placed.len as usize);
     }
 
-    /// Records the Terminate for the peer. The first error counts (RFC 5040 §7.1).
+    /// Records the Terminate for the peer, unless one is recorded: it reports the first error (RFC
+    /// 5040 §7.1).
     fn note(&mut self, error: StreamError, segment: &[u8], segment_len: usize) {
         if self.rx.fault.is_none()
             && let Some(code) = error.terminate_code()

@@ -1,7 +1,9 @@
 //! Fast path for most FPDUs of a transfer: segments of RDMA Writes that are next in order.
 //!
-//! Two bytes identify them. Each is placed and delivered in one step, without a delivery token: its
-//! delivery has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the application).
+//! Requires an FPDU that MPA delivers next. Two bytes of its header identify it as a segment of a
+//! Write. The segment is placed and delivered in one step, without a delivery token: its delivery
+//! has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the application). Any other
+//! segment takes `place` and `deliver`.
 
 use crate::mpa::rx::Ulpdu;
 use crate::stream::error::StreamError;
@@ -10,8 +12,8 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::{DdpHeader, TaggedHeader};
 use crate::wire::rdmap::{Control, Opcode};
 
-/// The header at the front of a segment if it belongs to an RDMA Write of this version. The general
-/// path handles anything else.
+/// Returns the header at the front of a segment if the segment belongs to an RDMA Write of this
+/// version.
 #[inline(always)]
 pub(super) fn write_header(
     front: [u8; TaggedHeader::LEN],

@@ -69,8 +69,8 @@ impl Placer<'_, '_> {
         let grant = guard
             .check(header.stag, header.to, len, access, self.qp.pd, self.qp.number)
             .map_err(|refusal| {
-                // The Response matches a Read of this end, but this end's own memory is no longer
-                // registered.
+                // The Response answers a Read of this end, but the application has withdrawn the
+                // Read's sink.
                 if opcode == Opcode::ReadResponse {
                     self.messages.blame_read(header.stag, header.to, WcStatus::LocProtErr);
                 }
@@ -140,8 +140,8 @@ impl Placer<'_, '_> {
                 if len != IMMEDIATE_DATA_LEN || !header.last || header.mo.0 != 0 {
                     return Err(RdmapError::Stream.into());
                 }
-                // They go into the completion; the buffer's memory is unchanged. Without a receive
-                // there is nothing to hold before the delivery.
+                // The eight bytes go into the completion; the buffer's memory is unchanged. So
+                // there is no payload to hold if no receive is posted.
                 let (at, none) = ((header.msn, header.mo), std::iter::empty());
                 let before_max = self.fpdus_before_max;
                 let queue = &mut self.rx.receive_queue;

@@ -20,8 +20,8 @@ use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
 /// Buffers for Sends (queue number 0), oldest first, with the order of the messages that fill
 /// them.
 ///
-/// The oldest buffer is for the oldest message that was not completed. While messages wait, that
-/// message is the first of them: it has no buffer, so no message has one.
+/// The oldest buffer is for the oldest message that is not completed. While messages wait for
+/// receives, the first of them is that message: it has no buffer, so the queue is empty.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReceiveQueue {
@@ -39,9 +39,9 @@ pub(crate) struct ReceiveQueue {
 
 /// Destination for the payload of a message.
 enum Buffer {
-    /// This posted buffer.
+    /// Index of the posted buffer.
     Posted(usize),
-    /// The message may have no payload and needs no buffer.
+    /// The message is a ready-to-receive Send: it must be empty and takes no buffer.
     NoneNeeded,
     /// No buffer is posted, and the message may wait for one.
     Missing,
@@ -83,7 +83,7 @@ impl ReceiveQueue {
         self.order = UntaggedQueue::starting_at(msn);
     }
 
-    /// Notes that the first FPDU was delivered: if it was no ready-to-receive Send, none follows.
+    /// Notes that the first FPDU was delivered: no later one can be a ready-to-receive Send.
     pub(crate) const fn first_delivered(&mut self) {
         self.absorb_first = false;
     }
@@ -173,7 +173,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// The buffer of message `msn`.
+    /// Returns the destination of message `msn`. Takes posted receives until the message has one.
     fn buffer(
         &mut self,
         qp: &QpShared,
@@ -182,7 +182,7 @@ impl ReceiveQueue {
         before_max: usize,
     ) -> Result<Buffer, StreamError> {
         if self.held.is_waiting() {
-            // A receive posted now is for the message that has waited longest.
+            // The next receive is for the message that has waited longest.
             return self.missing(msn);
         }
         let absorbed = usize::from(self.absorb_first);
@@ -205,13 +205,14 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns true if no buffers of a shared queue may be taken for this message and all messages
-    /// before it.
+    /// Returns true if buffers for this message and all messages before it must not be taken from a
+    /// shared queue.
     ///
     /// The peer numbers the messages: one wrong number must not empty a queue that other
-    /// connections share (RFC 5042 §6.4.3.1). Each message before this one ends in an FPDU that was
-    /// not delivered, and at most `before_max` of those FPDUs are before this segment. A message
-    /// that may wait is held until the messages before it are delivered.
+    /// connections share (RFC 5042 §6.4.3.1). Each message before this one ends in an FPDU between
+    /// the delivered position and this segment, and there are at most `before_max` such FPDUs: a
+    /// larger number is wrong. A message that may wait takes no buffer before the messages before
+    /// it have theirs.
     fn is_too_far(&self, qp: &QpShared, msn: Msn, before_max: usize) -> bool {
         if !qp.receives.are_shared() {
             return false;
@@ -221,20 +222,21 @@ impl ReceiveQueue {
         ahead > before_max || (qp.receives.may_be_late() && ahead > taken)
     }
 
-    /// Handles a missing buffer for message `msn`: the message is held if it may wait, otherwise
-    /// `error` is returned.
+    /// Decides what happens to message `msn`, which has no buffer: it is held if it may wait.
+    /// Otherwise returns `error`.
     fn refuse(&self, qp: &QpShared, msn: Msn, error: DdpError) -> Result<Buffer, StreamError> {
         if qp.receives.may_be_late() { self.missing(msn) } else { Err(error.into()) }
     }
 
-    /// A message without a buffer may wait, unless a message with its number was delivered before.
-    /// Delivery detects a number that is too far ahead.
+    /// Returns `Missing` unless a message with this number was delivered before. Delivery detects a
+    /// number that is too far ahead.
     fn missing(&self, msn: Msn) -> Result<Buffer, StreamError> {
         let is_ahead = msn.distance_from(self.order.msn()).cast_signed() >= 0;
         if is_ahead { Ok(Buffer::Missing) } else { Err(DdpError::UntaggedMsnRange.into()) }
     }
 
-    /// Copies the held segments of the message of the last buffer, which was just taken.
+    /// Copies held segments into the last buffer, which was just taken, if they belong to its
+    /// message.
     fn fill_from_ahead(
         &mut self,
         qp: &QpShared,
@@ -309,8 +311,9 @@ impl ReceiveQueue {
         Ok(None)
     }
 
-    /// Delivers a segment in stream order, and raises the completion if the segment ends its
-    /// message. Then `attributes` performs the other effects of the message; these can fail.
+    /// Delivers a segment in stream order. If the segment ends its message, first calls
+    /// `attributes`, which performs the other effects of the message and can fail, and then raises
+    /// the completion.
     pub(crate) fn deliver(
         &mut self,
         qp: &QpShared,
@@ -346,8 +349,8 @@ impl ReceiveQueue {
             return Err(StreamError::LocalProtection);
         }
         let wr = self.posted.pop_front().expect("a placed message has its buffer");
-        // Before the completion can be polled: an application posts as many requests as it has
-        // polled.
+        // Frees the place before the completion can be polled: an application that has polled a
+        // completion may post another request.
         qp.receives.completed();
         let kept = qp.push_receive(Wc {
             wr_id: wr.id,

@@ -47,8 +47,8 @@ impl Confirmations {
         !self.are_over && self.framed > self.asked
     }
 
-    /// Returns true if so much awaits confirmation that completions would be late if all waiting
-    /// messages were sent first.
+    /// Returns true if so much awaits confirmation that the engine should request one before it
+    /// sends further messages. Otherwise completions would be delayed.
     #[inline]
     pub(super) const fn are_due(&self) -> bool {
         self.are_awaited()

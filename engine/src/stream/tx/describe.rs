@@ -1,5 +1,5 @@
-//! Cuts messages at the MULPDU and describes FPDUs. Copies no payload, except the payload of Read
-//! Responses, which is kept as memory is at this moment.
+//! Cuts messages at the MULPDU and describes FPDUs. Copies no payload, except that of Read
+//! Responses: the application may change that memory before a retransmission.
 
 use crate::ddp;
 use crate::limits::{MARKER_LEN, MULPDU_MIN, ULPDU_LEN_MAX};
@@ -24,18 +24,20 @@ const FRAGMENTS_PER_FPDU: usize = 2 + crate::limits::SGE_MAX;
 pub(crate) enum FrameError {
     /// A local error.
     Local(StreamError),
-    /// The rest of this Read Request may no longer be read. It is answered up to that point.
+    /// The memory that a Read Request names may no longer be read. `request` describes the part
+    /// that is not answered yet.
     Source { refusal: Refusal, request: ReadRequest, msn: Msn },
 }
 
-/// Space left in a frame.
+/// Limits for the FPDUs that are framed next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Bytes of the segment.
+    /// Most bytes of the segment.
     pub(crate) segment_len: usize,
-    /// Fragments of the frame.
+    /// Fragments left in the frame.
     pub(crate) fragments: usize,
-    /// Permission to cut a message that does not fit, at the beginning of the segment.
+    /// Permission to cut a message for the first FPDU of the segment. Later FPDUs are cut only if
+    /// that is worthwhile.
     pub(crate) cut: Cut,
 }
 
@@ -55,7 +57,7 @@ const FPDU_LEN_MIN: usize = fpdu_len(TaggedHeader::LEN);
 
 impl TxState {
     /// Frames whole FPDUs for one segment that starts at [`framed_end`](Self::framed_end), and
-    /// subtracts their needs from `room`.
+    /// subtracts their fragments from `room`.
     ///
     /// Normally they fit in the segment. If not even the smallest FPDU does (EMSS below 128), one
     /// is framed nevertheless and spans segments (RFC 5044 §4.5).
@@ -190,7 +192,7 @@ impl TxState {
         Ok(())
     }
 
-    /// The next `len` bytes that the Read Request being answered asks for.
+    /// Returns the next `len` bytes that the Read Request being answered asks for.
     ///
     /// RFC 5042 §6.3.3: access ends when it is revoked, even in the middle of a Response. RFC 5040
     /// §4.8: the Terminate then says how far the Response has come.
@@ -218,8 +220,8 @@ impl TxState {
         })
     }
 
-    /// Payload bytes of the next FPDU if `left` bytes of the segment are free; `None` if the
-    /// segment should end here.
+    /// Returns the payload bytes of the next FPDU if `left` bytes of the segment are free; `None`
+    /// if no FPDU should be added to the segment.
     fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
         let remaining = message.len - message.framed_len;
         let fits = self.grid.mulpdu_for_room(self.framed_end, left).unwrap_or(0);
@@ -256,8 +258,8 @@ impl TxState {
         }
     }
 
-    /// Continues the message with FPDUs like the last, if each of them fills a whole segment: at
-    /// most `segments` more of `segment_len` bytes. Subtracts their needs from `room`.
+    /// Continues the message with FPDUs like the last, if each of them fills a whole segment of
+    /// `segment_len` bytes: at most `segments` more. Subtracts their fragments from `room`.
     pub(crate) fn frame_alike(
         &mut self,
         qp: &QpShared,

@@ -261,7 +261,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Completes the frame, with as much of it as there was room for.
+    /// Completes the frame. Bytes for which there was no room are missing at its end.
     pub(crate) fn finish(mut self) -> Finished {
         self.close_inline();
         Finished { len: self.len, staged: self.staged }
@@ -291,8 +291,8 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
 /// Bytes of the length and header of a tagged FPDU.
 const HEAD_LEN: usize = LENGTH_LEN + TaggedHeader::LEN;
 
-/// Copies equal lengths. The usual lengths, of a head and of a marker or CRC, are compiled without
-/// a call.
+/// Copies `from` to `to`, which has the same length. For the usual lengths, of a head and of a
+/// marker or CRC, the compiler generates moves instead of a call.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8]) {
     if let Ok(head) = <&[u8; HEAD_LEN]>::try_from(from) {

@@ -38,9 +38,9 @@ impl TxState {
     /// Keeps the framed, unacknowledged bytes of requests that are about to be flushed, because
     /// their memory belongs to the application again. Keeps at most `bytes_max` bytes.
     ///
-    /// If there are more, the middle is given up. The newest bytes may not have been sent at all,
-    /// and the Terminate follows them (RFC 5040 §7.1). Among the sent bytes, the peer needs the
-    /// oldest next.
+    /// If there are more, the bytes in the middle are given up: they are never retransmitted. The
+    /// oldest are kept because the peer needs them next. The newest are kept because they may be
+    /// unsent, and the Terminate follows them (RFC 5040 §7.1).
     pub(crate) fn keep_requests(&mut self, bytes_max: usize) {
         let len_of = |fpdu: QueuedFpdu<'_>| fpdu.end().index_from(fpdu.start());
         let open = self.fpdus.iter().filter(|fpdu| is_open(&self.kept, *fpdu));
@@ -73,7 +73,7 @@ impl TxState {
         range: Range<StreamOffset>,
         frame: &mut FrameBuilder<'a, '_>,
     ) {
-        // Common case: the bytes to send were framed last, and nothing of them is kept.
+        // Common case: the bytes to send were framed last, and the stream keeps no bytes.
         if self.kept.is_empty()
             && let Some(run) = self.fpdus.back().filter(|run| run.start <= range.start)
         {
@@ -133,14 +133,15 @@ impl TxState {
         let leaves_digest = self.crc && len > 0 && !stages;
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
-            // The payload was looked up once for all: most messages are in one run of memory.
+            // `payload` is in one run of memory for most messages. It was looked up once for all
+            // FPDUs.
             let at = (fpdu.offset() - first) as usize;
             let payload = payload.map(|all| all.part(at, fpdu.len() as usize));
             let payload = Payload { messages, fpdu, contiguous: payload };
             let framed = fpdu.framed(&front, self.grid);
             if leaves_digest && frame.leaves_digests() {
-                // The device must know: a digest that resumes after each marker or scatter element
-                // takes longer.
+                // Tells the device if the payload is scattered: a digest that resumes after each
+                // marker or scatter element takes longer.
                 let is_scattered = run_len < len || payload.contiguous.is_none();
                 framed.emit(&mut Digested { fpdu: frame.position(), frame, payload, is_scattered });
             } else if stages {
@@ -154,7 +155,7 @@ impl TxState {
 
 /// Returns true if the FPDU is gathered from the memory of a request, and none of it is kept.
 fn is_open(kept: &Kept, fpdu: QueuedFpdu<'_>) -> bool {
-    // If any byte that may be retransmitted is kept, the last byte is.
+    // An FPDU is kept up to its end, so its last byte is kept if any of it is.
     matches!(fpdu.source(), Source::Work(_))
         && fpdu.len() > 0
         && !kept.holds(StreamOffset(fpdu.end().0 - 1))

@@ -93,8 +93,9 @@ impl Kept {
         }
     }
 
-    /// Bytes that may be kept now at the peer's request: this stream's share of the pool. At least
-    /// one FPDU while nothing is kept, so that the stream always progresses.
+    /// Returns how many bytes of Responses may be kept now: the free rest of the last block, and
+    /// this stream's share of the pool. While no block is held, there is room for at least one
+    /// FPDU, so that the stream always progresses.
     pub(crate) fn room(&self) -> usize {
         let share = self.pool.share(self.blocks_held);
         let blocks = if self.blocks_held == 0 { share.max(BLOCKS_PER_FPDU) } else { share };
@@ -121,8 +122,8 @@ impl Kept {
         }
     }
 
-    /// Contiguous room for `len` bytes: write them there and call [`appended`](Self::appended).
-    /// `None` if they would cross the end of a block.
+    /// Returns contiguous room for `len` bytes; `None` if they would cross the end of a block.
+    /// Write them there and call [`appended`](Self::appended).
     pub(crate) fn room_for(&mut self, len: usize) -> Option<&mut [u8]> {
         self.open_block().get_mut(..len)
     }
@@ -238,8 +239,8 @@ impl Kept {
         }
     }
 
-    /// Walks through `range`: adds kept bytes to `frame`, and calls `each` with the gaps before,
-    /// between and behind them.
+    /// Adds the kept bytes of `range` to `frame`, and calls `each` with the parts of `range` that
+    /// are not kept, all in stream order.
     #[inline]
     pub(crate) fn gather<'a, 'f>(
         &'a self,

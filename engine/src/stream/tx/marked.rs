@@ -1,5 +1,5 @@
-//! Writes a tagged FPDU with markers among its bytes into a buffer of exactly its length, in one
-//! pass.
+//! Writes a tagged FPDU with markers among its bytes, up to its CRC, into a buffer in one pass: the
+//! part of the fast path [`tagged`](super::tagged) for streams with markers.
 
 use crate::mem::SharedSlice;
 use crate::mpa::marker::SPACING;

@@ -65,7 +65,8 @@ pub(crate) enum Source {
     Inline,
     /// In the memory of a request in the send queue.
     Work(u64),
-    /// Kept as it was when framed: the data for an inbound RDMA Read, or the answer to an Atomic.
+    /// In the kept bytes, as it was when framed: the data for an inbound RDMA Read. The answer to
+    /// an Atomic is inline.
     Response(u64),
 }
 

@@ -1,7 +1,7 @@
 //! Transmit: from a posted request to the bytes of a segment.
 //!
 //! ```text
-//! turn (whose turn it is) ─→ request, responses (a message) ─→ describe: cut at the MULPDU,
+//! turn (selects the next message) ─→ request, responses (build it) ─→ describe: cut at the MULPDU,
 //!     FPDUs ─→ queue of descriptors (fpdus) ─→ gather ─→ frame: inline bytes + runs of memory
 //! ```
 //!
@@ -57,7 +57,7 @@ pub(crate) struct TxState {
     /// End of the framed bytes.
     framed_end: StreamOffset,
     fpdus_framed: u64,
-    /// Position up to which TCP has acknowledged.
+    /// Position up to which the peer has acknowledged.
     snd_una: StreamOffset,
     crc: bool,
     version: ProtocolVersion,
@@ -152,8 +152,8 @@ impl TxState {
         self.current.is_none() && self.messages.is_idle(qp)
     }
 
-    /// Handles TCP's acknowledgment of everything before `snd_una`. Returns false if a completion
-    /// was lost.
+    /// Notes that the peer has acknowledged everything before `snd_una`: drops the descriptors,
+    /// completes requests. Returns false if a completion was lost.
     #[must_use]
     pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
         self.snd_una = snd_una;

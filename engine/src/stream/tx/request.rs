@@ -107,9 +107,9 @@ impl Messages {
         Message::inline(target, opcode, Source::Work(number), &value.to_be_bytes())
     }
 
-    /// A Read Request whose Response says that everything before it was delivered (RFC 5040 §5.5
-    /// rule 12: a Request is processed after its delivery, even one of size 0). §5.2.1: at size 0
-    /// the tags are not checked.
+    /// Returns a Read Request of size 0, which asks for a confirmation: its Response says that
+    /// everything before the Request was delivered (RFC 5040 §5.5 rule 12: a Request is processed
+    /// after its delivery). §5.2.1: at size 0 the tags are not checked.
     pub(super) fn confirmation(&mut self) -> Message {
         let (stag, to) = (RTR_STAG, TaggedOffset(0));
         let request =

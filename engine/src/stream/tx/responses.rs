@@ -61,7 +61,7 @@ impl Responses {
         self.unframed += 1;
     }
 
-    /// Drops the last answers that were not begun and have no payload.
+    /// Drops the newest answers, back to the first that was begun or has payload.
     pub(super) fn forget_empty(&mut self) {
         while self.has_next() && self.entries.back().is_some_and(|last| last.kind.is_empty()) {
             self.entries.pop_back();

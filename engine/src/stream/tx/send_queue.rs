@@ -59,15 +59,15 @@ fn messages_of(wr: &SendWr) -> usize {
     }
 }
 
-/// Requests copied from the posted queue at a time; limits the time for which a posting thread
-/// waits.
+/// Most requests copied from the posted queue at a time. Limits the time for which a posting thread
+/// waits for the lock.
 const TAKEN_AT_ONCE: usize = 16;
 
 /// Requests by number; the stream's first has number 0.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// Uses the memory in which the requests were posted, if it was empty when they were taken: a
-    /// request has a third of a KiB, and many connections have one at a time.
+    /// If this deque is empty, it is swapped with the deque of posted requests, so nothing is
+    /// copied: a request has a third of a KiB, and many connections have one at a time.
     requests: VecDeque<SendWr>,
     /// One entry for each of `requests`.
     entries: VecDeque<Entry>,
@@ -106,7 +106,7 @@ impl SendQueue {
                 return None;
             }
             if before == 0 {
-                // Restarts at the beginning of the memory, instead of walking on through all of it.
+                // Resets the deque, so that it uses the beginning of its memory again.
                 self.entries.clear();
             }
             let taken = self.requests.range(before..);
@@ -117,13 +117,13 @@ impl SendQueue {
         Some((self.next, &self.requests[index]))
     }
 
-    /// Number of messages of the request that `peek` shows that were begun.
+    /// Number of begun messages of the request that `peek` returns.
     pub(crate) const fn begun(&self) -> usize {
         self.begun
     }
 
-    /// Begins a message of the request that `peek` showed. After its last message the next request
-    /// follows.
+    /// Begins a message of the request that `peek` returned. After its last message, `peek` returns
+    /// the next request.
     pub(crate) fn advance(&mut self) {
         self.begun += 1;
         if self.begun >= messages_of(self.request(self.next)) {
@@ -166,8 +166,8 @@ impl SendQueue {
         self.confirmations = Some(Box::default());
     }
 
-    /// Ends confirmations: requests that have waited for one are done. Returns true if there may be
-    /// any.
+    /// Ends confirmations: requests no longer wait for one. Returns true if requests may be done
+    /// because of that.
     pub(crate) fn confirm_no_more(&mut self) -> bool {
         let Some(confirmations) = &mut self.confirmations else { return false };
         !std::mem::replace(&mut confirmations.are_over, true)
@@ -253,8 +253,8 @@ impl SendQueue {
                 Progress::Done(end, value) if end <= snd_una => value,
                 _ => break,
             };
-            // Before the completion can be polled: an application posts as many requests as it has
-            // polled.
+            // Frees the place before the completion can be polled: an application that has polled a
+            // completion may post another request.
             qp.send_completed();
             let len = entry.len;
             if let Some(wr) = self.requests.front().filter(|wr| wr.signaled) {
@@ -277,7 +277,8 @@ impl SendQueue {
     }
 
     /// Raises an error completion for every request. The blamed request gets its own status, the
-    /// oldest gets `first`; all others are flushed. Their memory belongs to the application again.
+    /// oldest gets `first`; all others are flushed. The memory of all requests belongs to the
+    /// application again.
     pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
         self.failed = true;
         self.confirm_no_more();

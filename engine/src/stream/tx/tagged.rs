@@ -1,7 +1,10 @@
-//! Fast path that writes the FPDUs of a long message: tagged, with their payload in one run of
-//! memory that is referenced in place, copied whole, or copied between markers by
-//! [`marked`](super::marked). Writes the same bytes as [`Fpdu::emit`](crate::mpa::tx::Fpdu), and
-//! evaluates once what all FPDUs of the run share.
+//! Fast path that writes the FPDUs of a long message into a frame.
+//!
+//! Requires tagged FPDUs of one [`FpduRun`] whose payload is in one run of memory. On a stream with
+//! markers, they must also be copied into the frame; [`marked`](super::marked) does that. All other
+//! FPDUs take [`Fpdu::emit`](crate::mpa::tx::Fpdu), which writes the same bytes:
+//! `stream/tests/resent.rs` and the test of [`marked`](super::marked) compare both. The fast path
+//! computes the parameters that all FPDUs of the run share only once.
 
 use std::ops::Range;
 
@@ -79,7 +82,7 @@ impl FpduRun {
 }
 
 impl TaggedRun<'_> {
-    /// The FPDUs of a stream without markers: each has `len` bytes of payload.
+    /// Adds FPDUs of a stream without markers: each has `len` bytes of payload.
     #[inline]
     fn gather_plain<'a>(
         &self,
@@ -133,7 +136,7 @@ impl TaggedRun<'_> {
         }
     }
 
-    /// The FPDUs of a stream with markers, copied into the frame.
+    /// Copies FPDUs of a stream with markers into the frame.
     fn gather_marked<'a>(
         &self,
         numbers: Range<u32>,

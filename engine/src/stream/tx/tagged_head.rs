@@ -3,8 +3,8 @@
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::FPDU_HEADER_LEN;
 
-/// A head as two words. It is read in the same portions as it was written, to avoid
-/// store-forwarding stalls.
+/// A head as two words. Each word is written and read as a whole, so that the processor can forward
+/// the store to the load.
 pub(super) struct TaggedHead {
     pub(super) halves: [[u8; Self::LEN / 2]; 2],
 }

@@ -26,7 +26,8 @@ pub(crate) struct Messages {
     terminated: bool,
     /// A request was answered since the last [`take_answered`](Self::take_answered).
     answered: bool,
-    /// If both an answer and a request wait, the answer goes first.
+    /// The last call of [`next`](Self::next) looked for an answer before a request. The next call
+    /// looks for a request first.
     response_turn: bool,
     /// The last message was a Write with immediate data: that data is next.
     immediate_follows: bool,
@@ -129,7 +130,7 @@ impl Messages {
         self.responses.forget_empty();
     }
 
-    /// Returns true if something may wait to become a message.
+    /// Returns true if a message may be ready to be framed.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         !self.terminated
             && (self.terminate.is_some()

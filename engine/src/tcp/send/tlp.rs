@@ -49,8 +49,8 @@ impl SendHalf {
     /// RFC 8985 §7.2 waits two smoothed round trips after the last transmission or acknowledgment.
     /// This function waits as long as the acknowledgment can take: SRTT and four times its
     /// variation after the last transmission, as RFC 9002 §6.2.1 does, but at most 1.75 round
-    /// trips, so that a repaired segment is acknowledged within three. While acknowledgments
-    /// arrive, the next may be late by the variation alone.
+    /// trips, so that a repaired segment is acknowledged within three. After an acknowledgment, the
+    /// silence must last for the variation at least.
     pub(crate) fn loss_probe_at(&self) -> Instant {
         let Some(srtt_ns) = self.rtt.srtt_ns() else {
             return self.last_sent.plus_nanos(WITHOUT_SAMPLE_NS);

@@ -1,7 +1,8 @@
-//! Fast path: plain frames, which are untagged, unfragmented and without options or extension headers.
+//! Fast path: plain frames. They are untagged Ethernet frames with a whole IP datagram without
+//! options or extension headers.
 //!
-//! Any other frame takes the general path, [`parse`](super::parse). The tests of
-//! [`demux`](super) compare both.
+//! Any other frame takes the general path, [`parse`](super::parse). The tests of [`demux`](super)
+//! compare both.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,8 +36,9 @@ impl<'f> Plain<'f> {
     }
 }
 
-/// Fast path: finds the TCP segment in a plain IPv4 frame with right checksums. `verify` asks for
-/// the TCP checksum to be checked. Returns `None` for any other frame: [`parse`](super::parse) must process it.
+/// Finds the TCP segment in a plain IPv4 frame. `verify` asks for the TCP checksum to be checked.
+/// Returns `None` for any other frame and for a wrong checksum: [`parse`](super::parse) must
+/// process the frame.
 #[inline(always)]
 pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Plain<'_>> {
     if framing != LinkFraming::Ethernet {
@@ -47,9 +49,9 @@ pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> O
     (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
 }
 
-/// Finds the TCP segment in a plain frame of `frame_len` bytes whose `head` alone is given, with a
-/// right checksum. Returns the segment as far as it is in the head; the segment must end with the
-/// frame.
+/// Finds the TCP segment in a plain frame of `frame_len` bytes whose first bytes are `head`. The
+/// caller knows that the TCP checksum is right. Returns the part of the segment that is in `head`.
+/// Returns `None` for any other frame, and for a frame with link padding.
 #[inline]
 pub(crate) fn parse_plain_head(
     framing: LinkFraming,
