@@ -43,7 +43,7 @@ type From = ConnectionCounters;
 figures! {
     /// Bytes of the stream sent for the first time.
     bytes_sent = |from: &From| from.bytes_sent,
-    /// Bytes of the stream that arrived with all before them.
+    /// Bytes of the stream that have arrived without a gap before them.
     bytes_received = |from: &From| from.bytes_received,
     /// Bytes held now because their FPDU is incomplete.
     bytes_held_now = |from: &From| from.bytes_held_now,

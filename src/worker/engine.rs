@@ -15,8 +15,9 @@ pub(crate) trait Engine: fmt::Debug + Send {
     /// Executes a command of a handle.
     fn handle_command(&mut self, now: Instant, command: Command);
 
-    /// Moves what can be moved without waiting. Returns the amount, in units of its own. 0 means
-    /// that nothing happens until [`next_wakeup`](Self::next_wakeup), input, or new work.
+    /// Receives, sends and reports events, as far as possible without waiting. Returns the amount
+    /// of work done, in any unit. 0 means that nothing happens until
+    /// [`next_wakeup`](Self::next_wakeup), input, or new work.
     fn turn(&mut self, now: Instant) -> usize;
 
     /// Time of the next work without input or posted work.
@@ -49,7 +50,7 @@ pub(crate) trait Engine: fmt::Debug + Send {
 pub(crate) enum Owed {
     /// Nothing.
     Nothing,
-    /// The peers' FINs must still be acknowledged, most likely.
+    /// The peers have everything of this end. Their FINs may still have to be acknowledged.
     Answers,
     /// Bytes, or this end's FIN.
     Octets,

@@ -30,7 +30,7 @@ pub(crate) struct Worker {
     wakeup: Arc<Wakeup>,
     waker: Waker,
     spin: Duration,
-    /// Sleeps soon when there is nothing to do.
+    /// Without work, sleeps after [`BARE_SPIN`] instead of after `spin`.
     is_brief: bool,
     idle_since: Option<Instant>,
     stopped: bool,
@@ -50,8 +50,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// Time to wait for the peers' FINs after they have received everything of this end.
 const ANSWERS_AWAITED: Duration = Duration::from_millis(200);
 
-/// Time to look for work before yielding the core: the time of a few frames. A yield costs as much
-/// as looking.
+/// Time to look for work before yielding the core: the time of a few frames. A yield takes as long
+/// as a look for work.
 const BARE_SPIN: Duration = Duration::from_micros(5);
 
 impl Worker {
@@ -66,9 +66,9 @@ impl Worker {
         Self { engine, commands, wakeup, waker, spin, is_brief, idle_since, stopped, finishing }
     }
 
-    /// Sets whether it sleeps soon when there is nothing to do, instead of after the spin time. If
-    /// another thread polls its memory on the same core, a yielded core comes back a whole time
-    /// slice later.
+    /// Sets whether a worker without work sleeps almost at once, instead of yielding the core for
+    /// the spin time. If another thread polls its memory on the same core, a thread that yields
+    /// gets the core back only after a whole time slice.
     pub(crate) const fn set_brief(&mut self, is_brief: bool) {
         self.is_brief = is_brief;
     }
@@ -165,7 +165,8 @@ impl Worker {
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
         // Commands ring the wakeup themselves; only queue pairs need a request.
         if self.engine.arm(&self.waker) {
-            // No event of a socket reports that its peer has received everything.
+            // Checks at intervals: no event of a socket reports that its peer has received
+            // everything.
             let look = |finishing: &Finishing| finishing.until.min(now + LOOK_AFTER);
             let finishing = self.finishing.iter().map(look).min();
             let next = [self.engine.next_wakeup(), deadline, finishing];

@@ -12,7 +12,7 @@
 //!
 //! With a thread of its own, beside polling threads ([`poll`](SharedWorker::poll),
 //! [`run`](SharedWorker::run)):
-//! 1. `poll` sets `was_polled`, clears `is_awaited`, and runs the worker without sleeping.
+//! 1. A thread that polls continuously calls `poll` with `stays`. `poll` then sets `was_polled`, clears `is_awaited`, and runs the worker without sleeping.
 //! 2. The own thread rests if `was_polled` was set since its last check, longer each time.
 //!    Otherwise it runs the worker, and may sleep in it (`is_with_thread`).
 //! 3. A polling thread that finds the worker taken too often rings the wakeup once, to end the own
@@ -46,14 +46,15 @@ pub(crate) struct SharedWorker {
     turned: Condvar,
     /// A thread has polled the worker since its own thread checked last.
     was_polled: AtomicBool,
-    /// The worker's own thread is running it now, and may sleep in it.
+    /// The worker's own thread is running it now, and may sleep in it. A polling thread clears the
+    /// flag when it rings the wakeup to end that sleep.
     is_with_thread: AtomicBool,
     /// The worker's own thread leaves it to polling threads.
     rests: AtomicBool,
     /// A polling thread has handed over and sleeps until something arrives. False while threads
     /// poll.
     is_awaited: AtomicBool,
-    /// Number of polls that found the worker taken.
+    /// Number of continuous polls that found the worker taken since the last ring.
     refused: AtomicUsize,
     /// The worker's own thread must end.
     has_stopped: AtomicBool,
@@ -75,8 +76,8 @@ impl SharedWorker {
     }
 
     /// Runs the worker once. If another thread is running it, retries for `spin` and then sleeps,
-    /// until more than `seen` turns have ended or `deadline` is reached. Without `seen`, the time
-    /// of the caller's last check is unknown: it sleeps only briefly.
+    /// until more than `seen` turns have ended or `deadline` is reached. Without `seen`, the caller
+    /// may have missed the end of a turn: it sleeps for [`UNSEEN_SLEEP`] at most.
     pub(crate) fn turn(
         &self,
         seen: Option<u64>,
@@ -102,8 +103,9 @@ impl SharedWorker {
         }
     }
 
-    /// Runs the worker once, without sleeping, unless another thread is running it. With `stays`,
-    /// the caller does so continuously: the worker's own thread leaves it alone meanwhile.
+    /// Runs the worker once, without sleeping, unless another thread is running it. `stays`: the
+    /// caller polls continuously until it calls [`hand_over`](Self::hand_over), so the worker's own
+    /// thread rests meanwhile.
     pub(crate) fn poll(&self, wakeup: &Wakeup, stays: bool) -> Result<(), Error> {
         if stays {
             self.was_polled.store(true, Ordering::Relaxed);
@@ -112,8 +114,8 @@ impl SharedWorker {
         if let Some(turned) = self.try_turn(Some(Instant::ZERO), false) {
             return turned;
         }
-        // The own thread may sleep with the worker. A thread that polls continuously wakes it,
-        // once.
+        // The worker's own thread may sleep while it holds the worker. A thread that polls
+        // continuously wakes it, once.
         if stays
             && self.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX
             && self.is_with_thread.swap(false, Ordering::AcqRel)
@@ -149,7 +151,7 @@ impl SharedWorker {
             match turned {
                 Some(Ok(())) => rest = SHORT_REST,
                 Some(Err(_down)) => return,
-                // Another thread runs it, and may wait there for long.
+                // Another thread is running the worker, and may sleep in it for long.
                 None => {
                     self.rest(rest);
                     rest = (rest * 2).min(LONG_REST);
@@ -158,7 +160,7 @@ impl SharedWorker {
         }
     }
 
-    /// Sleeps for a while, unless a polling thread has handed over.
+    /// Sleeps for `time`, unless a polling thread has handed over and the worker is free.
     fn rest(&self, time: Duration) {
         self.rests.store(true, Ordering::Relaxed);
         // Pairs with the fence in `hand_over`: this side sees `is_awaited`, or `hand_over` sees
@@ -180,8 +182,8 @@ impl SharedWorker {
         self.has_stopped.store(true, Ordering::Release);
     }
 
-    /// Runs the worker once; `None` if another thread is running it. With `is_brief`, it sleeps
-    /// soon.
+    /// Runs the worker once; `None` if another thread is running it. With `is_brief`, a worker
+    /// without work sleeps almost at once, instead of after the spin time.
     fn try_turn(&self, deadline: Option<Instant>, is_brief: bool) -> Option<Result<(), Error>> {
         let place = self.try_lock()?;
         // Order of drops, however the turn ends: first a worker that has panicked, then the lock.
@@ -224,8 +226,9 @@ impl SharedWorker {
     }
 }
 
-/// Rest of the worker's own thread while others poll, at first and after some time. It is also the
-/// longest time without service after they stop without handing over.
+/// Shortest and longest rest of the worker's own thread while other threads poll; each rest is
+/// twice as long as the one before. If they stop without handing over, the worker is not run until
+/// the rest ends.
 const SHORT_REST: Duration = Duration::from_micros(20);
 const LONG_REST: Duration = Duration::from_micros(500);
 

@@ -73,7 +73,7 @@ impl BlockPool {
         Self { publisher: Some(publisher.clone()), ..Self::default() }
     }
 
-    /// Makes this one of `pools` pools that together have the limits of one.
+    /// Divides the limits of one pool among `pools` pools, of which this is one.
     pub(crate) fn divide_among(&self, pools: usize) {
         self.pools.store(pools, Ordering::Relaxed);
     }

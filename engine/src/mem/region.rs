@@ -151,8 +151,8 @@ impl Region {
     /// As [`from_raw_parts`](Self::from_raw_parts) for `bytes.len()` bytes, during the call; they
     /// need not be writable.
     pub unsafe fn read_raw(base: *const u8, bytes: &mut [u8]) {
-        // SAFETY: mapped, readable, inside one allocation and accessed as this function's contract says; a
-        // slice is never longer than `isize::MAX`.
+        // SAFETY: mapped, readable, inside one allocation and accessed as this function's contract
+        // says; a slice is never longer than `isize::MAX`.
         let from = unsafe { SharedSlice::from_raw_parts(base, bytes.len()) };
         from.copy_out(0, bytes);
     }

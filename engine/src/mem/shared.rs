@@ -124,8 +124,8 @@ impl WritableSlice<'_> {
     #[inline]
     pub(crate) fn copy_from(&self, offset: usize, from: SharedSlice<'_>) {
         let to = self.address(offset, from.len);
-        // SAFETY: `from` is readable and `to` writable for as many bytes, as their constructors vouched
-        // for; both are accessed only as `copy_across` allows.
+        // SAFETY: `from` is readable and `to` writable for `from.len` bytes, as their constructors
+        // vouched for; both are accessed only as `copy_across` allows.
         unsafe { shared_memory::copy_across(from.ptr, to, from.len) }
     }
 

@@ -19,9 +19,9 @@ use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 /// The registered memory of one RNIC.
 ///
 /// Application threads register and revoke; engine threads look up. An engine thread takes a
-/// [`read`](Self::read) guard, checks and places one received segment under it, and drops it. A
-/// revocation waits for the guards of that moment. So after its return nothing from the network
-/// writes by the steering tag:
+/// [`read`](Self::read) guard, checks and places received segments under it, and drops it; a
+/// [`TableLease`] does so for a batch of segments. A revocation waits for the guards of that
+/// moment. So after its return nothing from the network writes by the steering tag.
 //
 // RFC 5040 §8.1.1(6): after access has been revoked, the RNIC MUST ensure that no network packet
 // modifies the buffer.
@@ -235,8 +235,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Opens the table for the checks and placements of one received segment, or of one batch of
-    /// work requests. Changes wait meanwhile: keep it short, and take no second guard on the same
+    /// Opens the table for the checks and placements of received segments, or of a batch of work
+    /// requests. Changes wait meanwhile: drop the guard soon, and take no second guard on the same
     /// thread.
     #[must_use]
     pub fn read(&self) -> TableGuard<'_> {

@@ -82,7 +82,7 @@ impl Port {
         }
     }
 
-    /// Applies a change of the DHCP lease.
+    /// Applies a change of the DHCP lease, if there is one.
     pub(super) fn take_lease_news(&mut self) {
         let Some(news) = self.host.take_lease_news() else { return };
         let lost = self.config.ipv4.take();

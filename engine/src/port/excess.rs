@@ -1,10 +1,10 @@
 //! Limit on frames of no connection that a port processes.
 //!
 //! A frame of a connection takes a fraction of a microsecond. A SYN or a neighbour query takes
-//! several: the look-up is in vain, and the answer is a frame of its own. Any host that reaches the
-//! port can send them at the rate of the link. Beyond a limit the port drops them after the
-//! look-up. So connections get the rest of the processor, and the port empties the device before
-//! the device has to drop frames, which it would do without regard to their connection.
+//! several: the look-up finds nothing, and the answer is a frame of its own. Any host that reaches
+//! the port can send them at the rate of the link. Beyond a limit the port drops them after the
+//! look-up. So connections get the rest of the processor's time, and the port takes frames fast
+//! enough that the device need not drop any. The device could not spare the frames of connections.
 
 use crate::limits::{CONNECTIONLESS_BURST_MAX, CONNECTIONLESS_PER_SECOND_MAX};
 use crate::time::Instant;

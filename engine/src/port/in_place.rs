@@ -1,8 +1,8 @@
 //! Frames whose payload is in fragments of the device's memory.
 //!
-//! Fast path: the payload of a plain segment of a connection is passed up in place. Any other frame
-//! is copied together and takes the path of a frame in one piece. `tests/in_place.rs` compares
-//! both.
+//! Fast path: the payload of a plain segment of a connection is passed up in place, if the device
+//! has verified the checksum. Any other frame is copied together and takes the path of a frame in
+//! one piece. `tests/engine/in_place.rs` compares the results of both.
 
 use urnic_netdev::{RxChecksum, RxFrame};
 

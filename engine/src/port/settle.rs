@@ -50,7 +50,7 @@ impl Port {
         if connection.is_over() {
             self.connections.push_retry(slot);
         } else {
-            // The peer has ended the connection, or need not be waited for.
+            // Either the peer has ended the connection, or there is no reason to wait for the peer.
             connection.carrier.tcp.abort();
             self.connections.wake(slot);
         }

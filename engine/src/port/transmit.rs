@@ -86,8 +86,8 @@ impl Port {
     }
 
     /// Wakes the connections of queue pairs with new work, several at a time, so that their state
-    /// is fetched from memory in parallel. Each `Bell` is released when its connection has its
-    /// turn.
+    /// is fetched from memory in parallel. Each `Bell` is released just before its connection
+    /// sends.
     #[inline(never)]
     fn answer_bells(&mut self) {
         while self.doorbell.has_rung() {

@@ -97,7 +97,7 @@ pub struct Stream {
     /// Position up to which the lower layer has delivered.
     acknowledged: StreamOffset,
     policy: RxPolicy,
-    /// The lower layer has carried bytes.
+    /// The lower layer has a connection.
     connected: bool,
     /// The application has refused the peer's Request.
     rejected: bool,
@@ -312,7 +312,7 @@ impl Stream {
         let is_done = full.tx.messages.has_answered();
         let mut completed = full.tx.complete_answered(&full.qp);
         if is_done && framed.is_ok() && full.tx.framed_end() == before {
-            // The work behind it may have waited only for that.
+            // The next request may have waited only for the end of the invalidation.
             framed = full.tx.frame_segment(&full.qp, &self.rnic, room);
             completed &= full.tx.complete_answered(&full.qp);
         }
@@ -425,7 +425,7 @@ impl Stream {
             }
     }
 
-    // ---- what there is ----
+    // ---- state ----
 
     /// Returns true if the stream is over and only the connection is left.
     pub(crate) const fn is_over(&self) -> bool {

@@ -37,9 +37,9 @@ pub struct Arrival {
     disordered: bool,
     /// Its PSH flag: nothing follows this segment at once.
     push: bool,
-    }
+}
 
-    /// Most segments that a super-frame combines: each has at least one byte.
+/// Most segments that a super-frame combines: each has at least one byte.
 const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
 
 impl Arrival {

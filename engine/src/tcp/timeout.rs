@@ -1,4 +1,4 @@
-//! What a connection does when one of its timers expires, and the deadlines of these timers.
+//! Actions of a connection when its timers expire, and the deadlines of these timers.
 
 use tracing::debug;
 

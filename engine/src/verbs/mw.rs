@@ -14,9 +14,9 @@ use crate::verbs::{Mr, RnicShared};
 ///
 /// A binding takes effect in the order of the send queue: a Send posted after it may carry the
 /// steering tag to the peer. The binding ends when the window is bound again or invalidated
-/// (depending on its [`MwType`]), when its region ends ([`Mr::invalidate`]), or when this is
-/// dropped. When that call has returned, or that request has completed, no packet changes the
-/// memory through the old steering tag.
+/// (depending on its [`MwType`]), when its region ends ([`Mr::invalidate`]), or when the `Mw` is
+/// dropped. When the call that ends the binding has returned, or the request has completed, no
+/// packet changes the memory through the old steering tag.
 #[derive(Debug)]
 pub struct Mw {
     rnic: Arc<RnicShared>,

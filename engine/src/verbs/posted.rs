@@ -6,8 +6,8 @@ use crate::verbs::sync::{AtomicUsize, Mutex, Ordering, lock};
 
 /// A queue of at most `depth` work requests, first in, first out, for any number of threads.
 ///
-/// Its memory grows with the number of requests at a time, and is kept. A queue pair that was never
-/// used costs no memory, however deep its queues may be, and a queue pair in steady use allocates
+/// Its memory grows with the number of posted requests and is never freed before the queue. A queue
+/// that was never used has no memory, whatever its depth, and a queue in steady use allocates
 /// nothing.
 #[derive(Debug)]
 pub(crate) struct Posted<T> {

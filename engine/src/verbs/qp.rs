@@ -83,8 +83,8 @@ impl Qp {
 
     /// Ends a queue pair that has no connection: its state becomes [`QpState::Error`] and its work
     /// completes as flushed, the oldest Send or Write with `first`. Returns true if that was done.
-    /// Does nothing now if the queue pair has a connection or an attempt at one. If such an attempt
-    /// fails, the queue pair ends then.
+    /// Does nothing now if the queue pair has a connection or an attempt to connect is in progress.
+    /// If that attempt fails, the queue pair ends then.
     pub fn give_up(&self, first: WcStatus) -> bool {
         self.shared.end_attempts();
         fence(Ordering::SeqCst);
@@ -246,8 +246,8 @@ impl Qp {
         if !wr.inaccessible && !wr.sges.iter().all(own) {
             return Err(PostError::NotAssociated);
         }
-        // RFC 5040 §6.1: with an ORD of 0 it could never be sent, and would block all later
-        // requests.
+        // RFC 5040 §6.1: with an ORD of 0 the request could never be sent, and would block all
+        // later requests.
         let is_agreed = state == QpState::Rts;
         if is_agreed && wr.op.awaits_response() && self.shared.ord.load(Ordering::Relaxed) == 0 {
             return Err(PostError::OrdZero);

@@ -50,8 +50,8 @@ pub(crate) struct KernelEngine {
     terms: Terms,
     /// Limit of the connections.
     connections_max: usize,
-    /// Applications poll, with a thread for the time when they do not: answers may wait for
-    /// messages.
+    /// Answers to RDMA Reads of no bytes may wait for a message of the application. Set if the
+    /// application polls, and a thread takes over when it does not.
     answers_wait: bool,
     doorbell: Arc<Doorbell>,
     connections: Slab<KernelConnection>,
@@ -246,7 +246,8 @@ impl KernelEngine {
                         self.registry.refused(slot, error.into());
                     }
                 }
-                // The peer has ended the old connection, or need not be waited for.
+                // Either the peer has ended the old connection, or there is no reason to wait for
+                // the peer.
                 old.abort();
             }
             Err(error) => {

@@ -52,7 +52,7 @@ pub(super) struct KernelConnection {
     /// until which it is used (`emss_until`).
     emss: usize,
     emss_until: Instant,
-    /// Everything has been sent, and the FIN.
+    /// All bytes and the FIN were handed to the kernel.
     sending_ended: bool,
     /// The peer has reset the connection after its FIN. Bytes before the FIN may still be read.
     broken: bool,
@@ -305,8 +305,8 @@ impl KernelConnection {
         !self.connecting && !self.lost && !self.sending_ended
     }
 
-    /// Returns true if the kernel does not yet have all bytes for the peer, and the FIN. False
-    /// before TCP is established, since nothing was promised.
+    /// Returns true if bytes for the peer, or the FIN, are not handed to the kernel yet. False
+    /// before TCP is established: nothing was promised to the application.
     pub(super) const fn has_unsent(&self) -> bool {
         self.may_send()
     }
@@ -461,7 +461,7 @@ impl KernelConnection {
         self.error.take()
     }
 
-    /// Returns true if nothing more will happen.
+    /// Returns true if the socket is lost, or both directions have ended.
     pub(super) const fn is_over(&self) -> bool {
         self.lost || (self.sending_ended && self.receiving_ended)
     }

@@ -26,7 +26,7 @@ const FOLD_TURN_LEN: usize = 192;
 /// Bytes of one turn. A product can start every second cycle, a CRC instruction every cycle: twelve
 /// cycles for the six products of a turn and for the twelve CRC instructions of its lanes.
 const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
-/// Runs with fewer turns are faster folded alone.
+/// Runs with fewer turns are faster with folding alone.
 const TURNS_MIN: usize = 3;
 
 /// Runs shorter than this use only the CRC instruction.
@@ -270,8 +270,8 @@ macro_rules! copy_lanes {
 /// the run. The bytes before the turns are folded alone.
 ///
 /// # Safety
-/// As [`append`], and as [`copy`] if `COPY`; `turns` must be at least 1 and at most [`TURNS_MAX`], and `len`
-/// at least four bytes more than `turns * TURN_LEN`.
+/// As [`append`], and as [`copy`] if `COPY`; `turns` must be at least 1 and at most [`TURNS_MAX`],
+/// and `len` at least four bytes more than `turns * TURN_LEN`.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 unsafe fn run_beside_lanes<const COPY: bool>(
@@ -321,8 +321,8 @@ unsafe fn turn(sums: &mut [__m512i; 3], [src, lane]: [*const u8; 2], turns: usiz
     let [mut z0, mut z1, mut z2] = *sums;
     let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
     let ahead = factors(&AHEAD_1536);
-    // SAFETY: `src` runs over the folded part in steps of 192, `lane` over the first lane in steps of
-    // 32; with the lane length added once and twice it stays inside the second and third.
+    // SAFETY: `src` runs over the folded part in steps of 192, `lane` over the first lane in steps
+    // of 32; with the lane length added once and twice it stays inside the second and third.
     unsafe {
         asm!(
             "2:",
@@ -359,7 +359,8 @@ unsafe fn turn(sums: &mut [__m512i; 3], [src, lane]: [*const u8; 2], turns: usiz
 /// Like [`turn`], and copies the digested bytes, loading each byte once.
 ///
 /// # Safety
-/// As [`turn`]; at the addresses to copy to as many bytes must be writable, which do not overlap those.
+/// As [`turn`]; at `dst` and `copied`, as many bytes must be writable as are read, and they must
+/// not overlap the bytes that are read.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 unsafe fn turn_copying(

@@ -1,5 +1,6 @@
-//! Folding by carry-less products *beside* three lanes of the CRC instruction: the two use
-//! different units of the processor, so a turn of both takes no longer than one of them.
+//! Folding by carry-less products *beside* three lanes of the CRC instruction. The two use
+//! different units of the processor, so a pass of the loop (a *turn*) with both takes no longer
+//! than with one of them.
 //!
 //! ```text
 //! head │ folded, 96 bytes a turn │ lane a, 32 a turn │ lane b │ lane c
@@ -252,8 +253,8 @@ unsafe fn turns_256(src: *const u8, turns: usize) -> Sums {
     let (y0, y1, y2): (__m256i, __m256i, __m256i);
     let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
     let lane = src.wrapping_add(turns * FOLD_TURN_LEN);
-    // SAFETY: `src` runs over the folded part in steps of 96, `lane` over the first lane in steps of
-    // 32; with the lane length added once and twice it stays inside the second and third.
+    // SAFETY: `src` runs over the folded part in steps of 96, `lane` over the first lane in steps
+    // of 32; with the lane length added once and twice it stays inside the second and third.
     unsafe {
         asm!(
             "vpxor {y0}, {y0}, {y0}",

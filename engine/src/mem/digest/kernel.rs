@@ -166,8 +166,8 @@ impl Kernel {
     #[must_use]
     pub fn copy(self, state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy is as long as its source");
-        // SAFETY: the slice vouches for its bytes; `to` is as long and, being `&mut`, overlaps nothing
-        // that others access.
+        // SAFETY: the slice vouches for its bytes; `to` is as long and, being `&mut`, overlaps
+        // nothing that others access.
         unsafe { self.copy_raw::<false>(state, from, to.as_mut_ptr()) }
     }
 
@@ -196,8 +196,8 @@ impl Kernel {
         match self.0 {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Way::Interleaved256 if len >= interleaved::TURN_LEN => {
-                // SAFETY: the processor has the features; the slice vouches for its bytes, the caller
-                // for `dst`.
+                // SAFETY: the processor has the features; the slice vouches for its bytes, the
+                // caller for `dst`.
                 unsafe { interleaved::copy_256(state, src, dst, len) }
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]

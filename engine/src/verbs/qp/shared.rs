@@ -142,7 +142,7 @@ impl QpShared {
     }
 
     /// Notes that the engine has flushed all its work of this queue pair. Work posted from now on
-    /// is flushed by the posting call, behind that.
+    /// is flushed by the posting call, so its completions come after those of the engine.
     pub(crate) fn flushed(&self) {
         self.is_flushed.store(true, Ordering::SeqCst);
         self.flush_posted_sends(WcStatus::WrFlushErr);
