@@ -73,7 +73,8 @@ impl BlockPool {
         Self { publisher: Some(publisher.clone()), ..Self::default() }
     }
 
-    /// Divides the limits of one pool among `pools` pools, of which this is one.
+    /// Limits this pool to one `pools`th of the blocks, because `pools` pools share the limits of
+    /// one.
     pub(crate) fn divide_among(&self, pools: usize) {
         self.pools.store(pools, Ordering::Relaxed);
     }

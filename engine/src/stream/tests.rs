@@ -297,8 +297,8 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
     }
 }
 
-/// The middle is given up if more is posted than may be kept. Unsent bytes are sent, and the
-/// Terminate after them.
+/// If more bytes are posted than may be kept, those in the middle are given up. The unsent bytes at
+/// the end are sent, and the Terminate after them.
 #[test]
 fn the_newest_and_the_oldest_of_what_is_flushed_are_kept() {
     let [mut a, b] = started();
@@ -411,8 +411,8 @@ fn runs_with_markers_are_what_memory_was() {
     }
 }
 
-/// RFC 5044 §3: at most 64768 bytes. Among FPDUs with equal lengths on the stream, one with a
-/// marker less has four more bytes.
+/// RFC 5044 §3: a ULPDU has at most 64768 bytes. Of two FPDUs with equal lengths on the stream, the
+/// one with one marker less has four more bytes of payload.
 #[test]
 fn the_longest_fpdus_with_markers_are_not_longer_in_a_run() {
     const LEN: usize = 600_000;

@@ -222,7 +222,7 @@ fn a_connection_that_ends_in_setup_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
-/// As caused by queue pairs whose connections are over.
+/// Queue pairs whose connections are over can fill the doorbell.
 #[test]
 fn work_that_found_no_place_at_the_doorbell_is_done() {
     let mut scene = Scene::new();
@@ -247,7 +247,7 @@ fn work_that_found_no_place_at_the_doorbell_is_done() {
     }
 }
 
-/// A worker that continued would spin.
+/// If the engine offered the bytes again at once, the worker would spin.
 #[test]
 fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
     const LEN: usize = 16 << 20;
@@ -280,7 +280,7 @@ fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
     assert!(!scene.connection().asks_for_writing());
 }
 
-/// The front page of the crate says so, and names the option for more.
+/// The front page of the crate says this, and names the option for a stronger completion.
 #[test]
 fn a_completed_send_says_only_that_the_socket_has_taken_it() {
     for completion in [CompletionMeans::Taken, CompletionMeans::Placed] {

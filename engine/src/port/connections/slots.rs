@@ -1,17 +1,17 @@
-//! Places for connections, each identified by a number.
+//! Slots for connections, each identified by a number.
 //!
-//! The place freed last is used next. The address of a place can be computed without reading its
-//! contents, so it can be prefetched before any of it is in the cache.
+//! The slot freed last is used next. The address of a slot can be computed without reading its
+//! contents, so a slot can be prefetched before any of it is in the cache.
 
 use std::ops::{Index, IndexMut, Range};
 
 use crate::mem::region::prefetch::prefetch_part;
 
-/// The places of a port's connections.
+/// The slots of a port's connections.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     places: Vec<Option<T>>,
-    /// Free places; the last one is used next.
+    /// Free slots; the last one is used next.
     free: Vec<u32>,
 }
 
@@ -42,10 +42,9 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Removes the connection from its place.
+    /// Removes the connection from its slot.
     ///
-    /// # Panics
-    /// If the place is empty.
+    /// # Panics If the slot is empty.
     pub(super) fn remove(&mut self, number: u32) -> T {
         let one = self.places[number as usize].take().expect("it has a place");
         self.free.push(number);

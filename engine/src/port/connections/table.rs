@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<Line>() == 64);
 impl Line {
     const EMPTY: Self = Self { hashes: [0; ENTRIES], numbers: [VACANT; ENTRIES], passed: 0 };
 
-    /// Returns the place of the first entry with this hash and a number that `is_right` accepts.
+    /// Returns the index of the first entry with this hash and a number that `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<usize> {
         // Compares all entries without a branch for each: the processor could not predict which
@@ -81,7 +81,8 @@ impl Table {
         (home..home + count).map(move |line| line & (count - 1))
     }
 
-    /// Returns line and place of the entry with this hash and a number that `is_right` accepts.
+    /// Returns the line, and the index in it, of the entry with this hash and a number that
+    /// `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
         for at in self.places(hash) {

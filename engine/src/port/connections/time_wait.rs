@@ -37,7 +37,7 @@ impl TimeWaitRecord {
     }
 }
 
-/// A place of the table.
+/// Room for one record.
 #[derive(Debug)]
 enum Place {
     Taken(TimeWaitRecord),
@@ -45,8 +45,8 @@ enum Place {
     Free(u32),
 }
 
-/// Most bytes per connection in TIME-WAIT: its place here, an entry of the port's table of numbers,
-/// and two places in the list of connections that may send.
+/// Most bytes per connection in TIME-WAIT: its record, an entry of the port's table of numbers, and
+/// two entries of the list of connections that may send.
 const BYTES_MAX: usize = size_of::<Place>() + ENTRY_BYTES_MAX + 2 * size_of::<u32>();
 
 const _: () = assert!(BYTES_MAX <= 256);

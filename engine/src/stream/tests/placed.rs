@@ -155,7 +155,8 @@ fn responses_to_the_program_confirm_as_well() {
     assert_eq!((a.statuses(), a.confirmations()), (vec![success(3), success(4)], 0));
 }
 
-/// The end of a multi-part Read waits for a place: its first part confirms the Writes before it.
+/// The last part of a Read waits for a unit of ORD. The first part confirms the Writes before the
+/// Read.
 #[test]
 fn reads_and_confirmations_share_places_where_there_is_none_apart() {
     for (depths, most) in [([(0, 1), (1, 0)], 1), ([(0, 2), (2, 0)], 2), ([(0, 4), (2, 0)], 2)] {
@@ -275,7 +276,8 @@ fn a_lost_connection_fails_what_was_not_confirmed() {
     assert_eq!(a.statuses(), [success(1), (2, WcStatus::RetryExcErr)]);
 }
 
-/// It cannot confirm: as without confirmations. A Read gets no answer.
+/// Such a peer cannot confirm, so requests complete as without confirmations. A Read fails: it gets
+/// no answer.
 #[test]
 fn a_peer_that_closes_in_order_is_not_asked_any_more() {
     let [mut a, b] = usual();
@@ -299,8 +301,8 @@ fn a_peer_that_closes_in_order_is_not_asked_any_more() {
     assert_eq!(a.statuses(), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
 }
 
-/// Its Writes still arrive and are placed. The missing confirmation is no reason to reset the
-/// connection.
+/// The Writes to such a peer still arrive and are placed. The missing confirmation is no reason to
+/// reset the connection.
 #[test]
 fn a_peer_that_has_closed_does_not_mind_being_asked() {
     let [mut a, mut b] = usual();

@@ -185,7 +185,7 @@ fn ird_of(word: [u8; 4]) -> u16 {
     u16::from_be_bytes([word[0], word[1]]) & NOT_NEGOTIATED
 }
 
-/// Revision 1 has no such message, and the applications agree on the depths.
+/// MPA revision 1 has no ready-to-receive message, and the applications agree on the depths.
 #[test]
 fn without_the_message_work_completes_all_the_same() {
     for revision in [Revision::One, Revision::Two] {
@@ -205,7 +205,7 @@ fn without_the_message_work_completes_all_the_same() {
     }
 }
 
-/// A stream whose places a bug has lost fails, but its worker does not.
+/// If a bug has lost the stream's units of ORD, the stream fails, but its worker does not panic.
 #[test]
 fn a_ready_to_receive_read_without_a_place_fails_the_stream() {
     let [mut a, _] = started();

@@ -1,5 +1,5 @@
-//! Any part of the sent bytes, as retransmitted by TCP: the same bytes at the same place, including
-//! headers and the end of the message; without needless FPDUs.
+//! Gathers every part of the sent bytes once more, as TCP does for a retransmission: each byte is
+//! the same, headers and the end of the message included. Messages take no needless FPDU.
 
 use super::*;
 

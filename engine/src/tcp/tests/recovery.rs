@@ -249,7 +249,8 @@ fn a_retransmitted_segment_gives_no_sample() {
     assert!(script.wait_for_rto() > 2 * (10 * MS + srtt));
 }
 
-/// Karn: nor is the acknowledgment of others with it, which waited for the retransmission.
+/// Karn: the acknowledgment of segments sent once is no sample either, if it waited for the
+/// retransmission of an earlier one.
 #[test]
 fn what_waited_for_a_retransmission_gives_no_sample() {
     let mut script = in_flight(&config(), 3);

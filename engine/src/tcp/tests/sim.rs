@@ -82,7 +82,7 @@ pub(super) struct Sim {
     network: BinaryHeap<Reverse<InFlight>>,
     serial: u64,
     burst_left: u32,
-    /// Segments that the fast path takes, too.
+    /// Segments that both paths have processed: the fast path on a copy of the connection.
     pub(super) short_ways: u64,
 }
 

@@ -61,7 +61,8 @@ fn a_timeout_stands_when_the_copy_is_acknowledged() {
     assert_eq!(script.resent(), vec![(1000, 1000), (2000, 1000)]);
 }
 
-/// RFC 3522 for fast retransmit: late, not lost. The next such delay is waited for.
+/// RFC 3522 for fast retransmit: the segment was late, not lost. RACK waits longer for the next
+/// such segment.
 #[test]
 fn reordering_taken_for_loss_is_undone_and_learned_from() {
     let mut script = in_flight(&with_timestamps(), 8);
@@ -316,7 +317,8 @@ fn duplicates_that_continue_one_another_are_one_block() {
     assert_eq!(script.acked(), Some((3000, vec![(0, 2000)])));
 }
 
-/// RFC 4015 §3.2 restores what a recovery took. A window that has grown beyond stays.
+/// RFC 4015 §3.2: the undo restores the window that the recovery reduced. A window that is larger
+/// by then is kept.
 #[test]
 fn undoing_late_takes_nothing_away() {
     let congestion = CongestionKind::NewReno;

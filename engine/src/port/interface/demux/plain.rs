@@ -110,8 +110,8 @@ pub(crate) fn glimpse(framing: LinkFraming, head: &[u8]) -> Option<Glimpse> {
 /// Accepts an untagged, unfragmented IPv4 datagram without options, with TCP and a right header
 /// checksum, as nearly every frame is. Any other frame takes the general path.
 ///
-/// Also returns the end of the datagram inside the frame of `frame_len` bytes. The segment is cut
-/// to what is in `frame`.
+/// Also returns the end of the datagram in the frame of `frame_len` bytes. If `frame` ends before
+/// the datagram, the returned segment ends there, too.
 #[inline(always)]
 pub(super) fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
