@@ -90,7 +90,7 @@ impl TimerQueue {
 
     fn add(&mut self, entry: Entry) {
         let (at, _) = entry;
-        // The lane cannot be predicted: the search has no branch per lane.
+        // Searches without a branch for each lane: the processor could not predict the lane.
         let (mut lane, mut latest) = (LANES, Instant::ZERO);
         for (index, back) in self.backs.iter().enumerate() {
             let is_behind = (*back <= at) & ((lane == LANES) | (*back > latest));

@@ -26,7 +26,8 @@ const _: () = assert!(SGE_MAX >= 1);
 ///
 /// It serves one connection, and its states follow the order of [`QpState`]. Each request completes
 /// once. Requests left when the state becomes [`QpState::Error`] complete with errors, in order in
-/// each queue: the oldest with the reason, if the reason concerns that queue, the rest as flushed
+/// each queue. The request that the reason concerns, if it concerns one of the queue, completes
+/// with the reason; this is mostly the oldest. The others complete as flushed
 /// ([`WcStatus::WrFlushErr`]). The end of the connection is reported after that.
 ///
 /// Handles are references and may be used from several threads; requests posted from one thread

@@ -44,7 +44,8 @@ impl<T> Slots<T> {
 
     /// Removes the connection from its slot.
     ///
-    /// # Panics If the slot is empty.
+    /// # Panics
+    /// If the slot is empty.
     pub(super) fn remove(&mut self, number: u32) -> T {
         let one = self.places[number as usize].take().expect("it has a place");
         self.free.push(number);
@@ -61,7 +62,7 @@ impl<T> Slots<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
-    /// Prefetches these bytes of a place, empty or not. `parts` are offsets in `T`: if `Option<T>`
+    /// Prefetches these bytes of a slot, empty or not. `parts` are offsets in `T`: if `Option<T>`
     /// has its tag before the value, the bytes before them are prefetched instead.
     #[inline(always)]
     pub(super) fn prefetch(&self, number: u32, parts: &[Range<usize>]) {
