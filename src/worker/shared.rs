@@ -12,7 +12,8 @@
 //!
 //! With a thread of its own, beside polling threads ([`poll`](SharedWorker::poll),
 //! [`run`](SharedWorker::run)):
-//! 1. A thread that polls continuously calls `poll` with `stays`. `poll` then sets `was_polled`, clears `is_awaited`, and runs the worker without sleeping.
+//! 1. A thread that polls continuously calls `poll` with `stays`. `poll` then sets `was_polled`,
+//!    clears `is_awaited`, and runs the worker without sleeping.
 //! 2. The own thread rests if `was_polled` was set since its last check, longer each time.
 //!    Otherwise it runs the worker, and may sleep in it (`is_with_thread`).
 //! 3. A polling thread that finds the worker taken too often rings the wakeup once, to end the own

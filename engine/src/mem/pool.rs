@@ -88,8 +88,9 @@ impl BlockPool {
     /// for.
     ///
     /// Limits a stream so that it never holds more blocks than are still free for the others. So a
-    /// peer that acknowledges nothing gets at most half of [`KEPT_BLOCKS_MAX`], two such peers get
-    /// a third each, and there is always room for another one.
+    /// peer that acknowledges nothing gets at most half of [`KEPT_BLOCKS_MAX`], and two such peers
+    /// that ask at the same time get a third each. A stream that holds no block may exceed its
+    /// share by one FPDU (`Kept::room`), so every stream progresses.
     pub(crate) fn share(&self, own: usize) -> usize {
         let taken = self.taken.load(Ordering::Relaxed);
         let left = self.part_of(KEPT_BLOCKS_MAX).saturating_sub(taken);

@@ -18,12 +18,12 @@
 //!   another.
 //! - *Far* pages come from the blocks that all connections share. A list may take another far page
 //!   while it has fewer than twice as many as are free. So one stream alone gets two thirds of the
-//!   blocks, and however many streams take all they can, some blocks are left for a new one. TCP
-//!   does not acknowledge bytes that were refused, so the peer retransmits them.
+//!   blocks, and each further stream gets two thirds of those that are left. TCP does not
+//!   acknowledge bytes that were refused, so the peer retransmits them.
 //! - Far bytes lie beyond a gap, so TCP has at most reported them in SACK blocks, and a receiver
 //!   may take back such a report (RFC 2018 §8). If another stream was refused, a list whose stream
 //!   has made no progress for [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far
-//!   pages ([`PieceList::give_up_far`]). No stream is ended for that.
+//!   pages ([`PieceList::give_up_far`]). The stream continues: the peer retransmits the bytes.
 
 mod store;
 mod wait;
