@@ -42,7 +42,8 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     clamp_mulpdu(emss.saturating_sub(overhead))
 }
 
-/// RFC 5044 §3: "MPA MUST … report … MULPDU … in the range 128 to 64768" (both included).
+/// Limits a MULPDU to what MPA may report: "in the range 128 to 64768", both included (RFC 5044
+/// §3).
 const fn clamp_mulpdu(len: usize) -> usize {
     if len < MULPDU_MIN {
         MULPDU_MIN

@@ -18,7 +18,7 @@
 //!   another.
 //! - *Far* pages come from the blocks that all connections share. A list may take another far page
 //!   while it has fewer than twice as many as are free. So one stream alone gets two thirds of the
-//!   blocks, and each further stream gets two thirds of those that are left. TCP does not
+//!   blocks, and each further stream gets two thirds of the remaining blocks. TCP does not
 //!   acknowledge bytes that were refused, so the peer retransmits them.
 //! - Far bytes lie beyond a gap, so TCP has at most reported them in SACK blocks, and a receiver
 //!   may take back such a report (RFC 2018 §8). If another stream was refused, a list whose stream

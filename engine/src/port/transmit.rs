@@ -155,7 +155,8 @@ impl Port {
         if std::mem::take(&mut connection.confirm_neighbour)
             && self.interface.framing.has_link_layer()
         {
-            // The peer has not answered for a long time: its link address may have changed.
+            // Verifies the link address: any host can have sent the frame that it was learned from,
+            // or the peer has not answered for a long time and may have another address now.
             let next_hop = connection.next_hop(&self.config);
             let neighbours = &mut self.interface.neighbours;
             neighbours.solicit(now, &self.config, self.interface.framing, next_hop, None, outlet);

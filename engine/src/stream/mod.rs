@@ -341,7 +341,8 @@ impl Stream {
         self.framed_end()
     }
 
-    /// RFC 5040 §7.1 (1): a Terminate replaces a message that cannot be sent.
+    /// Fails the stream because a message cannot be sent, and frames the Terminate in its place
+    /// (RFC 5040 §7.1 (1)).
     #[cold]
     fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
         let Some(full) = self.phase.full_mut() else { return };

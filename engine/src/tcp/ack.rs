@@ -288,10 +288,11 @@ impl<const MAX: u32, const PERIOD_NS: u64> RateLimit<MAX, PERIOD_NS> {
     }
 }
 
-/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted per connection: from a
-/// shared count an outsider learns what happens on other connections (CVE-2016-5696). The section
-/// wants tunable values, because a count for a whole system must fit the system's size. A count of
-/// one connection fits every system, so it is a constant.
+/// Limit on challenge ACKs: "at most 10 challenge ACKs in any 5 second window" (RFC 5961 §7). Each
+/// connection has its own count: from a shared count an outsider learns what happens on other
+/// connections (CVE-2016-5696). The section wants tunable values, because a count for a whole
+/// system must fit the system's size. A limit for one connection fits every system, so it is a
+/// constant.
 pub(crate) type Challenges = RateLimit<10, 5_000_000_000>;
 /// Limit on answers to unacceptable segments without data, which two confused ends could exchange
 /// for ever.

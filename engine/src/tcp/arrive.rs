@@ -167,7 +167,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 9293 §3.10.7.3.
+    /// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
     fn in_syn_sent(&mut self, now: Instant, header: &Header, payload: usize) -> Result<(), Stop> {
         let flags = header.flags;
         let acks_ours = header.ack == self.snd.space.isn().plus(1);
@@ -199,7 +199,7 @@ impl Tcb {
         Ok(())
     }
 
-    /// RFC 9293 §3.10.7.4.
+    /// Processes a segment in all states but CLOSED and SYN-SENT (RFC 9293 §3.10.7.4).
     fn in_other_states(
         &mut self,
         now: Instant,
@@ -245,7 +245,7 @@ impl Tcb {
         Ok(())
     }
 
-    /// RFC 7323 §3.2 and §5.3 R1, before the sequence number check.
+    /// Checks the timestamp, before the sequence number (RFC 7323 §3.2 and §5.3 R1).
     fn check_timestamp(
         &mut self,
         now: Instant,
@@ -317,7 +317,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 5961 §3.2.
+    /// Processes a RST (RFC 5961 §3.2).
     fn on_reset(
         &mut self,
         now: Instant,
@@ -383,7 +383,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 9293 §3.10.7.4, "Fifth, check the ACK field".
+    /// Processes the acknowledgment: RFC 9293 §3.10.7.4, "Fifth, check the ACK field".
     fn on_ack(&mut self, now: Instant, header: &Header, payload_len: usize) -> Result<(), Stop> {
         let una = self.snd.board.una();
         if self.state == State::SynReceived {
@@ -470,9 +470,9 @@ impl Tcb {
         }
     }
 
-    /// RFC 9293 §3.10.7.4, "Seventh, process the segment text" and "Eighth, check the FIN bit".
-    /// Ignores the urgent pointer: urgent bytes are in the stream (MUST-30 to MUST-33 require
-    /// nothing else of MPA).
+    /// Processes payload and FIN: RFC 9293 §3.10.7.4, "Seventh, process the segment text" and
+    /// "Eighth, check the FIN bit". Ignores the urgent pointer: urgent bytes are in the stream
+    /// (MUST-30 to MUST-33 require nothing else of MPA).
     fn on_payload(
         &mut self,
         now: Instant,

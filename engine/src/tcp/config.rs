@@ -7,13 +7,14 @@ use crate::time::Duration;
 /// Congestion controller of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionKind {
-    /// RFC 5681 and RFC 6582.
+    /// NewReno (RFC 5681 and RFC 6582).
     NewReno,
-    /// RFC 9438.
+    /// CUBIC (RFC 9438).
     #[default]
     Cubic,
-    /// RFC 8257, for networks whose switches mark early. Needs ECN; without marks it behaves like
-    /// NewReno. Both ends must use it, because it echoes marks in another way than RFC 3168.
+    /// DCTCP (RFC 8257), for networks whose switches mark early. Needs ECN; without marks it
+    /// behaves like NewReno. Both ends must use it, because it echoes marks in another way than RFC
+    /// 3168.
     Dctcp,
 }
 

@@ -35,7 +35,8 @@ impl IsnGenerator {
         Self { key, timestamps_key }
     }
 
-    /// RFC 9293 MUST-9: "ISN = M + F(localip, localport, remoteip, remoteport, secretkey)".
+    /// Returns the initial sequence number of a connection between these addresses: "ISN = M +
+    /// F(localip, localport, remoteip, remoteport, secretkey)" (RFC 9293 MUST-9).
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "sequence numbers are modulo 2^32")]
     pub(crate) fn isn(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> SeqNum {

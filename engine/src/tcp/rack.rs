@@ -37,8 +37,8 @@ impl Deliveries {
     }
 }
 
-/// RFC 8985 §6.2 "RACK_sent_after": of two segments sent at the same moment, the one that ends
-/// later in the stream was sent later.
+/// Returns true if `one` was sent after `other`. Of two segments sent at the same moment, the one
+/// that ends later in the stream was sent later (RFC 8985 §6.2 "RACK_sent_after").
 fn is_later(one: (Instant, StreamOffset), other: (Instant, StreamOffset)) -> bool {
     one > other
 }
@@ -86,8 +86,9 @@ impl Rack {
         self.highest = end;
     }
 
-    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent` returns true if the retransmission sent at
-    /// that time can have caused this acknowledgment.
+    /// Takes the deliveries that an acknowledgment reports (RFC 8985 §6.2 steps 2 and 3).
+    /// `could_be_resent` returns true if the retransmission sent at that time can have caused the
+    /// acknowledgment.
     pub(crate) fn update(
         &mut self,
         now: Instant,
@@ -134,7 +135,8 @@ impl Rack {
         sent_at.plus_nanos(self.rtt_ns.saturating_add(window_ns))
     }
 
-    /// RFC 8985 §6.2 step 4: a D-SACK reports a needless retransmission.
+    /// Enlarges the window because a D-SACK reports a needless retransmission (RFC 8985 §6.2 step
+    /// 4).
     pub(crate) const fn on_dsack(&mut self, nxt: StreamOffset) {
         if self.dsack_round.is_none() {
             self.dsack_round = Some(nxt);
@@ -156,8 +158,9 @@ impl Rack {
         }
     }
 
-    /// RFC 8985 §6.2 "RACK_update_reo_wnd": how much later than expected a segment may arrive.
-    /// `certain`: losses are being repaired, or enough is SACKed to begin a recovery without RACK.
+    /// Returns how much later than expected a segment may arrive (RFC 8985 §6.2
+    /// "RACK_update_reo_wnd"). `certain`: losses are being repaired, or enough is SACKed to begin a
+    /// recovery without RACK.
     pub(crate) fn window_ns(
         &self,
         certain: bool,

@@ -365,7 +365,8 @@ impl ReceiveHalf {
         wanted.0.saturating_sub(self.advertised.0) >= self.step()
     }
 
-    /// RFC 9293 §3.8.6.2.2: the right edge moves in steps of min(MSS, half the buffer).
+    /// Returns the smallest step of the right edge: min(MSS, half the buffer) (RFC 9293
+    /// §3.8.6.2.2).
     fn step(&self) -> u64 {
         u64::from(self.mss.min(self.window_bytes / 2).max(1))
     }

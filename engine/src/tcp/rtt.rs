@@ -72,7 +72,8 @@ impl RttEstimator {
         self.rto_ns.saturating_mul(1 << self.backoff).min(self.rto_max_ns)
     }
 
-    /// RFC 6298 §5.5: "The host MUST set RTO <- RTO * 2 ("back off the timer")".
+    /// Doubles the timeout: "The host MUST set RTO <- RTO * 2 ("back off the timer")" (RFC 6298
+    /// §5.5).
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }

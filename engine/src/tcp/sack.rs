@@ -144,7 +144,7 @@ impl Scoreboard {
         self.nxt.0 - self.una.0
     }
 
-    /// RFC 6675 §4 "SetPipe": bytes believed to be in the network.
+    /// Returns the bytes believed to be in the network (RFC 6675 §4 "SetPipe").
     pub(crate) const fn pipe(&self) -> u64 {
         let gone = self.sacked_bytes + self.lost_bytes + self.duplicate_bytes;
         (self.flight() + self.resent_bytes).saturating_sub(gone)
@@ -318,8 +318,9 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the blocks of a SACK option, as offsets; returns the bytes newly SACKed. Ignores
-    /// blocks outside (SND.UNA, SND.NXT]: they report duplicates, or are invalid.
+    /// Takes the blocks of a SACK option, as offsets; returns the bytes newly SACKed. Ignores a
+    /// block that begins before SND.UNA or ends after SND.NXT: it reports a duplicate, or is
+    /// invalid.
     pub(crate) fn sack(
         &mut self,
         blocks: impl IntoIterator<Item = Range<StreamOffset>>,

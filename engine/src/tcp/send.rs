@@ -309,7 +309,7 @@ impl SendHalf {
         room.saturating_mul(2) >= self.window.bytes_max()
     }
 
-    /// RFC 5681 §4.1: after an idle RTO, cwnd restarts from at most the initial window.
+    /// Limits cwnd to the initial window if nothing was sent for an RTO (RFC 5681 §4.1).
     pub(crate) fn restart_if_idle(&mut self, now: Instant) {
         if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
             self.congestion.on_idle();

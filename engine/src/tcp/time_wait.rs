@@ -161,8 +161,8 @@ impl TimeWait {
             && self.timestamps.lateness_ns(value) <= u64::from(self.lateness_max) * TICK_NS
     }
 
-    /// RFC 5961 §3.2. [`Tcb`] explains why an exact RST is accepted, although RFC 1337 §3 ignores
-    /// it.
+    /// Processes a RST (RFC 5961 §3.2). [`Tcb`] explains why an exact RST is accepted, although RFC
+    /// 1337 §3 ignores it.
     fn on_reset(&mut self, now: Instant, seq: SeqNum, stand: Stand) -> TimeWaitOutcome {
         match stand {
             Stand::Inside { .. } if seq == self.rcv_nxt => return TimeWaitOutcome::Ends,
@@ -197,7 +197,8 @@ impl TimeWait {
         self.duplicate = (if continues { start } else { seq }, seq.plus(len));
     }
 
-    /// RFC 9293 §3.10.7.4, "Fifth, check the ACK field", and RFC 5961 §5.2. Nothing is in flight.
+    /// Processes the acknowledgment: RFC 9293 §3.10.7.4, "Fifth, check the ACK field", and RFC 5961
+    /// §5.2. Nothing is in flight.
     fn on_acknowledgment(&mut self, now: Instant, header: &Header) {
         let behind = i64::from(self.snd_nxt.distance_from(header.ack));
         if u64::try_from(behind).map_or(true, |behind| behind > self.window.bytes_max()) {

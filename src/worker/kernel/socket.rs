@@ -237,8 +237,8 @@ impl KernelConnection {
         reads
     }
 
-    /// RFC 5044 §4.5: the EMSS for cutting FPDUs follows the connection's, which changes with the
-    /// path.
+    /// Updates the EMSS for which FPDUs are cut: it follows the connection's EMSS, which changes
+    /// with the path (RFC 5044 §4.5).
     fn follow_emss(&mut self, now: Instant) {
         if self.emss_until > now {
             return;
@@ -289,8 +289,9 @@ impl KernelConnection {
         }
         self.send_stopped = writes == WRITE_BURST;
         if self.may_send() && self.layered.wants_close() {
-            // First everything is sent, then the FIN: a RST for unread bytes would prevent the peer
-            // from reading it (RFC 5040 §7: the Terminate must arrive).
+            // Sends the FIN after all bytes, and does not close the socket: with unread bytes, a
+            // close would send a RST, and the peer could not read the last bytes (RFC 5040 §7: the
+            // Terminate must arrive).
             let shut = self.socket.shutdown(Shutdown::Write);
             self.sending_ended = true;
             self.layered.handle_shutdown(now);

@@ -116,7 +116,8 @@ fn far_pages_are_shared_and_leave_some_for_one_that_comes_new() {
         assert!(store.take_refused());
         assert_eq!(list.far, *shares.last().unwrap());
     }
-    // Less than twice the free blocks: 20 of 30, then 6 of 10 (7 would need 4 free), …
+    // A list takes another page while it has fewer than twice as many as are free: 20 of 30, 7 of
+    // 10, 2 of 3, 1 of 1.
     assert_eq!(shares, [20, 7, 2, 1, 0, 0, 0, 0]);
     assert_eq!(store.blocks_used(), blocks);
     for list in &mut lists {

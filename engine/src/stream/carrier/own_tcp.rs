@@ -350,7 +350,8 @@ impl OwnTcp {
         let segments = total.div_ceil(segment_len) as u64;
         self.alignment.segments += segments;
         self.alignment.segments_aligned += segments;
-        // Valid as whole FPDUs: all of it was framed just now, and nothing is framed behind it.
+        // `emit_whole` may be used: all of these bytes were framed just now, and nothing is framed
+        // behind them.
         let data = start..start + total as u64;
         // If the device does not cut a run, each segment goes in its own frame.
         let frames = if limits.super_frame_len_max == 0 { segments } else { 1 };
@@ -448,7 +449,8 @@ impl OwnTcp {
         self.emit_whole(header, data, segment_size, scratch, sink);
     }
 
-    /// Sends bytes of whole FPDUs, or of cut FPDUs that are kept.
+    /// Sends bytes of whole FPDUs, or of cut FPDUs that are kept. Resets the connection if the
+    /// stream no longer has the bytes.
     fn emit_whole(
         &mut self,
         header: &tcp::Header,

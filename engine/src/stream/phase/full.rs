@@ -29,7 +29,8 @@ pub(crate) struct Full {
     pub(in crate::stream) mpa: FpduReceiver<PlacedSegment>,
     pub(in crate::stream) rx: RxState,
     pub(in crate::stream) qp: Arc<QpShared>,
-    /// RFC 5044 §7.1.2 (4): a responder sends nothing before the initiator's first valid FPDU.
+    /// This end may send FPDUs. A responder may not before the initiator's first valid FPDU (RFC
+    /// 5044 §7.1.2 (4)).
     pub(in crate::stream) tx_unlocked: bool,
     /// This end has asked for a ready-to-receive message as the initiator's first FPDU.
     pub(super) awaits_rtr: bool,

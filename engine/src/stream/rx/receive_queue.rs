@@ -27,8 +27,8 @@ use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
 pub(crate) struct ReceiveQueue {
     posted: VecDeque<RecvWr>,
     order: UntaggedQueue,
-    /// RFC 6581 §9.2: the first FPDU may be a ready-to-receive Send, which consumes message number 1
-    /// but no posted buffer.
+    /// The next FPDU to deliver is the first and may be a ready-to-receive Send, which consumes
+    /// message number 1 but no posted buffer (RFC 6581 §9.2).
     absorb_first: bool,
     /// The buffer that an error concerns, counted from the oldest.
     fault: Option<usize>,

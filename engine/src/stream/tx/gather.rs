@@ -369,7 +369,8 @@ impl RunSink for Keeper<'_, '_> {
     }
 }
 
-/// RFC 5044 §4.1: with CRCs off the field is present nevertheless, with arbitrary content.
+/// Returns the CRC field. With CRCs off, the field is present nevertheless; its content does not
+/// matter (RFC 5044 §4.1).
 #[inline]
 pub(super) fn crc_field(crc: Option<Crc32c>) -> [u8; CRC_LEN] {
     crc32c::to_wire(crc.map_or(0, Crc32c::finish))

@@ -129,7 +129,7 @@ impl QpShared {
         self.flushed();
     }
 
-    /// RFC 5040 §8.1.1 (4): returns an error if the peer lacks this right on this stream.
+    /// Returns an error if the peer lacks this right on this stream (RFC 5040 §8.1.1 (4)).
     #[inline]
     pub(crate) fn check_right(&self, right: Access) -> Result<(), Refusal> {
         let rights = Access::from_bits_retain(self.remote_rights.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Data sent at once: segments of equal length after the first, or bytes without regard to FPDU
+//! Data sent at once: a run of segments of equal length, or bytes without regard to FPDU
 //! boundaries.
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, RUN_LEN_MAX};
@@ -45,7 +45,8 @@ impl OwnTcp {
             if added != segment_len {
                 break;
             }
-            // Stops while the fragments for one more segment like the last are left.
+            // Stops if the fragments that are left do not suffice for one more segment like the
+            // last.
             if room.fragments < before - room.fragments {
                 break;
             }
@@ -94,8 +95,8 @@ impl OwnTcp {
         total
     }
 
-    /// Adds segments like the last, as many as its message and `len_max` allow: a single FPDU that
-    /// fills a segment is followed by equal ones. Returns the bytes of the whole run.
+    /// Adds segments like the last, if it holds a single FPDU that fills it: as many as the message
+    /// and `len_max` allow. Returns the bytes of the whole run.
     fn extend_alike(
         &mut self,
         start: StreamOffset,
@@ -112,8 +113,8 @@ impl OwnTcp {
         self.stream.framed_end().index_from(start)
     }
 
-    /// Frames until `len_max` bytes are ready or nothing is left. Returns the number of bytes to
-    /// send.
+    /// Frames until `len_max` bytes are ready, no fragment is left, or there is nothing to frame.
+    /// Returns the number of bytes to send.
     pub(super) fn fill_unaligned(
         &mut self,
         start: StreamOffset,
