@@ -73,8 +73,7 @@ impl BlockPool {
         Self { publisher: Some(publisher.clone()), ..Self::default() }
     }
 
-    /// Limits this pool to one `pools`th of the blocks, because `pools` pools share the limits of
-    /// one.
+    /// Limits this pool to its part of the blocks: `pools` pools share the limits of one.
     pub(crate) fn divide_among(&self, pools: usize) {
         self.pools.store(pools, Ordering::Relaxed);
     }

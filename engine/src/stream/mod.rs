@@ -341,8 +341,8 @@ impl Stream {
         self.framed_end()
     }
 
-    /// Fails the stream because a message cannot be sent, and frames the Terminate in its place
-    /// (RFC 5040 §7.1 (1)).
+    /// Fails the stream because a message cannot be sent, and frames a Terminate instead of the
+    /// message (RFC 5040 §7.1 (1)).
     #[cold]
     fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
         let Some(full) = self.phase.full_mut() else { return };

@@ -7,7 +7,7 @@ use crate::time::Instant;
 pub(crate) enum Timer {
     /// Retransmission timeout of the SYN, data or the FIN (RFC 6298).
     Retransmit,
-    /// An overtaken segment counts as lost from now on (RFC 8985 §6.2).
+    /// An overtaken segment is overdue and counts as lost (RFC 8985 §6.2).
     Reordering,
     /// The last segment was not acknowledged (RFC 8985 §7).
     LossProbe,

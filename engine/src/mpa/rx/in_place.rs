@@ -1,5 +1,5 @@
-//! Fast path for segments in memory that another party may change, such as the device: passes up
-//! whole FPDUs in place, without a copy.
+//! Fast path for segments in memory of the device, which another party may change: passes up whole
+//! FPDUs in place, without a copy.
 //!
 //! Requires a segment that continues the stream, with no bytes held and no FPDU placed ahead. It
 //! stops at the first FPDU that is incomplete or has a fault: the caller copies the rest to
