@@ -1,5 +1,5 @@
-//! Every option of the benches of this package, in their test mode: at an ordinary value and at extreme
-//! ones. The benches say themselves which options they have, and one without a row fails here.
+//! Every option of the benches of this package, in their test mode: with an ordinary value and with
+//! extreme ones. The benches list their options themselves; one without a row fails here.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -20,7 +20,7 @@ enum Expect {
     Works,
     /// It works, and this is on standard output.
     Says(&'static str),
-    /// It does not, and this is on standard error.
+    /// The bench fails, with this on standard error.
     Refused(&'static str),
 }
 
@@ -239,8 +239,8 @@ const SCALE: &[Row] = &[
     ("--test", &[("--test", Refused("--test"))]),
 ];
 
-/// The program of a bench, which `cargo test` does not make for the tests; `None` where this user may
-/// not run cargo, or not write where it builds.
+/// Builds the program of a bench, which `cargo test` does not build, and returns its path; `None`
+/// if this user may not run cargo, or may not write to the target folder.
 fn bench(name: &str) -> Option<PathBuf> {
     let this = std::env::current_exe().unwrap();
     let profile = this.parent().unwrap().parent().unwrap();
@@ -270,7 +270,7 @@ fn bench(name: &str) -> Option<PathBuf> {
     Some(program.expect("cargo says what it has made"))
 }
 
-/// Runs all rows, and complains about options that have none.
+/// Runs all rows, and fails for options without a row.
 fn check(name: &str, rows: &[Row]) {
     let Some(program) = bench(name) else {
         return urnic_testkit::skip(
@@ -339,7 +339,7 @@ fn run(program: &Path, line: &str, expect: Expect, out: &Path) -> Result<(), Str
     if is_right && was_written { Ok(()) } else { Err(format!("{status}: {said}\n{told}")) }
 }
 
-/// Many times what a case takes.
+/// Much longer than a case takes.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[test]

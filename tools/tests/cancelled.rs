@@ -1,4 +1,5 @@
-//! Options that another option, or the peer, leaves without effect: an error, or a line that says so.
+//! Options that are without effect because of another option or the peer: an error, or a line about
+//! it.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::fs;
@@ -60,7 +61,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("ibgate --dev ib:sim=none,node=n,ip=10.9.0.9/24 --json --quiet", "--quiet"),
 ];
 
-/// Command lines that are carried out, and the line of each option without effect.
+/// Command lines that succeed, and the line for each option without effect.
 const NOTED: &[(&str, &[&str])] = &[
     ("ping ADDRESS -c 1", &[]),
     ("ping ADDRESS -c 1 --no-crc --json", &["--no-crc: CRCs are used"]),

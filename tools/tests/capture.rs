@@ -25,7 +25,8 @@ struct Capture {
 }
 
 impl Capture {
-    /// It says that it captures when it does: with `--json`, by its first line.
+    /// Starts a capture, and waits until it says that it captures: with `--json`, by its first
+    /// line.
     fn start(arguments: &str) -> Self {
         let mut child = urnic(&format!("capture {arguments}")).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -35,7 +36,7 @@ impl Capture {
         Self { child, lines }
     }
 
-    /// Interrupts it; returns what else it said.
+    /// Interrupts it; returns the rest of its output.
     fn stop(mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         self.ended()
@@ -62,7 +63,7 @@ impl Drop for Capture {
     }
 }
 
-/// The comments of a file as tshark shows them, by frame; `None` without tshark.
+/// Returns the comments of a file as tshark shows them, by frame; `None` without tshark.
 fn comments(file: &str) -> Option<String> {
     if !is_there("tshark") {
         skip("comments of a capture as tshark shows them", "`tshark` is missing");
@@ -78,14 +79,14 @@ fn replayed(file: &str) -> Value {
     json(&urnic(&format!("replay --json {file}")).output().unwrap())["files"][0].clone()
 }
 
-/// The JSON of each line, with the one that it begins with.
+/// Returns the JSON of each line, the first line included.
 fn lines(said: &str) -> Vec<Value> {
     let begun = serde_json::json!({"schema": 3, "interface": "tap-s"});
     let others = said.lines().map(|line| serde_json::from_str(line).unwrap());
     std::iter::once(begun).chain(others).collect()
 }
 
-/// The JSON of the last line.
+/// Returns the JSON of the last line.
 fn total(said: &str) -> Value {
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
 }
@@ -101,7 +102,7 @@ netns_tests! {
         let file = path.to_str().unwrap();
         let capture = Capture::start(&format!("--interface tap-s --write {file} --json"));
         let device = "--dev tap:tap-c,ip=10.7.0.3/24";
-        // Less in all than what the interface holds for one that captures and is not scheduled.
+        // In all less than the interface buffers for a capture that is not scheduled.
         let limits = "--op write --size 4K --seconds 1.5 --rate 40M";
         let options = format!("{limits} --json {device}");
         let measured = json(&client(&format!("bw ADDRESS {options}")));
@@ -144,7 +145,7 @@ netns_tests! {
             ("--all --duration 2s", |_, frames| frames >= 3),
         ] {
             let mut capture = Capture::start(&format!("--interface lo --write {file} {limit}"));
-            // Frames wait a second for what is found out about them: more have to pass after that.
+            // A frame waits a second for its comment: more frames have to pass after that.
             let is_timed = limit.contains("duration");
             while capture.child.try_wait().unwrap().is_none() {
                 drop(TcpStream::connect(address).unwrap());
@@ -181,7 +182,7 @@ netns_tests! {
             let mut complaint = String::new();
             child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
             assert_eq!((child.wait().unwrap().code(), &complaint[..]), (Some(0), ""), "{form}");
-            // Those made while it began or ended may be missing.
+            // Frames from the beginning or the end of the capture may be missing.
             let frames = replayed(file)["frames"].as_u64().unwrap();
             assert!(made > 10 && frames >= 3 * (made - 5), "{form} {made}: {frames}");
         }

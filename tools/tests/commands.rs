@@ -1,4 +1,4 @@
-//! `urnic serve` and its clients as their users run them, over the kernel's TCP on loopback.
+//! `urnic serve` and its clients, run as by their users, over the kernel's TCP on loopback.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 #![allow(clippy::cast_precision_loss, reason = "rates are compared roughly")]
@@ -102,8 +102,9 @@ fn bw_reports_exactly_what_it_promises() {
                 "the kernel's: {counters:?}"
             );
             let count = |key: &str| counters[key].as_u64().unwrap();
-            // Beside what the kernel has cut, Read Responses are copied, by the end that is read; and what
-            // markers cut, if it has a CRC: FPDUs that are longer than what is between two markers.
+            // Besides payload that the kernel has cut, these are copied: Read Responses, by the
+            // responder, and FPDUs that markers cut, if they have a CRC: FPDUs longer than the
+            // space between two markers.
             let (copied, snapshot) =
                 (count("payload_bytes_copied_tx"), count("payload_bytes_snapshot"));
             let staged = copied - snapshot - count("payload_bytes_kept");
@@ -118,7 +119,7 @@ fn bw_reports_exactly_what_it_promises() {
         }
         let sink = if op == "read" { "local" } else { "peer" };
         let placed = result[sink]["bytes_placed"].as_u64().unwrap();
-        // Beside the payload there are some control messages.
+        // Besides the payload there are some control messages.
         assert!((bytes..bytes + bytes / 8 + 1000).contains(&placed), "{op}: {placed} of {bytes}");
     }
     server.stop();
@@ -151,13 +152,13 @@ fn the_time_of_a_read_is_the_whole() {
             inside += of("mean_us") * of("iterations") / 1e6;
             wall += of("to_seconds") - of("from_seconds");
         }
-        // One request at a time: all time but what lies between two is that of requests.
+        // One request at a time: all the time except the gaps between requests belongs to requests.
         assert!(inside > 0.6 * wall && inside <= wall, "{op}: {inside} s of {wall} s");
     }
     server.stop();
 }
 
-/// Intervals, messages and rates beside each other and beside what the server has counted.
+/// Compares intervals, messages and rates with each other and with the server's counters.
 #[test]
 fn figures_of_bw_agree_with_each_other() {
     let server = Server::start("");
@@ -254,7 +255,8 @@ fn a_rate_is_at_most_that_from_the_first_message_on() {
     assert_eq!(output.status.code(), Some(2));
     let said = complaint(&output);
     assert!(said.contains("a message of 64K takes 524 s at 1.00 kbit/s"), "{said}");
-    // Eight messages of 8 KiB in the time: it is not over at once, and no ninth one goes.
+    // Eight messages of 8 KiB in the time: the command does not end at once, and sends no ninth
+    // message.
     let result = json(&server.client("bw ADDRESS --rate 1M -s 8K -t 0.53 --json"));
     let (bytes, seconds) = (result["bytes"].as_f64().unwrap(), result["seconds"].as_f64().unwrap());
     assert!(bytes * 8.0 <= 1e6 * seconds, "{bytes} bytes in {seconds} s");
@@ -370,7 +372,7 @@ fn info_tells_an_ordinary_user_what_he_may_use() {
     assert_eq!(tap["usable"], missing.contains("; you may use"), "{tap}");
 }
 
-/// A user namespace gives all rights but that to load BPF programs.
+/// Root of a user namespace has all rights except loading BPF programs.
 #[test]
 fn info_is_true_for_root_of_a_user_namespace() {
     const WORDS: [&str; 3] = ["--user", "--map-root-user", "--net"];

@@ -14,13 +14,13 @@ use crate::{others, raw, sockets, testpmd, writes};
 pub(crate) enum Unit {
     /// Payload, in Gbit/s.
     Rate,
-    /// The same, in Mbit/s.
+    /// Payload, in Mbit/s.
     Goodput,
-    /// Time of a message in µs: half a round trip; of Reads and Atomics from post to completion.
+    /// Time of a message in µs: half a round trip; for Reads and Atomics from post to completion.
     Latency,
     /// Share of the payload of all flows together, in percent.
     Share,
-    /// Jain's index of fairness: 1 when flows move the same.
+    /// Jain's index of fairness: 1 if all flows have the same rate.
     Fairness,
 }
 
@@ -43,7 +43,7 @@ type Run = Box<dyn Fn(&Far, Duration) -> Result<f64>>;
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) unit: Unit,
-    /// The program it needs, and the Debian package that has it.
+    /// The program that it needs, and the Debian package of that program.
     pub(crate) needs: Option<(&'static str, &'static str)>,
     pub(crate) run: Run,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Ratio {
     pub(crate) name: String,
     pub(crate) numerator: String,
     pub(crate) denominator: String,
-    /// At least (rates), at most (latencies).
+    /// Minimum for rates, maximum for latencies.
     pub(crate) aim: f64,
 }
 
@@ -74,7 +74,7 @@ const SHARING: Link = Link::Sharing { mtu: 1500 };
 const PUBLISHED: Link = Link::Published { mtu: 1500 };
 const SHARED_65000: Link = Link::Shared { mtu: 65_000, turned: false };
 
-/// All cases, in the order they run: what is compared runs close together.
+/// Returns all cases in the order of their runs: figures to compare are measured close together.
 pub(crate) fn cases() -> Vec<Case> {
     let groups = [
         super_frames(),
@@ -195,7 +195,7 @@ fn kernel_tcp() -> Vec<Case> {
     ]
 }
 
-/// Half a round trip.
+/// Cases of latency: half a round trip.
 fn latencies() -> Vec<Case> {
     vec![
         latency("urnic Write, 8 B, TAP", on(PLAIN), |(median, _)| median),

@@ -11,7 +11,7 @@ use crate::case::{Case, Ratio, Unit, case};
 use crate::network::{address, ip};
 use crate::programs::{Server, URNIC, output};
 
-/// A device of a command, by what a user says of it.
+/// A device of a command, and the cases to compare it with.
 #[derive(Clone, Copy)]
 struct Pair {
     /// The link between the two.
@@ -22,7 +22,7 @@ struct Pair {
     latency: &'static str,
     /// Settings of both.
     settings: &'static str,
-    /// Made before both ends are started.
+    /// Prepares both devices, before the ends are started.
     prepare: fn() -> Result<[String; 2]>,
 }
 
@@ -114,7 +114,7 @@ impl Pair {
         format!("urnic {command}, {}{figure}", self.name)
     }
 
-    /// One figure of a client, beside a server of its own.
+    /// Returns one figure of a client, with a server of its own.
     fn measure(&self, client: &[&str], key: &str) -> Result<f64> {
         let [near, far] = (self.prepare)()?;
         let device = |text: &str, host| format!("{text},ip={}/24{}", address(host), self.settings);
@@ -134,7 +134,7 @@ impl Pair {
     }
 }
 
-/// Two TAP interfaces on the bridge, that stay until they are deleted.
+/// Makes two TAP interfaces on the bridge, which stay until they are deleted.
 fn taps() -> Result<[String; 2]> {
     let names = ["tap-n", "tap-f"];
     for name in names {

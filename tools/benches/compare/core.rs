@@ -1,5 +1,5 @@
-//! One core for each side: two threads that are always busy are otherwise put on the same one now
-//! and then, for as long as a case lasts.
+//! One core for each side: the scheduler sometimes puts two busy threads on one core for a whole
+//! case.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -21,7 +21,7 @@ pub(crate) fn pin(core: usize) -> Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // It was allowed before.
+            // The former set was allowed.
             let _restored = sched_setaffinity(None, before);
         }
     }

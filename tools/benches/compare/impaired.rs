@@ -1,5 +1,5 @@
 //! The engine and the kernel's TCP through the same bad link: `urnic impair` between two
-//! interfaces, at 20 ms round trip and 1 Gbit/s.
+//! interfaces, with a round trip of 20 ms and 1 Gbit/s.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
@@ -24,17 +24,17 @@ const CELLS: &[(&str, &str)] = &[
     ("1 % loss, 5 % reordered", "--loss 1 --reorder 5"),
 ];
 
-/// Writes outstanding: more than a round trip's worth.
+/// Writes in flight: more than a round trip's worth.
 const DEPTH: usize = 128;
 
 /// The kernel's addresses on the impaired interfaces.
 pub(crate) const KERNEL: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 79, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 79, 0, 2))];
 
-/// The sender through the link, and how the figures are named.
+/// Senders, as figures name them.
 const KINDS: [&str; 4] = ["urnic", "urnic, markers", "urnic, layered", "iperf3, CUBIC"];
 
-/// Every kind through every cell.
+/// Returns cases for each sender and each kind of link.
 pub(crate) fn cases() -> Vec<Case> {
     let of = |&(name, options): &(&'static str, &'static str)| {
         KINDS.into_iter().enumerate().map(move |(kind, who)| {
@@ -60,7 +60,7 @@ pub(crate) fn ratios() -> Vec<Ratio> {
     CELLS.iter().flat_map(of).collect()
 }
 
-/// Goodput in Mbit/s.
+/// Returns the goodput in Mbit/s.
 fn through(far: &Far, options: &str, kind: usize, time: Duration) -> Result<f64> {
     let _link = Impaired::start(far, &format!("--rate 1G --delay 10ms {options}"))?;
     let spec = Spec { depth: DEPTH, ..Spec::on(Link::Impaired { flow: 0 }) };
@@ -85,7 +85,7 @@ impl Impaired {
             .spawn()?;
         let mut link = Self(child);
         for _ in 0..100 {
-            // It sets an interface up when it has done all else to it.
+            // `urnic impair` sets its interface up last.
             if network::is_up(IMPAIRED[1]) {
                 network::ip(&format!("address add {}/24 dev {}", KERNEL[0], IMPAIRED[0]))?;
                 network::ip(&format!("link set {} up", IMPAIRED[0]))?;

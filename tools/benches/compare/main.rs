@@ -1,9 +1,9 @@
-//! urnic next to what people use today, on this machine, in one run.
+//! Comparison of urnic with today's alternatives, on this machine, in one run.
 //!
 //! `cargo bench --bench compare` measures every case once per round, in alternation, and prints
 //! medians and ratios; with `-- --impaired`, through a bad link; with `-- --fairness`, two flows at
-//! a time through a bottleneck; with `-- --programs`, other people's programs. It works in a network namespace of its own and leaves nothing behind.
-//! `-- --help` tells the options.
+//! a time through a bottleneck; with `-- --programs`, other people's programs. It runs in a network
+//! namespace of its own and leaves nothing behind. `-- --help` lists the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -72,7 +72,7 @@ struct Options {
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
-    /// Given by itself, in its namespace.
+    /// Given by the bench to itself, in its namespace.
     #[arg(long, hide = true)]
     inside: bool,
 }
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 fn in_own_namespace() -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         const REASON: &str = "making TAP interfaces and namespaces needs root";
-        // Set by the gate: what cannot be measured fails.
+        // Set by the gate: a case that cannot be measured fails.
         ensure!(!urnic_testkit::is_required(), "cannot run: {REASON}");
         eprintln!("compare: skipped: {REASON}");
         return Ok(ExitCode::SUCCESS);
@@ -109,14 +109,14 @@ fn in_own_namespace() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
 }
 
-/// Reads how long a case runs.
+/// Parses the length of a case.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
     let is_time = (SECONDS_MIN..=SECONDS_MAX).contains(&seconds);
     is_time.then_some(seconds).ok_or_else(|| format!("{SECONDS_MIN} to {SECONDS_MAX} seconds"))
 }
 
-/// Less than this measures nothing but the beginning.
+/// A shorter case would measure only its start.
 const SECONDS_MIN: f64 = 0.001;
 const SECONDS_MAX: f64 = 86_400.0;
 
@@ -171,7 +171,7 @@ fn measure(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The wanted cases whose program is there.
+/// Returns the selected cases whose program is installed.
 fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
     let all = match options {
         Options { impaired: true, .. } => impaired::cases(),
@@ -189,7 +189,7 @@ fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
                 figures.leave_out(case, program, package);
                 false
             }
-            // Others' programs take whole seconds.
+            // Other people's programs run for whole seconds.
             Some(_) => !options.test,
             None => true,
         })

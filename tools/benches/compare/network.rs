@@ -37,14 +37,14 @@ pub(crate) enum Link {
     },
     /// AF_XDP sockets in copy mode on the ends of that pair.
     Xdp,
-    /// The two ends of a vhost-user device: the near side is the frontend, unless turned round.
+    /// The two ends of a vhost-user device: the near side is the frontend, unless `turned`.
     Shared {
         /// IP MTU.
         mtu: usize,
         /// The near side is the backend.
         turned: bool,
     },
-    /// The same, with a frontend at the near side that shares its memory.
+    /// The two ends of a vhost-user device whose frontend, at the near side, shares its memory.
     Sharing {
         /// IP MTU.
         mtu: usize,
@@ -56,7 +56,7 @@ pub(crate) enum Link {
     },
     /// Packet sockets on the two interfaces that `urnic impair` joins, for one of several flows.
     Impaired {
-        /// Which, from 0.
+        /// Number of the flow, from 0.
         flow: u8,
     },
     /// The kernel's TCP over the veth pair.
@@ -64,7 +64,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// The two hosts, from which their addresses are made.
+    /// Returns the numbers of both hosts, from which their addresses are made.
     pub(crate) const fn hosts(self) -> [u8; 2] {
         match self {
             Self::Impaired { flow } => [2 * flow + 1, 2 * flow + 2],
@@ -108,8 +108,8 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The second namespace, with the far end of the veth pair. It goes with the bench, however that
-/// ends.
+/// The second namespace, with the far end of the veth pair. It disappears when the bench ends, in
+/// any way.
 #[derive(Debug)]
 pub(crate) struct Far {
     holder: Child,
@@ -121,12 +121,12 @@ impl Far {
     pub(crate) fn new() -> Result<Self> {
         ip("link set lo up")?;
         for which in ["all", "default"] {
-            // There is no such file where the kernel has no IPv6: just as quiet.
+            // A kernel without IPv6 has no such file: then there is nothing to disable.
             let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
             let _absent = std::fs::write(path, "1");
         }
-        // Frames on a bridge pass the host's packet filter where that is loaded: a
-        // seventh of what a small frame costs, and none of what is compared.
+        // The host's packet filter, if loaded, sees frames on a bridge: this takes a seventh of the
+        // cost of a small frame, and is not compared here.
         for filter in ["arptables", "ip6tables", "iptables"] {
             let _absent =
                 std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{filter}"), "0");
@@ -137,11 +137,11 @@ impl Far {
         ip("link set veth-c up")?;
         ip("link set veth-d up")?;
         for which in ["ip", "ip6", "arp"] {
-            // Bridged frames need not pass the packet filter; there may be none to pass.
+            // Bridged frames need not pass the packet filter, which may be absent.
             let path = format!("/proc/sys/net/bridge/bridge-nf-call-{which}tables");
             let _absent = std::fs::write(path, "0");
         }
-        // Its own view of /sys, in which others find the interfaces.
+        // A mount of /sys of its own, where other programs find the interfaces.
         let script = "mount -t sysfs sysfs /sys; echo ready; exec cat >/dev/null";
         let mut holder = Command::new("unshare")
             .args(["--net", "--mount", "--", "sh", "-c", script])
@@ -166,7 +166,7 @@ impl Far {
         Ok(far)
     }
 
-    /// A program to be run in the far namespace.
+    /// Returns a program that will run in the far namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.holder.id().to_string(), "-n", "-m", "--", program]);
@@ -186,7 +186,7 @@ impl Far {
         Ok(move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Moves one of this namespace's interfaces there, with an address.
+    /// Moves an interface of this namespace there, and gives it an address.
     pub(crate) fn adopt(&self, name: &str, address: IpAddr) -> Result<()> {
         ip(&format!("link set {name} netns {}", self.holder.id()))?;
         run(self.command("ip").args(["address", "add", &format!("{address}/24"), "dev", name]))?;
@@ -219,7 +219,7 @@ pub(crate) struct End {
     pub(crate) publisher: Option<Publisher>,
 }
 
-/// Both ends of a link of frames, with what publishes their memory.
+/// Returns both ends of a link of frames, with the publishers of their memory.
 pub(crate) fn ends(far: &Far, link: Link) -> Result<(End, End)> {
     let publisher = matches!(link, Link::Sharing { .. }).then(Publisher::new);
     let (near, there) = match link {
@@ -233,7 +233,7 @@ pub(crate) fn ends(far: &Far, link: Link) -> Result<(End, End)> {
     Ok((End { device: near, publisher }, End { device: there, publisher: None }))
 }
 
-/// Two ends of a link of frames.
+/// Returns both ends of a link of frames.
 pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
     match link {
         Link::Taps { mtu, vnet } => {
@@ -265,7 +265,7 @@ pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
                 let addresses = [IpAddr::V4(address(host))];
                 let config = XdpConfig::new(name.parse()?, &addresses);
                 let config = XdpConfig { mac: Some(mac(host)), ..config };
-                // The kernel takes its time to let go of the socket of the case before.
+                // The kernel needs some time to release the socket of the last case.
                 let mut opened = XdpSocket::open(&config);
                 for _ in 0..20 {
                     if opened.is_ok() {
@@ -289,7 +289,8 @@ fn packet(name: &str, host: u8, super_frames: bool) -> Result<AnyDevice> {
     Ok(Box::new(PacketSocket::open(&config)?))
 }
 
-/// Backend and frontend of a vhost-user device, connected; the frontend shares memory, if there is a publisher.
+/// Returns backend and frontend of a vhost-user device, connected; the frontend shares memory if
+/// there is a publisher.
 fn shared(mtu: usize, publisher: Option<&Publisher>) -> Result<(AnyDevice, AnyDevice)> {
     let path = std::env::temp_dir().join(format!("urnic-compare-{}", std::process::id()));
     let config = VhostUserConfig { mtu, ..VhostUserConfig::backend(path.clone()) };
@@ -305,7 +306,7 @@ fn shared(mtu: usize, publisher: Option<&Publisher>) -> Result<(AnyDevice, AnyDe
     });
     let mut now_ns = 0;
     while !(opening.is_finished() && backend.link_up()) {
-        // As often as it looks at its socket.
+        // The interval at which it checks its socket.
         now_ns += 10_000_000;
         backend.receive(now_ns, 1, &mut |_| ());
         thread::yield_now();
@@ -314,7 +315,7 @@ fn shared(mtu: usize, publisher: Option<&Publisher>) -> Result<(AnyDevice, AnyDe
     Ok((Box::new(backend), Box::new(frontend)))
 }
 
-/// Both ends of an `shm` device, connected.
+/// Returns both ends of an `shm` device, connected.
 fn published(mtu: usize) -> Result<(End, End)> {
     let path = std::env::temp_dir().join(format!("urnic-compare-shm-{}", std::process::id()));
     let publishers = [Publisher::new(), Publisher::new()];
@@ -342,7 +343,7 @@ pub(crate) fn pause() {
     thread::sleep(std::time::Duration::from_millis(50));
 }
 
-/// Two TAP interfaces on the bridge, gone when they are dropped.
+/// Makes two TAP interfaces on the bridge, which disappear when they are dropped.
 fn taps(mtu: usize, vnet: bool) -> Result<(Tap, Tap)> {
     let tap = |name: &str| -> Result<Tap> {
         let config =

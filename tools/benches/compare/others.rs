@@ -57,9 +57,9 @@ pub(crate) enum Transport {
 pub(crate) enum Ucx {
     /// Half a round trip in µs.
     Median,
-    /// The same, of 99 in 100.
+    /// 99th percentile of that.
     P99,
-    /// The same, of 999 in 1000.
+    /// 99.9th percentile of that.
     P99_9,
     /// Gbit/s over the whole run.
     Rate,
@@ -124,8 +124,8 @@ fn ucx(
     }
 }
 
-/// Columns of its comma-separated line: iterations, the percentile that was asked for, average, overall latency, average and
-/// overall rate, average and overall messages.
+/// Columns of its comma-separated line: iterations, the requested percentile, average, overall
+/// latency, average and overall rate, average and overall messages.
 const UCX_PERCENTILE: usize = 1;
 const UCX_OVERALL_RATE: usize = 5;
 

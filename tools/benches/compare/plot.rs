@@ -1,4 +1,4 @@
-//! One picture of the rates: a bar per case, from nothing, with the spread of the rounds.
+//! A chart of the rates: a bar per case, from zero, with the spread of the rounds.
 
 use anyhow::Result;
 use plotters::prelude::{

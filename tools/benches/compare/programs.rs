@@ -1,6 +1,6 @@
 //! Other people's programs on urnic's verbs (`urnic run`), next to urnic's own commands, UCX and
-//! libfabric, which do the same work: over the kernel's TCP between two namespaces, or through memory that
-//! both processes share.
+//! libfabric with the same work: over the kernel's TCP between two namespaces, or through memory
+//! that both processes share.
 
 mod figures;
 
@@ -14,14 +14,14 @@ pub(crate) use figures::{Server, URNIC, output};
 const SIZES: [usize; 7] = [8, 64, 512, 4096, 65_536, 1 << 20, 8 << 20];
 /// Operations in flight when a rate is measured: perftest's own default.
 const DEPTH: usize = 128;
-/// Bytes that are moved to measure a rate, and messages that are at least.
+/// Bytes to move for a rate, and bounds for the number of messages.
 const MOVED_LEN: usize = 1 << 30;
 const MESSAGES: std::ops::RangeInclusive<usize> = 200..=200_000;
 
 /// Largest length for which times are reported up to the 99.9th percentile.
 const SHORT_MAX: usize = 4096;
 
-/// Every size by every program.
+/// Returns cases for every size and program.
 pub(crate) fn cases() -> Vec<Case> {
     SIZES.into_iter().flat_map(of_size).collect()
 }
@@ -49,7 +49,7 @@ fn of_size(len: usize) -> Vec<Case> {
     cases
 }
 
-/// Every operation but the Write of the other cases, by perftest and by urnic's own commands.
+/// All operations except Write, which other cases measure, by perftest and by urnic's own commands.
 const OPERATIONS: [Operation; 3] = [
     Operation { op: "send", lat: "ib_send_lat", bw: "ib_send_bw" },
     Operation { op: "read", lat: "ib_read_lat", bw: "ib_read_bw" },
@@ -169,7 +169,7 @@ fn ucx(
     of(len, &format!("UCX {test}{label}"), Some(("ucx_perftest", "ucx-utils")), case)
 }
 
-/// It prints the mean only.
+/// It prints only the mean.
 fn fabric(len: usize, label: &str, provider: FiProvider, count: usize) -> Case {
     let case = case("", Unit::Latency, move |far, _| by_fabric(far, provider, len, count));
     of(len, &format!("fi_pingpong{label}"), Some(("fi_pingpong", "libfabric-bin")), case)

@@ -29,16 +29,16 @@ use crate::writes::{DEPTH, MESSAGE_LEN};
 struct Frames {
     /// Bytes behind the TCP header.
     payload_len: usize,
-    /// Cut every so many bytes.
+    /// Length of the segments into which the device cuts.
     segment_len: Option<u16>,
-    /// Bytes that begin each segment and come from elsewhere.
+    /// Bytes at the beginning of each segment that come from another place.
     header_len: usize,
-    /// Both ends digest each segment, and the receiver copies its payload.
+    /// Set if both ends compute the CRC of each segment, and the receiver copies its payload.
     checked: bool,
 }
 
 impl Frames {
-    /// As large as the link carries them.
+    /// Returns the largest frames that the link carries.
     fn largest(link: Link, header_len: usize, checked: bool) -> Result<Self> {
         let (mtu, vnet) = match link {
             Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
@@ -154,7 +154,7 @@ fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration)
                     segment_size,
                     digests: None,
                 };
-                // A frame that the device has no room for is lost, as on a wire.
+                // If the device has no room, the frame is lost, as on a wire.
                 let _lost = near.transmit(now.as_nanos(), &frame);
             }
             near.flush(now.as_nanos());
@@ -187,7 +187,8 @@ fn count(mut device: AnyDevice, frames: &Frames, octets: &AtomicU64, stop: &Atom
     }
 }
 
-/// Digests each segment of a frame and copies its payload to the memory, from the `at`-th byte on.
+/// Computes the CRC of each segment of a frame and copies its payload to the memory, from the
+/// `at`-th byte on.
 fn place(mut octets: Scattered<'_>, frames: &Frames, memory: &mut [u8], at: &mut usize) {
     let segment_len = |left: usize| frames.segment_len().min(left);
     while let Some((segment, rest)) = octets.split_at_checked(segment_len(octets.len()))
@@ -227,5 +228,5 @@ const HEAD_LEN: usize = 54;
 /// Bytes that MPA and DDP add to a tagged FPDU: length, header, CRC.
 const FPDU_OVERHEAD_LEN: usize = 20;
 const SUPER_FRAME_LEN: usize = 65_000;
-/// Frames sent or received in one go.
+/// Frames sent or received at a time.
 const BURST: usize = 16;

@@ -27,7 +27,7 @@ struct RatioFigure<'a> {
     aim: f64,
 }
 
-/// Where and when.
+/// The machine and the date.
 #[derive(Debug, Serialize)]
 struct Machine {
     date: String,
@@ -36,7 +36,7 @@ struct Machine {
     kernel: String,
 }
 
-/// Everything measured.
+/// All results.
 #[derive(Debug)]
 pub(crate) struct Figures {
     machine: Machine,
@@ -70,7 +70,7 @@ impl Figures {
         (figure.min, figure.max) = (sorted[0], sorted[sorted.len() - 1]);
     }
 
-    /// Notes a case that cannot be measured here.
+    /// Records a case that cannot be measured here.
     pub(crate) fn leave_out(&mut self, case: &Case, program: &str, package: &str) {
         self.missing.push(format!("{}: no {program}; apt install {package}", case.name));
     }
@@ -84,7 +84,7 @@ impl Figures {
         self.cases.iter().filter(move |(_, of)| *of == unit).map(|(figure, _)| figure)
     }
 
-    /// Where and when, in one line.
+    /// Returns machine and date in one line.
     pub(crate) fn place(&self) -> String {
         let Machine { date, processor, cores, kernel } = &self.machine;
         format!("{date}, {processor}, {cores} cores, Linux {kernel}")

@@ -27,7 +27,7 @@ struct Stack {
     interface: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
-    /// Answers made while frames come in.
+    /// Answers to frames, made while frames are received.
     answers: Vec<Vec<u8>>,
     frame: Vec<u8>,
 }
@@ -66,7 +66,7 @@ impl Stack {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Takes in what has arrived and sends what there is to send.
+    /// Processes the frames that have arrived and sends the frames that are ready.
     fn poll(&mut self) {
         let now = now();
         let Self { device, capabilities, interface, sockets, answers, frame, .. } = self;
@@ -146,7 +146,7 @@ fn nanos() -> u64 {
 
 fn transmit(device: &mut AnyDevice, octets: &[u8]) {
     let frame = TxFrame::whole(octets);
-    // A frame that the device has no room for is lost, as on a wire.
+    // If the device has no room, the frame is lost, as on a wire.
     let _lost = device.transmit(nanos(), &frame);
 }
 

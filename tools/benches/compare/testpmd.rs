@@ -1,5 +1,6 @@
-//! DPDK's testpmd: one process sends frames through shared memory as fast as it can, another one counts
-//! them. Neither looks into them: what rings of vhost-user carry in the hands of others, without offloads.
+//! DPDK's testpmd: one process sends frames through shared memory as fast as it can, another one
+//! counts them. Neither looks into the frames: this is the rate of other software over vhost-user
+//! rings, without offloads.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,20 +13,20 @@ use tempfile::TempDir;
 use urnic::monotonic_now;
 use urnic_engine::time::Duration;
 
-/// Bytes of a frame, and of them the headers of Ethernet, IPv4 and TCP that others have.
+/// Bytes of a frame, and bytes of its Ethernet, IPv4 and TCP headers, which urnic's frames have.
 const FRAME_LEN: u64 = 1500;
 const HEAD_LEN: u64 = 54;
-/// How long a process may take to make its socket.
+/// Time limit for a process to make its socket.
 const START_TIME: Duration = Duration::from_secs(20);
-/// How long it may take to end.
+/// Time limit for a process to end.
 const END_TIME: Duration = Duration::from_secs(10);
-/// It tells once a second; the first second is its start.
+/// testpmd reports once a second; the first second is its start.
 const TIME_MIN: Duration = Duration::from_secs(3);
 
-/// How many times as long the processes run when nothing has come: on a busy machine they start late.
+/// Factor on the time of the processes if no frame arrived: on a busy machine they start late.
 const TIMES_LONGER: u32 = 4;
 
-/// Gbit/s behind the headers.
+/// Returns the payload rate in Gbit/s, without the headers.
 pub(crate) fn rate(time: Duration) -> Result<f64> {
     let time = TIME_MIN.max(time + Duration::from_secs(2));
     let longer = time * TIMES_LONGER;
@@ -34,7 +35,7 @@ pub(crate) fn rate(time: Duration) -> Result<f64> {
     rate.context("testpmd has received nothing")
 }
 
-/// The same, of processes that run so long; nothing if nothing has come.
+/// Returns the payload rate of processes that run for `time`; `None` if no frame arrived.
 fn rate_within(time: Duration) -> Result<Option<f64>> {
     let folder = TempDir::new()?;
     let [socket, told] = ["s", "told"].map(|name| folder.path().join(name));
@@ -47,7 +48,7 @@ fn rate_within(time: Duration) -> Result<Option<f64>> {
     let mut sender = testpmd("urnic-tx", 1, &device, &["--forward-mode=txonly", &frames]);
     let _sender = Ended(sender.stdout(Stdio::null()).spawn()?);
     pause(time);
-    // It writes what it tells when it ends.
+    // It writes its report when it ends.
     drop(receiver);
     let mut rates = frames_per_second(&fs::read_to_string(&told)?);
     rates.sort_unstable();
@@ -86,7 +87,7 @@ fn pause(time: Duration) {
     sleep(time);
 }
 
-/// A process that is asked to end, and has ended when this is dropped.
+/// A process that is ended by a signal, and awaited, when this is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {

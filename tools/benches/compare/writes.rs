@@ -25,7 +25,7 @@ pub(crate) struct Spec {
     pub(crate) lower_layer: LowerLayer,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Writes posted at a time.
+    /// Writes in flight at a time.
     pub(crate) depth: usize,
     pub(crate) send_path: SendPath,
 }
@@ -146,7 +146,7 @@ fn between<R>(
         let result = measure(&side, &connection, peer);
         measured.store(true, Ordering::Relaxed);
         connection.abort();
-        // The reset goes out with the endpoint's end.
+        // The endpoint sends the reset when it ends.
         drop(connection);
         drop(side);
         server.join().expect("the server does not panic")?;
@@ -199,8 +199,8 @@ pub(crate) fn write_while(
     })
 }
 
-/// Half a round trip of Writes of 8 bytes, each side watching its own memory: median in µs, and
-/// the 99th percentile.
+/// Returns half a round trip of Writes of 8 bytes, where each side polls its own memory: median in
+/// µs, and the 99th percentile.
 pub(crate) fn write_latency(far: &Far, spec: &Spec, rounds: usize) -> Result<(f64, f64)> {
     between(far, spec, 16, serve_echo, |side, _, remote| {
         let mut samples: Vec<u64> = (1..=rounds + WARM_UP)
@@ -237,7 +237,7 @@ fn await_word(side: &Side, word: u64) {
         if u64::from_be_bytes(octets) == word {
             return;
         }
-        // Turns the engine once; completions of Writes are of no interest.
+        // Turns the engine once; completions of Writes are not needed.
         drop(side.endpoint.wait(&side.cq, Duration::ZERO));
     }
 }
@@ -287,7 +287,7 @@ fn remote(octets: &[u8]) -> Result<RemoteBuffer> {
 
 /// Bytes of one Write.
 pub(crate) const MESSAGE_LEN: usize = 64 << 10;
-/// Writes posted at a time.
+/// Writes in flight at a time.
 pub(crate) const DEPTH: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Round trips before the measurement.

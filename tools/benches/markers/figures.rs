@@ -7,33 +7,33 @@ use serde::Serialize;
 
 use urnic_testkit::one_way::{MESSAGE_LEN, Outcome, Way};
 
-/// One link in one condition, one way: the runs of all seeds together.
+/// One link with one impairment, in one direction: the runs of all seeds together.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cell {
     link: &'static str,
     condition: &'static str,
     way: &'static str,
-    /// From arrival to placement, over all bytes placed.
+    /// Mean time from arrival to placement, over all bytes placed.
     wait_mean_us: f64,
-    /// The longest.
+    /// Longest time from arrival to placement.
     wait_max_us: f64,
-    /// Most bytes held at one time for FPDUs that were not whole, or not found, yet.
+    /// Most bytes held at a time for FPDUs that were incomplete, or not found yet.
     held_peak_bytes: u64,
-    /// Share of the bytes that were held, and so copied twice.
+    /// Share of the bytes that were held, and therefore copied twice.
     held_share: f64,
-    /// Share of the bytes placed before all earlier ones had come.
+    /// Share of the bytes placed before all earlier bytes had arrived.
     placed_out_of_order_share: f64,
-    /// From the post of a Send to its completion at the receiver.
+    /// Time from the post of a Send to its completion at the receiver.
     latency_p50_ms: f64,
     latency_p99_ms: f64,
     goodput_mbps: f64,
-    /// Segments, or parts, that arrived and were dropped for want of room to hold them.
+    /// Segments, or parts, that arrived and were dropped because there was no room to hold them.
     refused: u64,
     segments_received: u64,
     fpdus_by_marker: u64,
 }
 
-/// Everything simulated.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     rounds: u64,
@@ -97,7 +97,7 @@ impl Figures {
         self.cells.push(cell);
     }
 
-    /// For people.
+    /// Returns the table for people.
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);

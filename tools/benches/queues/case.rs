@@ -12,9 +12,9 @@ pub(crate) enum Link {
 /// The operation of each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// It is written to the other end.
+    /// A Write to the other end.
     Write,
-    /// It is read from the other end.
+    /// A Read from the other end.
     Read,
 }
 

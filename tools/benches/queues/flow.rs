@@ -1,4 +1,4 @@
-//! Both ends of a queue, with a connection between them that messages are moved over.
+//! Both ends of a queue, with a connection between them over which messages are moved.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,7 @@ pub(crate) struct Flow {
     ends: Pair<AnyDevice>,
     source: Arc<Mr>,
     sink: Arc<Mr>,
-    /// Where this queue's part of the memory begins.
+    /// Start of this queue's part of the memory.
     offset: usize,
     case: Case,
     posted: u64,
@@ -115,7 +115,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Goes on until `messages` more have completed, with the window always full.
+    /// Continues until `messages` more have completed, with the window always full.
     pub(crate) fn advance(&mut self, messages: u64) -> Result<()> {
         let target = self.completed + messages;
         loop {
@@ -156,7 +156,7 @@ fn devices(link: Link, queues: usize) -> Result<Vec<[AnyDevice; 2]>> {
 }
 
 fn memory_link() -> [AnyDevice; 2] {
-    // No checksums of TCP, as between the ends of a vhost-user device.
+    // Without TCP checksums, as between the ends of a vhost-user device.
     let config = LinkConfig { tx_checksum: true, ..LinkConfig::default() };
     let (a, b) = memory::pair(config);
     [Box::new(a), Box::new(b)]
@@ -171,7 +171,7 @@ fn vhost_user(queues: usize) -> Result<Vec<[AnyDevice; 2]>> {
     let opening = thread::spawn(move || VirtioUser::open_queues(&config, queues));
     let mut now_ns = 0;
     while !(opening.is_finished() && backends.iter().all(Device::link_up)) {
-        // As often as the first looks at the socket.
+        // The interval at which the first one checks the socket.
         now_ns += 10_000_000;
         for backend in &mut backends {
             backend.receive(now_ns, 1, &mut |_| ());

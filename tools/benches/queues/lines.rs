@@ -1,8 +1,10 @@
-//! Cache lines that one queue writes and another one reads or writes, counted by valgrind's `lackey`.
+//! Cache lines that one queue writes and another one reads or writes, counted by valgrind's
+//! `lackey`.
 //!
-//! Each of two threads turns its queue for some messages while the other rests. Of each load and store
-//! the address is known, so the count is that of the program as it is: with what its allocator put side by
-//! side, and whatever the load of the machine. What the kernel writes is not seen.
+//! Each of two threads turns its queue for some messages while the other rests. The trace has the
+//! address of each load and store, so the count is exact for the process: it includes neighbours
+//! that the allocator chose, and does not depend on the load of the machine. Writes of the kernel
+//! are not in the trace.
 #![expect(clippy::print_stdout, reason = "the report is the purpose")]
 
 use std::collections::HashMap;
@@ -23,10 +25,10 @@ use crate::rounds::QUEUES;
 
 /// Bytes of a cache line.
 const LINE_LEN: usize = 64;
-/// Bytes of the messages that are traced, and most messages.
+/// Total length of the traced messages, and their largest number.
 const TRACED_BYTES: usize = 256 << 10;
 const TRACED_MAX: usize = 32;
-/// Stored to by a queue's thread when its messages begin, and when they have ended.
+/// A queue's thread stores to its mark before its messages and after them.
 static MARKS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 /// Beginning of the line of the trace that gives the addresses of the marks.
 const MARKS_ARE_AT: &str = "marks at ";
@@ -38,11 +40,12 @@ struct Accesses {
     writes: u64,
 }
 
-/// Traces the cases whose names have a part `wanted` and prints the lines that one queue writes and the
-/// other touches; fails where that happens for every other message or more often.
+/// Traces the cases whose names contain `wanted` and prints the lines that one queue writes and the
+/// other touches; fails if that happens for every second message or more often.
 //
-// Less often: where the allocator has put something beside the ring of a completion queue, that line is
-// written each time around the ring.
+//
+// Rarer accesses pass: where the allocator has put something beside the ring of a completion queue,
+// that line is written each time around the ring.
 pub(crate) fn run(wanted: &str, test: bool) -> Result<ExitCode> {
     let cases: Vec<_> = CASES.iter().filter(|case| case.name.contains(wanted)).collect();
     ensure!(!cases.is_empty(), "--only {wanted:?} is in the name of no case");
@@ -83,7 +86,7 @@ pub(crate) fn traced(name: &str, layout: &str) -> Result<()> {
     let case = CASES.iter().find(|case| case.name == name).context("the name of a case")?;
     let layout = Layout::ALL.into_iter().find(|one| one.name() == layout);
     let flows = Flow::queues(case, layout.context("the name of a layout")?, QUEUES)?;
-    // In one piece, for lines of the trace are written there, too.
+    // In one write, because the lines of the trace go there, too.
     let told = format!("{MARKS_ARE_AT}{:x}\n", MARKS.as_ptr().addr());
     io::stderr().write_all(told.as_bytes())?;
     let count = traced_count(case);
@@ -124,13 +127,13 @@ pub(crate) fn traced(name: &str, layout: &str) -> Result<()> {
     })
 }
 
-/// Until the other thread waits for its turn.
+/// Sleeps until the other thread waits for its turn.
 #[expect(clippy::disallowed_methods, reason = "nothing reports that a thread sleeps")]
 fn pause() {
     thread::sleep(Duration::from_millis(200));
 }
 
-/// The lines that one of two queues writes and the other one touches.
+/// Returns the lines that one of two queues writes and the other one touches.
 fn trace(case: &Case, layout: Layout) -> Result<Vec<(usize, [Accesses; QUEUES])>> {
     let mut child = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2"])
@@ -179,7 +182,7 @@ enum Kind {
     Modify,
 }
 
-/// A line of the trace that is about memory: ` L`, ` S` or ` M`, then the address and the bytes.
+/// Parses a line of the trace about memory: ` L`, ` S` or ` M`, then the address and the length.
 fn access(text: &str) -> Option<(Kind, usize, usize)> {
     let (kind, rest) = text.strip_prefix(' ')?.split_once(' ')?;
     let kind = match kind {

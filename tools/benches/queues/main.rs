@@ -113,7 +113,8 @@ fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Measures all layouts of a case in turn, so that a change of the machine's speed meets each.
+/// Measures all layouts of a case in turn, so that a change of the machine's speed affects all of
+/// them.
 fn figure(case: &Case, rounds: u32, time: Duration) -> Result<Figure> {
     let open = |layout| Queues::open(case, layout);
     let [apart, rnic, mr] = Layout::ALL;

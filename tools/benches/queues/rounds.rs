@@ -42,7 +42,7 @@ impl Queues {
         Ok(Self { flows })
     }
 
-    /// Lets each run alone and then both, for so long each.
+    /// Runs each queue alone and then both together, each time for `time`.
     pub(crate) fn round(&mut self, time: Duration) -> Result<Round> {
         let mut alone = 0.0;
         for queue in 0..QUEUES {
@@ -58,7 +58,7 @@ impl Queues {
 
 /// Messages a second while the queue runs for `time`.
 fn rate(flow: &mut Flow, time: Duration) -> Result<f64> {
-    // What the processor had in its caches is another's: it is warm again after some messages.
+    // The other thread has filled the processor's caches: they are warm again after some messages.
     flow.advance(MESSAGES)?;
     let (began, mut messages) = (seconds(), 0);
     loop {
@@ -71,7 +71,7 @@ fn rate(flow: &mut Flow, time: Duration) -> Result<f64> {
     }
 }
 
-/// Does `work` on each of [`QUEUES`] things at the same time, each on its processor.
+/// Runs `work` on each of [`QUEUES`] items at the same time, each on its processor.
 fn in_threads<T: Send, R: Send>(
     things: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> Result<R> + Sync,
@@ -97,7 +97,7 @@ fn in_threads<T: Send, R: Send>(
     })
 }
 
-/// Keeps this thread on one of the processors that the program may use.
+/// Pins this thread to one of the processors that the process may use.
 fn pin(index: usize) -> Result<()> {
     let usable = sched_getaffinity(None)?;
     let numbers: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).collect();
@@ -111,5 +111,5 @@ fn seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Messages between two looks at the clock.
+/// Messages between two reads of the clock.
 const MESSAGES: u64 = 64;

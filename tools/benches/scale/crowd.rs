@@ -1,4 +1,4 @@
-//! Two ports in memory with as many connections between them as asked for.
+//! Two ports in memory with any number of connections between them.
 
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
@@ -18,7 +18,7 @@ use urnic_testkit::pair::{A, B, config, poller_of};
 
 /// Bytes of a message.
 const MESSAGE_LEN: usize = 64;
-/// Connections that are closed before those in TIME-WAIT are counted.
+/// Connections that are closed before TIME-WAIT connections are counted.
 const BEFORE: usize = 128;
 /// Entries of a send queue and of a receive queue.
 const DEPTH: usize = 16;
@@ -51,31 +51,31 @@ pub(crate) struct Crowd {
     a: End,
     b: End,
     pub(crate) cost: Cost,
-    /// The connection whose turn it is.
+    /// The next connection to send.
     next: usize,
 }
 
 /// Cost of connections, at one end.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Cost {
-    /// Bytes of the heap for a queue pair that is not connected.
+    /// Heap bytes of a queue pair that is not connected.
     pub(crate) qp_bytes: f64,
-    /// Bytes of the heap that an idle connection adds.
+    /// Heap bytes that an idle connection adds.
     pub(crate) idle_bytes: f64,
-    /// Bytes of the heap that a connection in TIME-WAIT takes.
+    /// Heap bytes of a connection in TIME-WAIT.
     pub(crate) time_wait_bytes: f64,
-    /// Connections that are opened in a second of the processor, which does the work of both ends.
+    /// Connections opened in a second of processor time, which includes the work of both ends.
     pub(crate) opened_per_second: f64,
 }
 
-/// Seconds that this thread has been on the processor.
+/// Returns the processor time of this thread in seconds.
 fn on_processor() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bytes of the heap that each of `count` connections in TIME-WAIT takes, the tables of the port
-/// included.
+/// Returns the heap bytes of each of `count` connections in TIME-WAIT, including the tables of the
+/// port.
 fn time_wait_bytes(count: usize) -> f64 {
     let mut closing = Closing::new(count);
     // The buffers of the ports and of the link grow with the first connections only.
@@ -110,15 +110,15 @@ impl Crowd {
         let (before, began) = (live_bytes(), on_processor());
         crowd::connect(&mut crowd.link, [&crowd.a.qps, &crowd.b.qps]);
         crowd.cost.opened_per_second = count as f64 / (on_processor() - began);
-        // What was only needed to open them goes.
+        // Objects that were needed only to open the connections are freed.
         let rest = crowd.link.now() + Duration::from_secs(10);
         crowd.link.run_until(rest, |_| false);
         crowd.cost.idle_bytes = each(live_bytes() - before);
         Ok(crowd)
     }
 
-    /// Sends messages over all connections in turn, this many in flight at a time; returns how many a
-    /// second of the processor moves.
+    /// Sends messages over all connections in turn, `under_way` in flight at a time; returns the
+    /// messages per second of processor time.
     pub(crate) fn messages(&mut self, count: usize, under_way: usize) -> Result<f64> {
         let began = on_processor();
         let (mut posted, mut completed) = (0, 0);

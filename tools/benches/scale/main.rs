@@ -56,7 +56,7 @@ struct Figure {
     connections: u32,
     #[serde(flatten)]
     cost: Cost,
-    /// Messages in a second of the processor, as many in flight as there are connections, 64 at most.
+    /// Messages per second of processor time, with one in flight for each connection, 64 at most.
     messages_per_second: f64,
     /// Messages a second with one in flight on each connection.
     messages_per_second_on_all: f64,

@@ -9,7 +9,7 @@ use plotters::prelude::{
 
 use crate::Figure;
 
-/// A line of the pictures: what it is called, its colour, and its value for a count of connections.
+/// A line of the charts: its name, its colour, and its value for a number of connections.
 type Line = (&'static str, RGBColor, fn(&Figure) -> f64);
 
 const MEMORY: [Line; 3] = [
@@ -53,7 +53,7 @@ where
     let last = figures.iter().map(|figure| figure.connections).max().context("no figures")?;
     let values = lines.iter().flat_map(|(.., of)| figures.iter().map(of));
     let highest = values.fold(1.0, f64::max) * 1.2;
-    // Room for the names behind the last point.
+    // Room for the names after the last point.
     let counts = (0.8..f64::from(last) * 8.0).log_scale();
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 14).into_font())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::commands::scene::{Server, complaint, json, wait_until};
 
-/// A folder that goes away with the test.
+/// A folder that is removed with the test.
 pub(crate) struct Folder {
     pub(crate) root: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Drop for Folder {
     }
 }
 
-/// Bytes that are different everywhere.
+/// Returns bytes without repetition.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut octets = Vec::with_capacity(len + 8);
@@ -175,7 +175,7 @@ fn no_name_leads_out_of_the_folder() {
     assert!(complaint(&output).contains("symbolic link"), "{}", complaint(&output));
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
     assert!(fs::symlink_metadata(folder.served("link")).unwrap().is_symlink());
-    // Nor is one that waits where the unfinished file would be.
+    // A link at the path of the unfinished file is not followed either.
     symlink(&secret, folder.served(".trap.urnic-part")).unwrap();
     let output = server.client(&put(&file, "/trap"));
     assert_eq!(output.status.code(), Some(2));
@@ -194,7 +194,7 @@ fn a_rate_is_kept_from_the_first_octet_on() {
         (20_000, "80K", 1.9, 8.0),
         (2, "1", 1.9, 8.0),
         (2, "8", 1.9, 8.0),
-        // No limit: what takes time is a disk that others use, too.
+        // No limit: only a disk that others use, too, takes time.
         (2_000_000, "18000000T", 0.0, 8.0),
         (0, "1", 0.0, 1.9),
     ] {
@@ -229,7 +229,7 @@ fn a_put_whose_client_is_killed_is_taken_up_again() {
     client.wait().unwrap();
     assert!(!folder.served("file").exists(), "no half file under the final name");
     let mut sent = None;
-    // The server needs a moment to notice.
+    // The server needs a moment to notice the end.
     wait_until("the second attempt", || {
         let output = server.client(&put(&file, ""));
         let is_busy = complaint(&output).contains("in progress");
@@ -254,7 +254,7 @@ fn a_put_whose_server_is_killed_fails_and_is_taken_up_again() {
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
     assert!(!folder.served("file").exists(), "no half file under the final name");
-    // One byte of what has arrived changes unseen.
+    // One byte of the partial file changes unnoticed.
     let part = folder.served(".file.urnic-part");
     let mut changed = fs::read(&part).unwrap();
     changed[100] ^= 1;

@@ -16,7 +16,7 @@ use super::liar::{After, Liar, Talk, Welcome};
 use super::scene::{complaint, urnic};
 use urnic_testkit::isolate;
 
-/// A lie, and what a client has to make of it.
+/// A lie, and the expected reaction of a client.
 struct Case {
     name: &'static str,
     /// `ADDRESS` is replaced by the server's, `OWN` by the client's folder.
@@ -38,7 +38,7 @@ fn case(
     Case { name, command, welcome, script: Box::new(script), status: 2, says }
 }
 
-/// Runs all of them, some at a time.
+/// Runs all cases, several at a time.
 fn check(cases: Vec<Case>) {
     // Commands wait for a second: not while the cases of another test take both processors.
     let _turn = isolate::alone();
@@ -61,7 +61,7 @@ fn check(cases: Vec<Case>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// A machine that is too busy to open the connection in time has shown nothing of the case.
+/// Runs a case. On a machine too busy to open the connection in time it has shown nothing.
 fn run(case: Case) -> Result<(), String> {
     let Case { name, command, welcome, script, status, says } = case;
     let script: Arc<dyn Fn(&Talk) -> After + Send + Sync> = Arc::from(script);
@@ -97,12 +97,13 @@ fn run_once(case: Case) -> Result<(), String> {
     let (output, time, memory) = end_of(&line.replace("OWN", own.to_str().unwrap()));
     let said = complaint(&output);
     let outcome = || format!("{:?} after {time:?}, {memory} bytes: {said}", output.status.code());
-    // What has come of a file and was right is kept, but not under its name.
+    // The right part of a file is kept, but not under its name.
     let is_kept = |name: &String| name.ends_with(".urnic-part") || name.ends_with(".urnic-journal");
     let mut left = names(&own);
     let has_come = left.iter().any(|name| name == ".file.urnic-part");
     left.retain(|name| !is_kept(name));
-    // A server that does not stop may send more than there are buffers, before the command has looked.
+    // A server that does not stop may send more messages than there are buffers, before the command
+    // reads one.
     let overrun = said.contains("no buffer for the message");
     let unexpected = match () {
         () if said.contains("panicked") => "panics",
@@ -127,15 +128,15 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Waits for the end of a command, and kills one that does not end; what it said, how long it took,
-/// and the bytes of memory it had at most.
+/// Waits for the end of a command, and kills it after a time; returns its output, its time, and its
+/// peak memory in bytes.
 fn end_of(line: &str) -> (Output, Duration, u64) {
     let started = Instant::now();
     let mut child = urnic(line).spawn().unwrap();
     let mut memory = 0;
     while child.try_wait().unwrap().is_none() {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
-        // Until the command runs, the process has the memory of the tests.
+        // Until exec, the process has the memory of the test process.
         let peak =
             status.ok().filter(|status| status.starts_with("Name:\turnic\n")).and_then(|status| {
                 let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -154,9 +155,9 @@ fn end_of(line: &str) -> (Output, Duration, u64) {
 const WORKERS: usize = 4;
 /// Attempts to open a connection.
 const ATTEMPTS_MAX: usize = 5;
-/// Many times what the commands wait for, on a busy machine.
+/// Much longer than the timeouts of the commands, for a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// Four chunks of a file, and the program itself.
+/// Four chunks of a file, and the command itself.
 const MEMORY_MAX: u64 = 96 << 20;
 /// A chunk and a little.
 const SOURCE_LEN: usize = (4 << 20) + 5;

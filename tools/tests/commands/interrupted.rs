@@ -1,4 +1,4 @@
-//! Commands that a signal ends early: each tells what it has by then.
+//! Commands that a signal ends early: each reports its result so far.
 
 use std::fs;
 use std::process::{Child, Output};
@@ -10,19 +10,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::commands::files::{Folder, pattern};
 use crate::commands::scene::{Server, complaint, json, wait_until};
 
-/// Interrupts a command when it has had some time for its work.
+/// Interrupts a command after some time.
 fn interrupted(child: Child, time: Duration) -> Output {
     sleep(time);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     child.wait_with_output().unwrap()
 }
 
-/// Interrupts a measurement once it has measured something, which takes longer on a busy machine.
+/// Interrupts a measurement when it has some results, which takes longer on a busy machine.
 fn measured(server: &Server, command: &str) -> Output {
     let mut time = A_MOMENT;
     loop {
         let output = interrupted(server.spawn(command), time);
-        // One that had not even begun to heed it is killed by it.
+        // A signal that arrives before the command has its handler kills it.
         let came_early = output.status.code().is_none()
             || complaint(&output).contains("before anything was measured");
         if time > 16 * A_MOMENT || !came_early {

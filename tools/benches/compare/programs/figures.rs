@@ -11,9 +11,9 @@ use urnic_engine::time::Duration;
 use crate::network::{Far, VETH};
 use crate::programs::DEPTH;
 
-/// Columns of perftest's line: bytes, iterations, then for times least, greatest, typical (the median),
-/// mean, deviation, 99 %, 99.9 %; for rates the peak and the mean, which has two decimals only, and the mean of
-/// messages, in millions per second.
+/// Columns of perftest's line: bytes, iterations; then for times least, greatest, typical (the
+/// median), mean, deviation, 99 %, 99.9 %; for rates the peak, the mean (with two decimals only),
+/// and the mean of messages, in millions per second.
 pub(super) const MEDIAN: usize = 4;
 pub(super) const P99: usize = 7;
 pub(super) const P99_9: usize = 8;
@@ -46,7 +46,7 @@ pub(super) fn by_perftest(
 ) -> Result<f64> {
     let (len_text, count) = (len.to_string(), count.to_string());
     let mut line = vec!["run", "--", program, "-R", "-F", "--report_gbits", "-n", &count];
-    // An atomic has one length.
+    // An atomic has a fixed length.
     if !program.starts_with("ib_atomic") {
         line.extend(["-s", &len_text]);
     }
@@ -59,7 +59,7 @@ pub(super) fn by_perftest(
     let field =
         figures.split_whitespace().nth(column).context("a column of perftest is missing")?;
     let figure: f64 = field.parse()?;
-    // Gbit/s of messages.
+    // Gbit/s, from messages per second.
     Ok(if program.ends_with("_bw") { figure * bits_of(len) / 1e3 } else { figure })
 }
 
@@ -76,7 +76,7 @@ pub(super) fn by_urnic(
     key: &str,
     time: Duration,
 ) -> Result<f64> {
-    // For the socket of the two, whose path is short.
+    // Folder for the socket of the two, because its path must be short.
     let folder = TempDir::new()?;
     let socket = folder.path().join("s");
     let (at, devices) = match link {
@@ -118,7 +118,7 @@ pub(super) fn by_urnic(
     printed[key].as_f64().with_context(|| format!("urnic {program} has no {key}: {printed}"))
 }
 
-/// Half a round trip of libfabric in µs: the mean, which is all that it prints.
+/// Returns half a round trip of libfabric in µs: the mean, its only figure.
 pub(super) fn by_fabric(far: &Far, provider: FiProvider, len: usize, count: usize) -> Result<f64> {
     let (provider, endpoint) = match provider {
         FiProvider::Tcp => ("tcp", "msg"),
@@ -144,7 +144,7 @@ pub(crate) fn output(client: &mut Command) -> Result<String> {
     Ok(printed.into_owned())
 }
 
-/// A server that is ended with its measurement.
+/// A server that ends with its measurement.
 pub(crate) struct Server(Child);
 
 impl Server {

@@ -11,10 +11,10 @@ use crate::commands::liar::{After, HONEST, Talk, Welcome, chunk, failed, sha};
 const GET: &str = "get ADDRESS/file OWN/file --timeout 1s";
 const GET_BEGUN: &str = "get ADDRESS/file OWN/begun --timeout 1s";
 const PUT: &str = "put OWN/source ADDRESS/file --timeout 1s";
-/// The length of the file that was begun.
+/// Welcome of a session that resumes a file.
 const BEGUN: Welcome = Welcome { len: 12 << 20, ..HONEST };
 
-/// Gives a file of 1000 bytes as it should be, but for the end.
+/// Gives a file of 1000 bytes correctly, except for the end.
 fn give(talk: &Talk) -> bool {
     talk.hear_of(15).is_some()
         && talk.say(&chunk(9, 0, crc32c(&[0; 1000])))
@@ -37,7 +37,7 @@ fn for_both(command: &'static str) -> Vec<Case> {
     vec![
         case("nothing said", command, HONEST, silence, &["has not answered"]),
         case("closed", command, HONEST, |_| After::Close, &["closed the connection", "was lost"]),
-        // What comes while its memory goes is refused first, with a Terminate.
+        // Messages that arrive while its memory is withdrawn are refused first, with a Terminate.
         case(
             "reset",
             command,
@@ -343,7 +343,7 @@ fn chunks_that_were_not_asked_for_are_refused() {
     ]);
 }
 
-/// Answers each chunk of a put in this way, up to the end of the file.
+/// Answers each chunk of a put with `is_good`, up to the end of the file.
 fn take(talk: &Talk, is_good: u32) -> bool {
     for _ in 0..2 {
         let Some(verify) = talk.hear_of(4) else { return false };

@@ -40,7 +40,7 @@ fn for_all(command: &'static str) -> Vec<Case> {
             &["has not answered", "ended the session", "failed here"],
         ),
         case("closed", command, HONEST, |_| After::Close, &["closed the connection", "was lost"]),
-        // What comes while its memory goes is refused first, with a Terminate.
+        // Messages that arrive while its memory is withdrawn are refused first, with a Terminate.
         case(
             "reset",
             command,
@@ -146,7 +146,7 @@ fn echoes_that_are_none_are_told() {
     ]);
 }
 
-/// Answers the question for processor time, and then counts no credits.
+/// Answers the request for processor time, and then grants no credits.
 fn begin(talk: &Talk) {
     let _asked = talk.hear_of(19);
     talk.say(&number(20, u64::MAX));
@@ -218,7 +218,8 @@ fn numbers_beyond_all_measure_are_told_as_they_are() {
         BW_BOTH,
         HONEST,
         |talk| {
-            // The first connection is asked for processor time, at the beginning and at the end.
+            // The client asks for processor time on the first connection, at the beginning and at
+            // the end.
             while let Some(asked) = talk.hear() {
                 match asked.first() {
                     Some(0) => talk.say(&counters(u64::MAX)),
