@@ -1,5 +1,5 @@
-//! `urnic serve` and its clients on devices of our own TCP, each test in a network namespace of its
-//! own: TAPs and a raw socket on one bridge.
+//! `urnic serve` and its clients on devices with urnic's own TCP, each test in a network namespace
+//! of its own: TAPs and a raw socket on one bridge.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 #![allow(clippy::print_stderr, reason = "measurements are part of what the tests are for")]
@@ -21,29 +21,30 @@ use urnic_testkit::network::{command, ip, xdp_refusal};
 use urnic_testkit::programs::{is_there, program};
 use urnic_testkit::skip;
 
-/// Payload is copied to be sent, or not, as `--send-path` says, and counted.
+/// Payload is copied to be sent, or not, as `--send-path` requests, and the counters show it.
 fn sent_as_told(device: &str) {
     for (path, copies) in [("gather", 0), ("stage", 1)] {
         for options in ["--op write", "--op write --markers --no-crc", "--op send --size 100"] {
             let options = format!("{options} --send-path {path} --count 2000 --json {device}");
             let bw = json(&client(&format!("bw ADDRESS {options}")));
             let (bytes, copied) = (bw["bytes"].as_u64().unwrap(), staged(&bw["local"]));
-            // What is retransmitted is copied again; beside the payload are some control messages.
+            // Retransmitted payload is copied again; besides the payload there are some control
+            // messages.
             let most = copies * (bytes + bytes / 2 + 4096);
             assert!((copies * bytes..=most).contains(&copied), "{options}: {bw}");
         }
     }
 }
 
-/// Bytes of payload that were copied to be sent, but for those of Read Responses and of FPDUs that
-/// were cut.
+/// Returns the bytes of payload that were copied to be sent, except those of Read Responses and of
+/// FPDUs that were cut.
 fn staged(end: &serde_json::Value) -> u64 {
     let count = |key: &str| end[key].as_u64().unwrap();
     let kept = count("payload_bytes_snapshot") + count("payload_bytes_kept");
     count("payload_bytes_copied_tx") - kept
 }
 
-/// Every command, by a client on `device`; `name` is the test's.
+/// Runs every command, by a client on `device`; `name` is the test's.
 fn every_command(server: &Server, folder: &TempDir, device: &str) {
     let ping = json(&client(&format!("ping ADDRESS --count 3 --interval 1ms --json {device}")));
     assert_eq!(ping["count"], 3, "{device}");
@@ -123,7 +124,8 @@ netns_tests! {
         over_taps("on", "off");
     }
 
-    /// Where the kernel has no address yet, it lets a socket bind to any: that makes none its own.
+    /// If the kernel has no address yet, it lets a socket bind to any: such an address is not its
+    /// own.
     fn a_new_namespace_has_room_for_any_address() {
         let urnic = env!("CARGO_BIN_EXE_urnic");
         let output = program("timeout")
@@ -135,10 +137,10 @@ netns_tests! {
         assert!(listens, "{}", complaint(&output));
     }
 
-    /// The interface was used with super-frames just before, and outlives its users.
+    /// The interface was used with super-frames before, and is persistent.
     fn payload_of_long_frames_is_gathered() {
         join(&["tap-s", "tap-c"]);
-        // Markers cut it into short runs; it is the receiver that asks for them.
+        // Markers cut the payload into short runs; the receiver requests them.
         for (markers, least) in [("", 0), ("--markers", 1)] {
             let server = Server::start(&format!("--dev tap:tap-s,ip=10.7.0.2/24,mtu=9000 {markers}"));
             let options = "--count 200 --json --dev tap:tap-c,ip=10.7.0.3/24,mtu=9000";
@@ -179,7 +181,7 @@ netns_tests! {
         server.stop();
     }
 
-    /// The bridge's end of the veth leaves checksums to its card; there is none.
+    /// The bridge's end of the veth leaves checksums to a card that does not exist.
     fn an_xdp_socket_that_gets_no_finished_checksums_says_what_to_do() {
         if !is_there("ethtool") {
             return skip("checksums that nothing finishes", "`ethtool` is missing");
@@ -207,7 +209,7 @@ netns_tests! {
         assert_eq!(bw["peer"]["payload_bytes_copied_tx"], 0, "the TAP gathers: {bw}");
         server.stop();
         command("ethtool", "-K veth-b tx on");
-        // The same, seen from a server.
+        // The same frames, received by a server.
         ip("tuntap add dev tap-x mode tap");
         ip("link set tap-x up master bridge0");
         let server = Server::start_at("10.7.0.4:7174", "--dev xdp:veth-c,ip=10.7.0.4/24");

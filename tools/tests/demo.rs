@@ -1,4 +1,4 @@
-//! `urnic demo` as its users run it.
+//! `urnic demo`, run as by its users.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ fn demo(arguments: &str) -> Output {
         .expect("the command runs")
 }
 
-/// The JSON of a run that has to verify.
+/// Returns the JSON of a run that must verify.
 fn verified(arguments: &str) -> Value {
     let output = demo(&format!("{arguments} --json"));
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -28,12 +28,12 @@ fn verified(arguments: &str) -> Value {
     result
 }
 
-/// A counter of both directions.
+/// Returns a counter of both directions.
 fn both(result: &Value, key: &str) -> [u64; 2] {
     [0, 1].map(|index| result["directions"][index][key].as_u64().expect("a counter"))
 }
 
-/// A result without what depends on the machine.
+/// Returns a result without values that depend on the machine.
 fn timeless(mut result: Value) -> Value {
     for key in ["gbps", "seconds"] {
         assert!(result[key].is_f64());
@@ -76,7 +76,8 @@ fn markers_shorten_the_time_to_placement() {
 #[test]
 fn every_extreme_verifies() {
     for arguments in [
-        // Of a hundred seeds eight or nine are given up while they close, as a peer that does not answer is.
+        // Of a hundred seeds, eight or nine are given up while they close, because the peer does
+        // not answer.
         "--loss 30 --seed 2",
         "--resegment 100 --markers on",
         "--resegment 100 --loss 3 --reorder 20",
@@ -155,7 +156,7 @@ fn the_json_says_what_was_asked_and_what_was_counted() {
             ["crc_good", "crc_bad"].iter().all(|key| direction[*key].is_null()),
             "no CRC is checked"
         );
-        // Read Responses are copied once, and nothing else is.
+        // Read Responses are copied once, and no other payload is.
         let copies = direction["copies_per_byte_tx"].as_f64().unwrap();
         assert!(copies > 0.0 && copies < 0.5, "{copies}");
         assert_eq!(direction["copies_per_byte_rx"], 1.0, "aligned and in order: one copy");
@@ -288,9 +289,10 @@ fn replaying_the_recorded_frames_counts_what_the_demo_counted() {
             .zip(connection["directions"].as_array().unwrap())
         {
             for (key, value) in replayed.as_object().unwrap() {
-                // Replay counts segments as they crossed the link, startup and copies included.
+                // The replay counts segments as they crossed the link, including startup and
+                // copies.
                 let same = !matches!(key.as_str(), "segments" | "segments_aligned");
-                // Without CRCs the demo knows of none.
+                // Without CRCs the demo counts none.
                 let counted = counted.get(key).filter(|counted| !counted.is_null());
                 if let (true, Some(counted)) = (same, counted) {
                     assert_eq!(nonzero(counted), nonzero(value), "{key} with {arguments}");
@@ -310,8 +312,8 @@ fn resegment_takes_a_percentage_or_none() {
     }
 }
 
-/// Means and ratios beside what bounds them: pieces of FPDUs are copied twice at most, and no byte waits longer
-/// than the longest.
+/// Compares means and ratios with their bounds: pieces of FPDUs are copied twice at most, and no
+/// byte waits longer than the maximum.
 #[test]
 fn means_and_ratios_are_within_their_bounds() {
     for arguments in ["--resegment 100 --loss 1", "--stack layered --loss 2"] {
@@ -336,7 +338,7 @@ fn nonzero(value: &Value) -> Value {
     table.iter().filter(|(_, count)| **count != 0).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// A run that takes long says so, where there is no terminal for a bar too.
+/// A long run shows its progress, also without a terminal for a bar.
 #[test]
 fn a_long_run_shows_a_sign_of_life() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_urnic"))

@@ -1,8 +1,8 @@
-//! The documents' command lines. [`blocks`] runs each block as a whole, where network namespaces can
-//! be made. Besides, every line of a `console` block is run as far as it can be without one, in a
-//! folder of its own and, where it names one, against a server on loopback; of what needs root or
-//! other machines the arguments are parsed. What is said of cargo's targets and of the repository's
-//! files is there.
+//! The documents' command lines. [`blocks`] runs each block as a whole, where network namespaces
+//! can be made. In addition, every line of a `console` block is run as far as possible without a
+//! namespace, in a folder of its own and, if it names a server, against one on loopback; of
+//! commands that need root or other machines the arguments are parsed. Cargo's targets and the
+//! repository's files that the documents name exist.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 mod blocks;
@@ -47,7 +47,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// A line of a `console` block without its comment, and whether root gives it.
+/// A line of a `console` block without its comment, and if root runs it.
 #[derive(Debug)]
 struct Line {
     document: PathBuf,
@@ -80,7 +80,7 @@ fn lines() -> Vec<Line> {
     found
 }
 
-/// The arguments of the command `urnic`, if the line gives it.
+/// Returns the arguments of the command `urnic`, if the line runs it.
 fn arguments(line: &str) -> Option<&str> {
     let line = line.strip_prefix("cargo run ").map_or(line, |rest| {
         rest.strip_prefix("--release ").unwrap_or(rest).strip_prefix("--bin ").unwrap_or(line)
@@ -91,9 +91,9 @@ fn arguments(line: &str) -> Option<&str> {
         .or_else(|| rest.is_empty().then_some(""))
 }
 
-/// Where the documents' examples find a server.
+/// Address of the server in the documents' examples.
 const SERVER: &str = "192.0.2.1:7174";
-/// Options that say how long something takes, and what is enough here.
+/// Options for a length in time, and the value that is enough here.
 const SHORTER: [(&str, &str); 5] = [
     ("--seconds", "0.1"),
     ("--duration", "0.5s"),
@@ -101,7 +101,7 @@ const SHORTER: [(&str, &str); 5] = [
     ("--iterations", "1000"),
     ("--bytes", "8M"),
 ];
-/// Seeds of a range that are run.
+/// Seeds of a range that are run here.
 const SEEDS: u64 = 40;
 
 /// Returns the same command, but shorter, in a folder and against a server of this test.
@@ -130,7 +130,7 @@ fn shortened(arguments: &str, server: &str) -> Vec<String> {
     words
 }
 
-/// The files of `pcaps/` that a shell finds by this pattern.
+/// Returns the files of `pcaps/` that match this shell pattern.
 fn captures(pattern: &str) -> Vec<String> {
     let parts: Vec<&str> = pattern.split('*').collect();
     let matches = |name: &str| match parts[..] {
@@ -161,9 +161,9 @@ fn is_run(line: &Line) -> bool {
         }
 }
 
-/// The parser takes the line; it stops before anything is done.
+/// Returns the outcome of parsing the line; nothing is executed.
 fn is_parsed(arguments: &str) -> Output {
-    // What follows is another program's.
+    // The rest is another program's.
     let own = arguments.split(" -- ").next().unwrap();
     urnic(&format!("{own} --help")).output().unwrap()
 }
@@ -195,7 +195,7 @@ fn every_command_line_of_the_documents_works() {
         };
         let (document, text) = (line.document.display(), &line.text);
         let succeeds = output.status.code() == Some(0)
-            // What is wrong with a capture is a finding, and a status.
+            // A fault of a capture is a finding, and an exit status.
             || (text.contains("--strict") && output.status.code() == Some(1));
         assert!(succeeds, "{document}: {text}: {}\n{}", output.status, complaint(&output));
     }
@@ -203,7 +203,7 @@ fn every_command_line_of_the_documents_works() {
     server.stop();
 }
 
-/// A line is one of `urnic`, of cargo, or of a program that this test need not know.
+/// Each line is one of `urnic`, of cargo, or of a program that this test does not check.
 #[test]
 fn every_other_line_is_of_a_known_program() {
     for line in lines().iter().filter(|line| arguments(&line.text).is_none()) {
@@ -213,19 +213,19 @@ fn every_other_line_is_of_a_known_program() {
     }
 }
 
-/// The names after `option` in the words of a command line.
+/// Returns the names after `option` in the words of a command line.
 fn named<'a>(words: &[&'a str], option: &str) -> Vec<&'a str> {
     words.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1]).collect()
 }
 
-/// The folders of the workspace's packages.
+/// Returns the folders of the workspace's packages.
 fn members() -> Vec<String> {
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = workspace.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
     members.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The packages of the workspace and the text of their manifests.
+/// Returns the packages of the workspace and the text of their manifests.
 fn manifests() -> Vec<(String, String)> {
     let manifest = |folder| fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
     members()
@@ -238,8 +238,8 @@ fn manifests() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Packages, tests, benches and examples that the documents have cargo build are there; in running
-/// text too.
+/// Packages, tests, benches and examples in the documents' cargo commands exist, in running text
+/// too.
 #[test]
 fn what_cargo_is_asked_for_is_there() {
     let manifests = manifests();
@@ -277,7 +277,7 @@ fn what_cargo_is_asked_for_is_there() {
     assert!(found > 4, "{found}");
 }
 
-/// Links within the repository, and paths of tests, tools and benches, lead somewhere.
+/// Links within the repository, and paths of tests, tools and benches, exist.
 #[test]
 fn what_the_documents_refer_to_is_there() {
     let mut missing = Vec::new();

@@ -14,15 +14,15 @@ use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::kernel_flow::KernelFlow;
 use urnic_testkit::network::{Namespace, await_up, ip};
 
-/// So slow that processors do not matter, with a queue of 60 ms that is not full at once when the
-/// link has to wait for one. Windows stay so small that CUBIC loses and recovers many times a minute:
-/// on a long fast path chance decides what two flows get in 18 s.
-/// `cargo bench --bench compare -- --fairness` has that one.
+/// A bottleneck so slow that processors do not matter, with a queue of 60 ms that does not overflow
+/// when the link waits for a processor. Windows stay so small that CUBIC loses and recovers many
+/// times a minute: on a long fast path, chance decides the shares of two flows in 18 s. `cargo
+/// bench --bench compare -- --fairness` measures such a path.
 const BOTTLENECK: &str = "--rate 10M --delay 5ms --queue 50 --duration 120s --quiet";
-/// The engine starts into a queue that the kernel has filled.
+/// The kernel's flow fills the queue before the engine starts.
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// A process that is ended with the test.
+/// A process that ends with the test.
 struct Running(Child);
 
 impl Running {
@@ -35,7 +35,7 @@ impl Running {
         Self(command.unwrap())
     }
 
-    /// The first line it prints.
+    /// Returns the first line that it prints.
     fn first_line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -86,7 +86,7 @@ netns_tests! {
         let kernel = f64::from(octets) * 8e-6 / took.as_secs_f64();
         assert!(engine + kernel > 6.0, "{engine:.1} and {kernel:.1} Mbit/s fill the bottleneck");
         let share = engine / (engine + kernel);
-        // Over minutes it is between a third and two thirds.
+        // Over minutes the share is between a third and two thirds.
         let range = 0.2..=0.8;
         assert!(range.contains(&share), "{engine:.1} and {kernel:.1} Mbit/s: {share:.2}");
     }

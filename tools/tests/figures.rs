@@ -1,4 +1,5 @@
-//! `docs/figures.md` against what the commands print for people: each label has a definition.
+//! Compares `docs/figures.md` with the labels that the commands print for people: each label has a
+//! definition.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::collections::BTreeSet;
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use crate::commands::scene::{Server, complaint, urnic};
 
-/// Labels of a command in the document.
+/// Returns the labels of a command in the document.
 fn defined(command: &str) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/figures.md");
     let text = fs::read_to_string(path).unwrap();
@@ -23,13 +24,13 @@ fn defined(command: &str) -> BTreeSet<String> {
     labels
 }
 
-/// First cells of the rows of a table.
+/// Returns the first cells of the rows of a table.
 fn rows(text: &str) -> Vec<String> {
     let cells = text.lines().filter_map(|line| line.strip_prefix('│')?.split('┆').next());
     cells.map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// Holds labels that a command has printed against the document, and the document against them.
+/// Compares the labels that a command has printed with the document, in both directions.
 fn compare(command: &str, printed: &[String], also: &[&str]) {
     let defined = defined(command);
     let unknown: Vec<_> = printed.iter().filter(|label| !defined.contains(*label)).collect();
@@ -77,7 +78,7 @@ fn figures_of_clients_have_definitions() {
     let labels: Vec<_> = labels
         .filter(|label| !["", "size"].contains(&&**label))
         .flat_map(|label| {
-            // Two of them stand close together.
+            // Two labels are separated by one space only.
             let parts = label.replace("here s/GB there s/GB", "here s/GB|there s/GB");
             parts.split('|').map(str::to_owned).collect::<Vec<_>>()
         })
@@ -104,7 +105,7 @@ fn figures_of_replay_have_definitions() {
     let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/siw-write-crc.pcap");
     let output = urnic(&format!("replay {capture}")).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    // The counters of the first connection; below the messages is a line for each operation.
+    // The counters of the first connection; below the messages there is a line for each operation.
     let lines = text.lines().map(str::trim_start).skip_while(|line| !line.starts_with('┌'));
     let table: Vec<_> = lines.take_while(|line| !line.starts_with('└')).collect();
     let labels = rows(&table.join("\n"));

@@ -13,7 +13,7 @@ fn help(arguments: &[&str], columns: usize) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Names of all commands.
+/// Returns the names of all commands.
 fn commands() -> BTreeSet<String> {
     let options = help(&["dump-options"], 80);
     let names = options.lines().filter_map(|line| line.split('\t').next());
@@ -26,12 +26,13 @@ fn indent(line: &str) -> usize {
     line.chars().take_while(|c| *c == ' ').count()
 }
 
-/// A word alone before a line of the same paragraph shows that text was wrapped twice.
+/// Returns true if a word is alone before another line of its paragraph: then text was wrapped
+/// twice.
 fn is_torn(line: &str, next: Option<&&str>) -> bool {
     let word = line.trim();
     let is_alone = !word.is_empty() && !word.contains(' ') && !word.ends_with(':');
     let goes_on = next.is_some_and(|next| !next.trim().is_empty() && indent(next) == indent(line));
-    // Usage, options and commands are words alone, too; what is torn is prose.
+    // Usage, options and commands are also single words; torn text is prose.
     is_alone && goes_on && word.chars().all(|c| c.is_ascii_lowercase() || ",.;:)".contains(c))
 }
 
@@ -77,7 +78,7 @@ fn every_help_has_the_exit_status_and_examples() {
     }
 }
 
-/// Commands of the examples, as they are printed at 80 columns, are those at 100: they can be pasted.
+/// Commands of the examples are the same at 80 and at 100 columns: they can be pasted.
 #[test]
 fn examples_are_not_wrapped() {
     for command in commands() {

@@ -1,6 +1,6 @@
-//! Links of InfiniBand with real parts: ibsim simulates the fabric, OpenSM is its subnet manager and
-//! administrator, tshark reads what the nodes sent. Each test has a network namespace of its own, and
-//! with it names of its own for the sockets of ibsim.
+//! Links of InfiniBand with real parts: ibsim simulates the fabric, OpenSM is its subnet manager
+//! and administrator, tshark reads the packets of the nodes. Each test has a network namespace of
+//! its own, and therefore its own names of ibsim's sockets.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -33,7 +33,7 @@ fn json(arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A server on the node, for both families.
+/// Starts a server on the node, for both families.
 fn serve(node: u8, more: &str) -> Process {
     Process::serving(&format!("serve --listen [::] --dev {}", dev(node, more)))
 }
@@ -58,7 +58,7 @@ netns_tests! {
             json(&format!("bw 10.9.0.2 --dev {far} --op {op} --size 64K -n 20"));
         }
         drop(server);
-        // The third pair of the three.
+        // The third of the three pairs.
         let server = serve(4, "");
         for to in ["10.9.0.4", "[fd00::4]"] {
             json(&format!("ping {to} --dev {near} --count 3 --interval 1ms"));
@@ -70,7 +70,7 @@ netns_tests! {
         let (carried, capture) = switch.end();
         assert_eq!((&carried["ports"], &carried["switches"]), (&4.into(), &2.into()));
         assert_eq!(carried["p_key_violations"], 0, "{carried}");
-        // Three times 1.3 MB in datagrams of at most 2044 bytes, and what answers them.
+        // Three times 1.3 MB in datagrams of at most 2044 bytes, and the answers.
         let received = carried["received"].as_u64().unwrap();
         assert!((1900..12_000).contains(&received), "{received} packets");
         if !is_there("tshark") {
@@ -98,7 +98,7 @@ netns_tests! {
         assert_eq!(refused.status.code(), Some(2));
         drop(server);
         switch.end();
-        // A partition that the port is not in, and a fabric or a node that is not there.
+        // A partition without the port, and a fabric or a node that does not exist.
         for (dev, why) in [
             ("ib:sim=none,node=Hca2,ip=10.9.0.9/24", "no ibsim by the name 'none'"),
             ("ib:sim=sim,node=Hca9,ip=10.9.0.9/24", "no place at node 'Hca9'"),
@@ -109,13 +109,14 @@ netns_tests! {
         }
     }
 
-    /// A cable that is out and in again, another subnet manager: streams go on.
+    /// A cable is unplugged and plugged in again, and another subnet manager takes over: streams go
+    /// on.
     fn a_stream_outlives_a_cable_and_a_subnet_manager() {
         let mut fabric = fabric("outlives");
         let switch = Recorded::start(&fabric);
         let _server = serve(2, "");
         let far = dev(4, "");
-        // A subnet manager that starts on a busy machine takes its time.
+        // On a busy machine a subnet manager starts slowly.
         let count = "--count 60 --interval 100ms --timeout 30s";
         let pings = Process::start(&format!("ping 10.9.0.2 --dev {far} {count} --json"));
         thread::sleep(Duration::from_millis(700));
@@ -129,7 +130,7 @@ netns_tests! {
         switch.end();
     }
 
-    /// Ports that have nothing to send are found by a new switch; what it records can be read meanwhile.
+    /// A new switch finds ports that have nothing to send; its capture can be read meanwhile.
     fn a_switch_that_is_started_anew_reaches_ports_that_are_silent() {
         let fabric = fabric("anew");
         let switch = Recorded::start(&fabric);
@@ -145,7 +146,7 @@ netns_tests! {
         switch.end();
     }
 
-    /// Commands that are started together find each other, in whichever order they begin.
+    /// Commands that are started together find each other, in any order.
     fn what_is_started_before_the_simulator_waits_for_it() {
         let switch = Process::start("ibswitch --sim sim --node Hca1 --json --timeout 60s");
         let listening = format!("--listen [::] --dev {} --timeout 60s", dev(2, ""));

@@ -1,4 +1,4 @@
-//! `urnic impair` between two kernels: TAPs in network namespaces that the tests make themselves.
+//! `urnic impair` between two kernels: TAPs in network namespaces that the tests make.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Echo requests of one `ping`.
 const PINGS: u64 = 20;
 
-/// Two namespaces, this and another, with nothing between them but the command.
+/// Two namespaces, this one and another, with only the command between them.
 struct Path {
     command: Child,
     far: Namespace,
@@ -42,7 +42,8 @@ impl Path {
         Self { command, far }
     }
 
-    /// Sends SIGTERM; the command has to end well, and its interfaces with it. What it printed.
+    /// Sends SIGTERM; the command must end with success, and remove its interfaces. Returns its
+    /// output.
     fn stop(mut self) -> Value {
         kill_process(Pid::from_child(&self.command), Signal::TERM).unwrap();
         let deadline = Instant::now() + PATIENCE;
@@ -67,8 +68,8 @@ impl Drop for Path {
     }
 }
 
-/// Gives an interface its address, and the link address of its peer, for which no ARP request is sent then:
-/// all frames are echoes. Their link addresses are made of the addresses.
+/// Gives an interface its address, and a static ARP entry for its peer, so that no ARP request is
+/// sent: all frames are echoes. Ethernet addresses are derived from IP addresses.
 fn join(interface: &str, own: u8, peer: u8) {
     ip(&format!("link set {interface} address 02:00:00:00:00:0{own}"));
     ip(&format!("addr add 10.0.0.{own}/24 dev {interface}"));
@@ -76,8 +77,8 @@ fn join(interface: &str, own: u8, peer: u8) {
     ip(&format!("neigh add 10.0.0.{peer} lladdr 02:00:00:00:00:0{peer} dev {interface}"));
 }
 
-/// Pings the other kernel through the command; how many answers came, and the shortest round trip
-/// in milliseconds. `wait` says what `ping` waits for.
+/// Pings the other kernel through the command; returns the number of answers, and the shortest
+/// round trip in milliseconds. `wait` are options of `ping` for its end.
 fn ping(wait: [&str; 2]) -> (u64, Option<f64>) {
     let count = PINGS.to_string();
     let output = program("ping")
@@ -100,13 +101,13 @@ fn ping(wait: [&str; 2]) -> (u64, Option<f64>) {
 /// Bytes of one transfer, in each direction.
 const TRANSFER_LEN: usize = 4 << 20;
 
-/// Bytes that no shift of them equals.
+/// Returns bytes that differ from every shifted copy of themselves.
 fn pattern(side: u32) -> Vec<u8> {
     let words = 0..u32::try_from(TRANSFER_LEN / 4).unwrap();
     words.flat_map(|word| (word.wrapping_mul(0x9e37_79b1) ^ side).to_be_bytes()).collect()
 }
 
-/// Sends a pattern and receives the other's, at once.
+/// Sends a pattern and receives the other side's, at the same time.
 fn exchange(stream: &TcpStream, side: u32) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     std::thread::scope(|scope| {
@@ -117,7 +118,7 @@ fn exchange(stream: &TcpStream, side: u32) {
     });
 }
 
-/// The kernels on both sides send each other a few megabytes by TCP.
+/// Sends a few megabytes by TCP from each kernel to the other.
 fn transfer(path: &Path) {
     let listener = path.far.run(|| TcpListener::bind(("10.0.0.2", 7000)).unwrap());
     std::thread::scope(|scope| {
@@ -126,7 +127,7 @@ fn transfer(path: &Path) {
     });
 }
 
-/// A count of one direction.
+/// Returns a count of one direction.
 fn count(result: &Value, direction: &str, what: &str) -> u64 {
     result[direction][what].as_u64().unwrap_or_else(|| panic!("{direction} {what}: {result}"))
 }
@@ -136,7 +137,7 @@ netns_tests! {
 
     fn a_round_trip_takes_the_delay_of_both_directions() {
         let path = Path::start("--delay 15ms");
-        // Until so many answers have come, however late: it asks on.
+        // Until this number of answers has arrived, however late: `ping` continues to ask.
         let (answers, shortest) = ping(["-w", "20"]);
         let shortest = shortest.unwrap();
         assert!((30.0..200.0).contains(&shortest), "{shortest} ms");
@@ -166,7 +167,7 @@ netns_tests! {
             transfer(&path);
             let result = path.stop();
             for direction in ["a_to_b", "b_to_a"] {
-                // However the kernel handed them over, these were packets.
+                // The kernel may have passed super-frames, but these are counts of packets.
                 let packets_min = TRANSFER_LEN as u64 / 1460;
                 assert!(count(&result, direction, "frames") > packets_min, "{options}: {result}");
                 for fault in ["lost", "refused", "duplicated", "reordered"] {

@@ -41,12 +41,12 @@ fn document() -> Vec<Section> {
     sections
 }
 
-/// The path of each value: `a.b[].c`.
+/// Collects the path of each value: `a.b[].c`.
 fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                // Both ends count the same things.
+                // Both ends have the same counters.
                 let name = if ["local", "peer"].contains(&&**name) && value.is_object() {
                     "local,peer"
                 } else {
@@ -64,7 +64,7 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Holds a document's section against what was printed.
+/// Compares a document's section with the printed values.
 pub(crate) fn compare(name: &str, printed: &[Value]) {
     let sections = document();
     let section = sections.iter().find(|section| section.name == name);

@@ -1,5 +1,5 @@
-//! A server that begins as `urnic serve` does and then does not keep to the control protocol: what
-//! it sends is written out in bytes, by what `tools/src/protocol.rs` says of them.
+//! A server that starts like `urnic serve` and then breaks the control protocol: the tests write
+//! its messages in bytes, as `tools/src/protocol.rs` defines them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MESSAGE_LEN_MAX: usize = 2048;
 /// Sends in flight at a time.
 const SENDS_MAX: usize = 32;
 const RECEIVES: usize = 256;
-/// How long a client may take to say something, or to end.
+/// Time limit for a client's next message, and for its end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Private Data of the server's MPA Reply: the fields of the real thing; a test can falsify each of
@@ -27,15 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Welcome {
     /// First bytes, and the version.
     pub(crate) magic: &'static [u8],
-    /// `None` for the region that there is.
+    /// `None` for the real region.
     pub(crate) region: Option<(u32, u64)>,
-    /// Bytes of the region that there is.
+    /// Length of the real region in bytes.
     pub(crate) region_len: usize,
     pub(crate) len: u64,
     pub(crate) credits: u32,
     pub(crate) chunks_present: u64,
     pub(crate) idle_ms: u32,
-    /// Bytes more than there should be; fewer with a negative number.
+    /// Bytes to add at the end; a negative number removes bytes.
     pub(crate) surplus: isize,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// Listens; every client is answered with `welcome`, then by `script`.
+    /// Listens; answers every client with `welcome`, then runs `script`.
     pub(crate) fn start(welcome: Welcome, script: Script) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: random_seed().unwrap() });
         let endpoint = Arc::new(Endpoint::kernel(&rnic, &EndpointConfig::default()).unwrap());
@@ -135,7 +135,7 @@ impl Liar {
 impl Drop for Liar {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // A script that fails has failed its test by what its client did.
+        // A script that fails has failed the test of its client already.
         let _ended = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -179,7 +179,7 @@ impl Talk {
         Self { qp, region, inbox, outbox, sent, received, endpoint, posted, done }
     }
 
-    /// Sends a control message; whether the session goes on.
+    /// Sends a control message; returns true if the session goes on.
     pub(crate) fn say(&self, octets: &[u8]) -> bool {
         self.send(octets, SendOp::Send { invalidate: None, solicited: true })
     }
@@ -195,7 +195,7 @@ impl Talk {
         while self.say(octets) && Instant::now() < end {}
     }
 
-    /// As [`flood`](Self::flood), with a moment between two of them.
+    /// As [`flood`](Self::flood), with a pause between two messages.
     pub(crate) fn drip(&self, octets: &[u8]) {
         let end = Instant::now() + PATIENCE;
         while self.say(octets) && Instant::now() < end {
@@ -247,7 +247,7 @@ impl Talk {
         Some(octets)
     }
 
-    /// Waits for a control message with this code; its other bytes.
+    /// Waits for a control message with this code; returns the bytes after the code.
     pub(crate) fn hear_of(&self, code: u8) -> Option<Vec<u8>> {
         loop {
             let message = self.hear()?;
@@ -260,7 +260,7 @@ impl Talk {
 
 fn post_receive(qp: &Qp, inbox: &Mr, slot: usize) {
     let octets = slot * MESSAGE_LEN_MAX..(slot + 1) * MESSAGE_LEN_MAX;
-    // A connection that has ended takes none.
+    // A connection that has ended accepts no receive.
     let _ended = qp.post_recv(RecvWr::new(WrId(slot as u64), [inbox.sge(octets)]));
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn credit(count: u32) -> Vec<u8> {
     [&[2][..], &count.to_be_bytes()].concat()
 }
 
-/// Code 5 says whether a chunk is right, code 9 what its CRC32c is.
+/// Code 5 says if a chunk is right, code 9 gives its CRC32c.
 pub(crate) fn chunk(code: u8, index: u64, value: u32) -> Vec<u8> {
     [&[code][..], &index.to_be_bytes(), &value.to_be_bytes()].concat()
 }

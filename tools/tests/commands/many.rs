@@ -31,7 +31,7 @@ fn a_thousand_connections_are_opened_used_and_closed_at_once() {
     assert_eq!(server.stop_and_tell(), "");
 }
 
-/// A shell gives its programs fewer descriptors than they may ask for.
+/// A shell gives its programs a lower limit of descriptors than they may request.
 #[test]
 fn more_connections_than_the_first_limit_of_descriptors_are_opened() {
     if let Some(reason) = missing(["sh"]) {
@@ -125,7 +125,7 @@ fn a_slow_output_keeps_its_session_open() {
     let mut client = server.spawn("get ADDRESS/file -");
     let mut output = client.stdout.take().unwrap();
     let mut first = [0; 1];
-    // From here on the client waits for room in the pipe.
+    // From here on the client waits for space in the pipe.
     output.read_exact(&mut first).unwrap();
     thread::sleep(Duration::from_millis(2500));
     let mut rest = Vec::new();
@@ -136,7 +136,8 @@ fn a_slow_output_keeps_its_session_open() {
     assert_eq!(server.stop_and_tell(), "");
 }
 
-/// RFC 5044 §7.1.2 (10): a peer that connects and does not start MPA is not waited for for ever.
+/// RFC 5044 §7.1.2 (10): the server does not wait forever for a peer that connects and does not
+/// start MPA.
 #[test]
 fn a_connection_that_asks_for_nothing_is_given_up_in_the_time_of_the_option() {
     let server = Server::start("--timeout 1s");
@@ -199,7 +200,7 @@ fn peers_beyond_the_number_are_told_which_option_decides() {
 struct Use {
     descriptors: usize,
     threads: usize,
-    /// Bytes of memory that are its own.
+    /// Bytes of private memory.
     memory: u64,
     /// Processor time so far, in ticks of 10 ms.
     ticks: u64,
@@ -221,13 +222,13 @@ impl Use {
     }
 }
 
-/// A server that runs for months has served very many sessions, most of them one behind the other.
+/// A server that runs for months serves very many sessions, most of them one after the other.
 #[test]
 fn after_twenty_thousand_sessions_a_server_is_as_it_was() {
     const ROUNDS: usize = 20;
     const SESSIONS: usize = 1000;
     let mut command = urnic("serve --listen 127.0.0.1:0");
-    // It tells of each session that was reset.
+    // It prints a line for each session that was reset.
     command.stderr(Stdio::null());
     let server = Server::of(command);
     let remote: SocketAddr = server.address().parse().unwrap();
@@ -235,7 +236,7 @@ fn after_twenty_thousand_sessions_a_server_is_as_it_was() {
     let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
     let endpoint = Endpoint::kernel(&rnic, &config).unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
-    // A region of 64 bytes, by what `tools/src/protocol.rs` says.
+    // A region of 64 bytes, as `tools/src/protocol.rs` defines it.
     let hello = [&b"urnc\0\x03\0"[..], &64_u64.to_be_bytes(), &0_u32.to_be_bytes()].concat();
     let options = ConnectOptions { private_data: hello, ..ConnectOptions::default() };
     let mut seen = vec![Use::of(&server)];

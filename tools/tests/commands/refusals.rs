@@ -89,7 +89,7 @@ fn only_regular_files_are_replaced() {
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     assert_eq!(fs::read(folder.own("target")).unwrap(), b"kept");
-    // The same at the server, before any byte crosses.
+    // The server refuses the same, before any byte is sent.
     fs::write(folder.own("f"), "new").unwrap();
     for (name, part) in [
         ("/d", "is a folder"),
@@ -290,7 +290,7 @@ fn a_file_longer_than_the_disk_is_not_begun() {
     }
     assert!(!back.exists() && !folder.own(".back.urnic-part").exists());
     assert!(!folder.own(".back.urnic-journal").exists());
-    // Nor does the server go on to hash it.
+    // The server does not continue to hash it either.
     wait_until("the end of the threads", || server.threads() <= threads);
     assert!(server.client("ping ADDRESS --count 1").status.success());
     server.stop();

@@ -1,4 +1,4 @@
-//! A server and the clients of a test. Every process ends with the test, and within a bound.
+//! A server and the clients of a test. Every process ends with the test, within a time limit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// `urnic` with these arguments, separated by spaces.
+/// Returns `urnic` with these arguments, separated by spaces.
 pub(crate) fn urnic(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
     command.args(arguments.split_whitespace());
@@ -20,7 +20,7 @@ pub(crate) fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The JSON of a command that has to succeed.
+/// Returns the JSON of a command that must succeed.
 pub(crate) fn json(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", complaint(output));
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -34,7 +34,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one, and waits until it listens.
+    /// Starts a server, and waits until it listens.
     pub(crate) fn start(options: &str) -> Self {
         Self::start_at("127.0.0.1:0", options)
     }
@@ -43,7 +43,7 @@ impl Server {
         Self::of(urnic(&format!("serve --listen {address} {options}")))
     }
 
-    /// Starts what `command` says, which is a server.
+    /// Starts `command`, which is a server.
     pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -71,14 +71,14 @@ impl Server {
         self.spawn(command).wait_with_output().unwrap()
     }
 
-    /// Sends SIGINT; the server has to end well.
+    /// Sends SIGINT; the server must end with success.
     pub(crate) fn stop(self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::INT).unwrap();
         assert_eq!(self.wait(), Some(0), "SIGINT ends a server well");
     }
 
-    /// As [`stop`](Self::stop); what it complained about.
+    /// As [`stop`](Self::stop); returns its standard error.
     pub(crate) fn stop_and_tell(mut self) -> String {
         let mut said = String::new();
         let mut errors = self.child.stderr.take().unwrap();
@@ -99,23 +99,23 @@ impl Server {
         self.child.id()
     }
 
-    /// Threads that it has now.
+    /// Returns the number of its threads.
     pub(crate) fn threads(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
     }
 
-    /// Bytes of memory that it has had at most.
+    /// Returns its peak memory in bytes.
     pub(crate) fn memory_max(&self) -> u64 {
         memory_max(self.pid())
     }
 
-    /// Kills it, as a crash would end it.
+    /// Kills it, as in a crash.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; its status.
+    /// Waits for its end; returns its status.
     pub(crate) fn wait(mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -136,7 +136,7 @@ impl Drop for Server {
     }
 }
 
-/// Bytes of memory that a process has had at most.
+/// Returns the peak memory of a process in bytes.
 pub(crate) fn memory_max(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

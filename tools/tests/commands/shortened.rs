@@ -1,4 +1,5 @@
-//! Files that become shorter while they cross: an error of their session, and of no other.
+//! Files that become shorter while they are transferred: an error of their session, and of no
+//! other.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -66,7 +67,7 @@ fn an_arriving_file_that_is_shortened_ends_its_session_only() {
     server.stop();
 }
 
-/// The next file of that name is shorter than what has arrived of the one before.
+/// The next file of that name is shorter than the part of the previous one that has arrived.
 #[test]
 fn a_put_into_the_name_of_a_longer_part_has_its_own_length() {
     let folder = Folder::new("shorter-put");

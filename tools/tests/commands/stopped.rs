@@ -1,4 +1,4 @@
-//! A server that is stopped, an end that was stopped for a while, and readers that stop reading.
+//! A server that is stopped, a client that was stopped for a while, and readers that stop reading.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use urnic_testkit::skip;
 use crate::commands::files::{Folder, get, has_progress, pattern, put};
 use crate::commands::scene::{Server, complaint, json, urnic, wait_until};
 
-/// Clients learn that it was no crash; a measurement tells what it has by then.
+/// Clients report that it was no crash; a measurement reports its result so far.
 #[test]
 fn a_server_that_is_stopped_tells_its_clients() {
     let server = Server::start("");
@@ -23,7 +23,7 @@ fn a_server_that_is_stopped_tells_its_clients() {
     for _ in 0..2 {
         lines.next().unwrap().unwrap();
     }
-    // It goes on with its output as long as that has a reader.
+    // It continues its output as long as a process reads it.
     let mut answers = BufReader::new(ping.stdout.take().unwrap()).lines();
     answers.next().unwrap().unwrap();
     server.signal(Signal::TERM);
@@ -37,7 +37,7 @@ fn a_server_that_is_stopped_tells_its_clients() {
     assert_eq!(server.stop_and_tell().matches("the server was stopped").count(), 2);
 }
 
-/// The reason first, then what is kept.
+/// The error has the reason first, then the part that is kept.
 #[test]
 fn a_transfer_whose_server_is_stopped_says_so_and_what_is_kept() {
     let folder = Folder::new("server-stopped");
@@ -60,7 +60,7 @@ fn a_transfer_whose_server_is_stopped_says_so_and_what_is_kept() {
     }
 }
 
-/// The time in which a client was stopped is not the server's silence.
+/// A client does not count the time in which it was stopped as silence of the server.
 #[test]
 fn a_client_that_was_stopped_itself_goes_on() {
     let server = Server::start("--timeout 60s");
@@ -96,7 +96,7 @@ fn a_client_that_was_stopped_for_too_long_says_so() {
     server.stop();
 }
 
-/// Nor is the time in which the server was stopped the silence of its peers.
+/// A server does not count the time in which it was stopped as silence of its peers.
 #[test]
 fn a_server_that_was_stopped_itself_keeps_its_sessions() {
     let server = Server::start("--timeout 1s");
@@ -111,7 +111,7 @@ fn a_server_that_was_stopped_itself_keeps_its_sessions() {
     assert_eq!(server.stop_and_tell(), "");
 }
 
-/// The kernel's TCP takes the connection, and its program speaks no MPA.
+/// The kernel's TCP accepts the connection, and the process speaks no MPA.
 #[test]
 fn a_service_that_says_nothing_is_none_of_rdma() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -132,7 +132,7 @@ fn a_report_that_cannot_be_written_says_which() {
         let said = complaint(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("writing to standard output: No space left"), "{said}");
-        // A reader that has enough, as 'head -1', is no error.
+        // A reader that stops early, as `head -1` does, is no error.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = urnic(&command).stdout(Stdio::from(writer)).output().unwrap();
@@ -142,7 +142,7 @@ fn a_report_that_cannot_be_written_says_which() {
     server.stop();
 }
 
-/// A limit of the address space refuses sessions; an allocation that fails would end the process.
+/// A limit of the address space refuses sessions; a failed allocation would end the process.
 #[test]
 fn a_server_with_little_address_space_refuses_and_lives() {
     if let Some(reason) = missing(["sh"]) {

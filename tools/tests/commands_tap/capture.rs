@@ -26,12 +26,12 @@ impl Capture {
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let begun = errors.by_ref().map_while(Result::ok).any(|line| line.starts_with("File: "));
         assert!(begun, "dumpcap captures");
-        // Whatever else it says is not in its way.
+        // Its further output must not block it.
         thread::spawn(move || errors.for_each(drop));
         Self { child, file: file.into() }
     }
 
-    /// Ends it when all has been written: what the kernel still has for it then is lost.
+    /// Ends it when all has been written: frames that the kernel has not yet passed on are lost.
     fn stop(mut self) {
         let len = || fs::metadata(&self.file).map_or(0, |metadata| metadata.len());
         let (mut before, mut quiet_since) = (len(), Instant::now());
@@ -53,11 +53,11 @@ impl Drop for Capture {
     }
 }
 
-/// Several times as long as a capture leaves frames with the kernel.
+/// Several times as long as frames stay in the kernel.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// RFC 5044 Appendix A: every segment starts with an FPDU and holds whole FPDUs only; seen on the
-/// wire, by a passive reader.
+/// RFC 5044 Appendix A: every segment starts with an FPDU and holds only whole FPDUs, as a passive
+/// reader sees on the wire.
 fn every_segment_is_aligned(header: &str) {
     let folder = folder();
     join(&["tap-s", "tap-c"]);
@@ -76,7 +76,7 @@ fn every_segment_is_aligned(header: &str) {
         assert_eq!(seen["frames_corrupt"], 0, "{op}: {seen}");
         let connections = seen["connections"].as_array().unwrap();
         assert_eq!(connections.len(), 1, "{op}: {seen}");
-        // What is retransmitted on a busy machine begins where the peer misses something.
+        // On a busy machine a retransmission begins where the peer misses data.
         let mut directions = connections[0]["directions"].as_array().unwrap().iter();
         let repeats = directions.any(|one| one["segments_retransmitted"] != 0);
         let told = seen.to_string();
@@ -84,7 +84,7 @@ fn every_segment_is_aligned(header: &str) {
         for direction in connections[0]["directions"].as_array().unwrap() {
             let count = |key: &str| direction[key].as_u64().unwrap();
             assert!(count("segments") > 1, "{op}: {direction}");
-            // The Request and the Reply of MPA's startup are no FPDUs; the impatient send them twice.
+            // The Request and the Reply of MPA's startup are no FPDUs; a timeout sends them twice.
             let others = count("segments") - count("segments_aligned");
             assert!(others <= 1 + count("segments_retransmitted"), "{op}: {direction}");
             assert_eq!(count("crc_good"), count("fpdus"), "{op}: {direction}");

@@ -13,12 +13,12 @@ use urnic_testkit::isolate::netns_tests;
 
 /// Bytes that a process may grow by, however much data it moves.
 const GROWTH_MAX: u64 = 4 << 20;
-/// After this long everything has taken its size.
+/// After this time all buffers have their final size.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Sessions at most; a slow machine needs more of them.
+/// Largest number of sessions; a slow machine needs more of them.
 const SESSIONS_MAX: usize = 12;
 
-/// Bytes of memory that a process has now.
+/// Returns the resident memory of a process in bytes.
 fn resident(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -46,7 +46,7 @@ impl Samples {
     }
 }
 
-/// Moves so many bytes in messages of `size`, and looks at both processes meanwhile.
+/// Moves this number of bytes in messages of `size`, and samples both processes meanwhile.
 fn stays_flat(what: &str, op: &str, size: u64, octets: u64) {
     join(&["tap-s", "tap-c"]);
     let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");

@@ -1,5 +1,5 @@
-//! One end is killed in the middle of a transfer: nothing is left behind, and the other end says so
-//! in time.
+//! One end is killed in the middle of a transfer: nothing is left behind, and the other end reports
+//! it in time.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use urnic_testkit::network::ip;
 
 /// Timeout of the end that is not killed.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How late a busy machine may be.
+/// Delay that a busy machine may add.
 const LATE: Duration = Duration::from_secs(3);
-/// A transfer is in flight when so many bytes have passed.
+/// Bytes after which a transfer counts as in flight.
 const UNDER_WAY: u64 = 4 << 20;
 
 netns_tests! {

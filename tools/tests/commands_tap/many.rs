@@ -1,4 +1,4 @@
-//! A thousand connections on every device; ends that take no longer than they have to.
+//! A thousand connections on every device; commands that end as soon as they can.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use urnic_testkit::skip;
 /// Bytes that a server may use for a thousand connections.
 const MEMORY_MAX: u64 = 1 << 30;
 
-/// Bytes of memory that a process has had at most.
+/// Returns the peak memory of a process in bytes.
 fn memory_max(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// A thousand connections from `device` to a server with default options.
+/// Opens a thousand connections from `device` to a server with default options.
 fn a_thousand(device: &str) {
     let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
     for connections in [12, 1000] {
@@ -34,7 +34,7 @@ fn a_thousand(device: &str) {
     server.stop();
 }
 
-/// A veth of the bridge, for sockets of interfaces.
+/// Makes a veth of the bridge, for sockets of interfaces.
 fn veth() {
     ip("link add veth-b type veth peer name veth-c");
     ip("link set veth-b up master bridge0");
@@ -74,7 +74,7 @@ netns_tests! {
         a_thousand("xdp:veth-c,ip=10.7.0.5/24");
     }
 
-    /// TIME-WAIT is not waited for, nor is one connection after the other closed.
+    /// Commands do not wait for TIME-WAIT, and do not close connections one by one.
     fn commands_end_when_their_last_result_is_there() {
         join(&["tap-s", "tap-c"]);
         let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
@@ -99,7 +99,7 @@ netns_tests! {
         server.stop();
     }
 
-    /// The port is free, and not the same each time.
+    /// The port is free, and another one each time.
     fn port_zero_is_one_of_many() {
         join(&["tap-s", "tap-c"]);
         let mut ports = Vec::new();

@@ -1,4 +1,4 @@
-//! A server and its clients in a namespace. Every process ends with the test, and within a bound.
+//! A server and its clients in a namespace. Every process ends with the test, within a time limit.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use urnic_testkit::network::{self, ip};
 
-/// Where servers listen.
+/// Address of servers.
 pub(crate) const ADDRESS: &str = "10.7.0.2:7174";
 
-/// New TAPs of these names, up and on a new bridge, that outlive the processes on them.
+/// Makes TAPs of these names, up and on a new bridge; they are persistent.
 pub(crate) fn join(taps: &[&str]) {
     for tap in taps {
         ip(&format!("tuntap add dev {tap} mode tap"));
@@ -25,7 +25,7 @@ pub(crate) fn join(taps: &[&str]) {
     network::bridge("bridge0", taps);
 }
 
-/// A folder for files and for a socket, whose path is short, with one in it to serve.
+/// Makes a folder for files and for a socket, whose path is short, with a folder `served` in it.
 pub(crate) fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("served")).unwrap();
@@ -51,13 +51,13 @@ pub(crate) fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The JSON of a command that has to succeed.
+/// Returns the JSON of a command that must succeed.
 pub(crate) fn json(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", complaint(output));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Bytes that have come from the user of a TAP.
+/// Returns the bytes that the user of a TAP has sent.
 pub(crate) fn bytes_from(tap: &str) -> u64 {
     let shown: Value = serde_json::from_str(&ip(&format!("-s -j link show dev {tap}"))).unwrap();
     shown[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
@@ -80,7 +80,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one at [`ADDRESS`], and waits until it listens.
+    /// Starts a server at [`ADDRESS`], and waits until it listens.
     pub(crate) fn start(options: &str) -> Self {
         Self::start_at(ADDRESS, options)
     }
@@ -104,12 +104,12 @@ impl Server {
         server
     }
 
-    /// The line that tells where it listens.
+    /// Returns the line with its address.
     pub(crate) fn line(&self) -> &str {
         &self.line
     }
 
-    /// The TCP port that it listens at.
+    /// Returns its TCP port.
     pub(crate) fn port(&self) -> u16 {
         let address = self.line.split(' ').nth(2).unwrap();
         address.rsplit(':').next().unwrap().parse().unwrap()
@@ -120,7 +120,7 @@ impl Server {
         self.complaints.try_iter().collect()
     }
 
-    /// The next complaint, if it comes in time.
+    /// Returns the next line of its standard error, if it comes in time.
     pub(crate) fn complaint(&self, limit: Duration) -> Option<String> {
         self.complaints.recv_timeout(limit).ok()
     }
@@ -129,7 +129,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Sends SIGINT; the server has to end well.
+    /// Sends SIGINT; the server must end with success.
     pub(crate) fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         wait_until("the end of the server", PATIENCE, || self.child.try_wait().unwrap().is_some());
@@ -151,5 +151,5 @@ impl Drop for Server {
     }
 }
 
-/// How long a process may take to end.
+/// Time limit for the end of a process.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Interfaces that cannot carry frames, and peers that none could reach.
+//! Interfaces that cannot carry frames, and peers that cannot be reached.
 
 use crate::commands_tap::scene::{PATIENCE, Server, client, complaint};
 use urnic_testkit::isolate::netns_tests;
@@ -13,13 +13,13 @@ netns_tests! {
         assert_eq!(output.status.code(), Some(2));
         let said = complaint(&output);
         assert!(said.contains("tap-x is down") && said.contains("'ip link set dev tap-x up'"), "{said}");
-        // A server may wait for it.
+        // A server may wait for the interface.
         let server = Server::start("--dev tap:tap-x,ip=10.7.0.2/24");
         let said = server.complaint(PATIENCE).unwrap();
         assert!(said.contains("'ip link set dev tap-x up'"), "{said}");
     }
 
-    /// TCP of the kernel takes the connection, and its program speaks no MPA.
+    /// The kernel's TCP accepts the connection, and the process speaks no MPA.
     fn a_service_that_is_none_of_rdma_is_told_from_a_host_that_is_silent() {
         ip("tuntap add dev tap-x mode tap");
         ip("address add 10.7.0.1/24 dev tap-x");

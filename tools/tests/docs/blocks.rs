@@ -1,10 +1,10 @@
-//! The blocks of the documents, run whole by a shell, as a reader pastes them: in a network namespace
-//! and a folder of their own, which have what a reader's machine has. A block that is not run has the
-//! reason above it: `<!-- not run: REASON -->`.
+//! The blocks of the documents, run whole by a shell, as a reader pastes them: in a network
+//! namespace and a folder of their own, set up like a reader's machine. A block that is not run has
+//! the reason above it: `<!-- not run: REASON -->`.
 //!
-//! A command at the end of a line with `&` goes on until the block has ended. The next line waits until
-//! the command prints or listens, as a reader does. What takes long is shortened; what only ends by a
-//! signal gets one.
+//! A command at the end of a line with `&` runs until the block has ended. The next line waits
+//! until the command prints or listens, as a reader does. Long commands are shortened; a command
+//! that ends only by a signal gets one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ use super::{SERVER, documents, shortened};
 #[derive(Debug)]
 struct Block {
     document: PathBuf,
-    /// Number of the line of its fence.
+    /// Line number of its fence.
     line: usize,
     language: String,
     lines: Vec<String>,
-    /// Why it is not run.
+    /// Reason why it is not run.
     reason: Option<String>,
 }
 
@@ -58,7 +58,7 @@ fn blocks() -> Vec<Block> {
     found
 }
 
-/// Above a block that is not run.
+/// Marker above a block that is not run.
 const MARKER: &str = "<!-- not run: ";
 
 impl Block {
@@ -66,7 +66,7 @@ impl Block {
         format!("{}:{}", self.document.display(), self.line)
     }
 
-    /// The commands as they are typed, with lines that go on in the next one put together.
+    /// Returns the commands as they are typed, with continued lines joined.
     fn commands(&self) -> Vec<String> {
         let text = match &*self.language {
             "sh" => self.lines.join("\n"),
@@ -85,7 +85,7 @@ impl Block {
         lines.map(str::to_owned).filter(|line| !is_of_cargo(line)).collect()
     }
 
-    /// A program or library that the block uses and this machine lacks.
+    /// Returns a program or library that the block uses and this machine lacks.
     fn missing(&self) -> Option<String> {
         let text = self.lines.join(" ");
         let words = || text.split([' ', '/', '=']);
@@ -108,7 +108,7 @@ fn is_of_cargo(line: &str) -> bool {
     STARTS.iter().any(|start| line.starts_with(start)) && !line.contains("&& PATH=")
 }
 
-/// One line of the script: shortened, and with the end that it needs.
+/// Returns one line of the script: shortened, and with the end that it needs.
 fn scripted(line: &str, number: usize, is_last: bool) -> String {
     let line = match line.split_once("&& PATH=") {
         Some((_, rest)) => format!("PATH={rest}"),
@@ -130,7 +130,7 @@ fn scripted(line: &str, number: usize, is_last: bool) -> String {
     // The example's process is replaced by the last one that was started.
     let line = if line.starts_with("urnic top") { line.replace("4711", "$!") } else { line };
     if stays {
-        // Nothing follows the last one: what does not fail at once is let run.
+        // After the last command nothing follows: it runs unless it fails at once.
         let patience = if is_last { 2 } else { 20 };
         return format!("{line} >out.{number} 2>&1 &\nbegun out.{number} {patience}");
     }
@@ -141,7 +141,7 @@ fn scripted(line: &str, number: usize, is_last: bool) -> String {
     } else {
         line
     };
-    // What is wrong with a capture is a finding, and a status.
+    // A fault of a capture is a finding, and an exit status.
     let line = if line.contains("--strict") { format!("{line} || [ $? = 1 ]") } else { line };
     format!("echo '+ line {number}' >&2; {line}")
 }
@@ -160,7 +160,7 @@ begun() {
 before=$(listening)
 "#;
 
-/// Runs the blocks of the documents whose names begin so.
+/// Runs the blocks of the documents with these names.
 fn run(documents: &[&str]) {
     ip("addr add 192.0.2.1/32 dev lo");
     ip("link add eth0 type veth peer name wire");
@@ -186,7 +186,7 @@ fn run_block(block: &Block, commands: &[String]) {
     fs::create_dir(work.path().join("runtime")).unwrap();
     // With job control, programs in the background keep their input and take SIGINT, as at a prompt.
     let mut script = "set -em\nmount -t tmpfs none /run\n".to_owned();
-    // The server that others than the block run.
+    // The server that the reader runs outside of the block.
     let has_server = commands.iter().any(|line| line.contains("urnic serve"));
     if !has_server && commands.iter().any(|line| line.contains(SERVER)) {
         let listens =
@@ -199,7 +199,7 @@ fn run_block(block: &Block, commands: &[String]) {
         script.push_str(&scripted(command, number, number == commands.len()));
         script.push('\n');
     }
-    // All of them are there to the end of the block, or have ended well.
+    // Background commands run to the end of the block, or have ended with success.
     script.push_str("for job in $(jobs -p); do kill -INT $job 2>/dev/null || wait $job; done\n");
     fs::write(work.path().join("script"), &script).unwrap();
     let binaries = Path::new(env!("CARGO_BIN_EXE_urnic")).parent().unwrap().to_owned();
@@ -215,7 +215,7 @@ fn run_block(block: &Block, commands: &[String]) {
         .stderr(File::create(work.path().join("errors")).unwrap())
         .spawn()
         .unwrap();
-    // Its input is open until it has ended.
+    // Its input stays open until it has ended.
     let input = child.stdin.take();
     let status = child.wait().unwrap();
     drop(input);
@@ -230,7 +230,7 @@ fn every_block_is_run_or_says_why_not() {
     let blocks = blocks();
     let (said, run): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| block.reason.is_some());
     for block in &run {
-        // Panics where nothing can be run.
+        // Panics for a block that has no command.
         let _commands = block.commands();
         let is_known =
             DOCUMENTS.iter().flat_map(|names| *names).any(|name| block.document.ends_with(name));
@@ -242,7 +242,7 @@ fn every_block_is_run_or_says_why_not() {
     assert!(run.len() > 15 && !said.is_empty(), "{} run, {} not", run.len(), said.len());
 }
 
-/// By the test that runs them.
+/// Documents, by the test that runs them.
 const DOCUMENTS: [&[&str]; 4] = [
     &["README.md", "CONTRIBUTING.md"],
     &["docs/devices.md", "docs/top.md", "docs/verbs.md"],

@@ -16,23 +16,24 @@ use super::scene::{NEEDS, Process, Recorded, fabric, wait_until};
 use super::{dev, json, output, serve};
 
 const GATE_NEEDS: [&str; 5] = [NEEDS[0], NEEDS[1], NEEDS[2], "/dev/net/tun", "ping"];
-/// A gate at the third node, behind which the kernel is.
+/// A gate at the third node, in front of the kernel.
 const GATE: &str = "--dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24,ip6=fd00::9/64";
 /// Device keys of ports behind a gate.
 const BEHIND: &str = ",gw=10.9.0.9,gw6=fd00::9";
 
-/// A gate that is up, and the kernel's way to the link.
+/// Starts a gate, waits until it is up, and gives the kernel a route to the link.
 fn gate() -> Process {
     gate_with("")
 }
 
-/// One with further options.
+/// Starts a gate with further options.
 fn gate_with(options: &str) -> Process {
     let gate = Process::start(&format!("ibgate {GATE} --json {options}"));
     wait_until("the gate's link is up", || has_carrier("ibgate"));
-    // The kit has taken IPv6 from the kernel's interfaces.
+    // The kit has disabled IPv6 on the kernel's interfaces.
     fs::write("/proc/sys/net/ipv6/conf/ibgate/disable_ipv6", "0").unwrap();
-    // Without `nodad` an IPv6 address is no source until the kernel's worker has seen it.
+    // Without `nodad` the kernel does not use an IPv6 address as source until its worker has
+    // checked it.
     ip("addr add 10.8.0.1 dev ibgate");
     ip("addr add fd08::1 dev ibgate nodad");
     for (address, network) in [("10.8.0.1", "10.9.0.0/24"), ("fd08::1", "fd00::/64")] {
@@ -68,8 +69,8 @@ fn told(arguments: &str, what: &str) {
 netns_tests! {
     with GATE_NEEDS;
 
-    /// Pings, the kernel's TCP and what a router tells; nothing of it is malformed, and the
-    /// administrator is not asked for each datagram.
+    /// Pings, the kernel's TCP and a router's ICMP; no packet is malformed, and the gate does not
+    /// ask the administrator for each datagram.
     fn the_kernel_and_ports_reach_each_other_through_a_gate() {
         let fabric = fabric("gate");
         let switch = Recorded::start(&fabric);
@@ -78,7 +79,7 @@ netns_tests! {
         for to in ["10.9.0.4", "fd00::4", "10.9.0.9", "fd00::9"] {
             answered(&format!("-c 3 -W 5 {to}"));
         }
-        // 2044 bytes whole; one more is the kernel's own to refuse.
+        // 2044 bytes pass; one byte more is refused by the kernel itself.
         answered("-c 1 -W 5 -M do -s 2016 10.9.0.4");
         told("-c 1 -W 1 -M do -s 2017 10.9.0.4", "mtu");
         told("-c 1 -W 5 -t 1 10.9.0.4", "Time to live exceeded");
@@ -86,7 +87,7 @@ netns_tests! {
         told("-c 2 -W 8 10.9.0.77", "Destination Host Unreachable");
         ip("route add 10.66.0.0/24 dev ibgate");
         told("-c 1 -W 5 10.66.0.1", "Destination Net Unreachable");
-        // The kernel's TCP to ours, and ours to the kernel's.
+        // The kernel's TCP to urnic's, and urnic's to the kernel's.
         for to in ["10.9.0.4", "[fd00::4]"] {
             json(&format!("ping {to} --count 3 --interval 1ms"));
         }
@@ -134,7 +135,7 @@ netns_tests! {
         fabric.command("Relink \"Hca3\"[1]");
         wait_until("the carrier is back", || has_carrier("ibgate"));
         answered("-c 3 -W 5 10.9.0.4");
-        // An interface that is deleted takes nothing with it.
+        // The deletion of the interface affects nothing else.
         ip("link del ibgate");
         thread::sleep(Duration::from_millis(200));
         let carried = gate.json();
@@ -171,7 +172,7 @@ netns_tests! {
         json("bw 10.7.0.1 --op write --size 64K -n 50");
         drop(server);
         let group = other.run(|| {
-            // One that the command names, and one that the kernel reports to it.
+            // One group that the command names, and one that the kernel reports to it.
             let socket = UdpSocket::bind("0.0.0.0:5000").unwrap();
             for group in [[239, 1, 2, 3], [239, 1, 2, 4]] {
                 socket.join_multicast_v4(&group.into(), &[10, 7, 0, 1].into()).unwrap();
@@ -196,7 +197,8 @@ netns_tests! {
         switch.end();
     }
 
-    /// RFC 4390: a port that has no address gets one of a real server behind the gate, which relays.
+    /// RFC 4390: a port without an address gets one from a real server behind the gate, which
+    /// relays.
     fn a_port_gets_its_address_of_dnsmasq_behind_a_gate() {
         let fabric = fabric("dnsmasq");
         let switch = Recorded::start(&fabric);
@@ -220,7 +222,7 @@ netns_tests! {
         let shown = output(&format!("info --dev {leased}"));
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
         assert!(shown.contains("10.9.0.50/24, router 10.9.0.9, from 10.8.0.1"), "{shown}");
-        // The kernel's TCP to it, by the router that the lease names.
+        // The kernel's TCP to the port, through the router of the lease.
         let server = Process::serving(&format!("serve --listen 0.0.0.0 --dev {leased}"));
         answered("-c 2 -W 8 10.9.0.50");
         json("bw 10.9.0.50 --op write --size 64K -n 20");
@@ -231,7 +233,7 @@ netns_tests! {
         switch.end();
     }
 
-    /// Command lines that make no gate.
+    /// Command lines that the gate refuses.
     fn a_gate_that_cannot_be_is_refused_with_the_reason() {
         let _fabric = fabric("refused");
         ip("tuntap add dev tap0 mode tap");
@@ -255,7 +257,7 @@ netns_tests! {
     }
 }
 
-/// dnsmasq answers a question that went through both gates (RFC 1035 §4.1).
+/// dnsmasq answers a query that went through both gates (RFC 1035 §4.1).
 fn name_is_found(other: &Namespace) {
     if !is_there("dnsmasq") {
         return skip("names of dnsmasq through gates", "no dnsmasq");
@@ -276,7 +278,7 @@ fn name_is_found(other: &Namespace) {
     let mut octets = [0; 512];
     let len = loop {
         assert!(Instant::now() < deadline, "dnsmasq does not answer");
-        // Until it listens, the far kernel says so.
+        // Until dnsmasq listens, the far kernel refuses the query.
         match socket.send(&question).and_then(|_| socket.recv(&mut octets)) {
             Ok(len) => break len,
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {

@@ -12,11 +12,11 @@ Default=0x7fff,ipoib,mtu=4,rate=3,scope=2,Q_Key=0x80010b1b : ALL=full;
 green=0x8002,ipoib,mtu=4,rate=3,Q_Key=0x80030b1b :
 	0x100004=full, 0x100007=limited, 0x10000a=limited;
 ";
-/// A broadcast group that no port of ibsim can carry: they end at 2048 bytes.
+/// A broadcast group that no port of ibsim can carry, because ports are limited to 2048 bytes.
 const LONG: &str = "\
 Default=0x7fff,ipoib,mtu=5,rate=3,scope=2,Q_Key=0x80010b1b : ALL=full;
 ";
-/// A link that reaches as far as a site.
+/// A link with the scope of a site.
 const SITE: &str = "\
 Default=0x7fff,ipoib,mtu=4,rate=3,scope=2,Q_Key=0x80010b1b : ALL=full;
 blue=0x8001,ipoib,mtu=4,rate=3,Q_Key=0x80020b1b :

@@ -1,4 +1,4 @@
-//! Commands on a fabric of ibsim under OpenSM; all of them end with the test.
+//! Commands on a fabric of ibsim with OpenSM; all of them end with the test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,18 +13,19 @@ pub(crate) use urnic_testkit::fabric::{Fabric, NEEDS, PARTITIONS, wait_until};
 use urnic_testkit::programs::{is_there, program};
 use urnic_testkit::skip;
 
-/// A fabric for the test of this name.
+/// Starts a fabric for the test of this name.
 pub(crate) fn fabric(name: &str) -> Fabric {
     fabric_with(name, PARTITIONS)
 }
 
-/// One with these partitions.
+/// Starts a fabric with these partitions.
 pub(crate) fn fabric_with(name: &str, partitions: &str) -> Fabric {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("urnic-ib-{name}"));
     Fabric::start(&folder, partitions)
 }
 
-/// Reads a capture with tshark, which finds nothing malformed in it; skipped where it is missing.
+/// Reads a capture with tshark, which must find nothing malformed in it; skipped if tshark is
+/// missing.
 fn wrong_packets(capture: &Path) {
     if !is_there("tshark") {
         return skip("what tshark says of packets of InfiniBand", "no tshark");
@@ -34,7 +35,7 @@ fn wrong_packets(capture: &Path) {
     assert!(packets(capture, "infiniband") > 0, "packets");
 }
 
-/// The switch of a fabric, with a capture of what it carries.
+/// The switch of a fabric, with a capture of the packets that it carries.
 pub(crate) struct Recorded {
     switch: Process,
     capture: PathBuf,
@@ -47,8 +48,8 @@ impl Recorded {
         Self { switch, capture }
     }
 
-    /// Ends the switch, and has its capture read: nothing in it is malformed. What the switch counted,
-    /// and the capture.
+    /// Ends the switch and checks its capture: nothing in it is malformed. Returns the switch's
+    /// counters, and the capture.
     pub(crate) fn end(self) -> (Value, PathBuf) {
         let carried: Value = self.switch.json();
         for none in ["malformed", "too_long"] {
@@ -59,13 +60,13 @@ impl Recorded {
     }
 }
 
-/// How many packets of a capture tshark finds by a filter.
+/// Returns the number of packets of a capture that match a filter of tshark.
 pub(crate) fn packets(capture: &Path, filter: &str) -> usize {
     let output = program("tshark").arg("-r").arg(capture).args(["-Y", filter]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().count()
 }
 
-/// `urnic` with these arguments, separated by spaces.
+/// Returns `urnic` with these arguments, separated by spaces.
 pub(crate) fn urnic(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
     command.args(arguments.split_whitespace());
@@ -73,11 +74,11 @@ pub(crate) fn urnic(arguments: &str) -> Command {
     command
 }
 
-/// A command that goes on.
+/// A running command.
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Another program, which ends with the test.
+    /// Wraps another program, which then ends with the test.
     pub(crate) const fn of(child: Child) -> Self {
         Self(child)
     }
@@ -86,7 +87,7 @@ impl Process {
         Self(urnic(arguments).spawn().unwrap())
     }
 
-    /// A server, once it listens.
+    /// Starts a server, and waits until it listens.
     pub(crate) fn serving(arguments: &str) -> Self {
         let mut process = Self::start(arguments);
         let mut line = String::new();
@@ -96,7 +97,7 @@ impl Process {
         process
     }
 
-    /// The switch, once it carries data.
+    /// Starts the switch, and waits until it carries data.
     pub(crate) fn switch(arguments: &str) -> Self {
         let process = Self::start(&format!("ibswitch --sim sim --node Hca1 --json {arguments}"));
         wait_until("the switch is there", || {
@@ -112,9 +113,10 @@ impl Process {
         text
     }
 
-    /// Ends it by SIGINT, or waits for its end if it does not go on; what it said.
+    /// Ends it by SIGINT, or waits for its end if it ends by itself; returns its output.
     pub(crate) fn json(mut self) -> Value {
-        // A command that ends by itself has said all then. One that is interrupted twice says nothing more.
+        // A command that ends by itself has printed everything then. One that is interrupted twice
+        // prints nothing more.
         let mut is_interrupted = false;
         wait_until("the end of a command", || {
             if !is_interrupted && self.goes_on() {

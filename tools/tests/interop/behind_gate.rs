@@ -73,7 +73,7 @@ fn on_subnet(
     Ok(Passed(format!("{ROUNDS} rounds of 64, 4096 and 65535 bytes, three processes")))
 }
 
-/// The node serves. Each size has a process of its own, with a queue pair of its own.
+/// The node is the server. Each size has a process of its own, with a queue pair of its own.
 fn from_guest(lab: &mut Lab, size: u32) -> anyhow::Result<()> {
     let port = lab.port();
     let server = Lab::command(&format!("rping -s -p {port} --timeout 30s {DEVICE}"))?;
@@ -90,7 +90,7 @@ fn from_guest(lab: &mut Lab, size: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The guest serves.
+/// The guest is the server.
 fn to_guest(lab: &mut Lab, size: u32) -> anyhow::Result<()> {
     let port = lab.port();
     let server = lab.guest.start(&format!("timeout 60 rping -s -a {GUEST} -p {port} -S {size}"))?;
