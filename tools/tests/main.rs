@@ -1,5 +1,5 @@
 //! The tests of the command: one binary, a module for each command or kind of device.
-//! `tests/README.md` at the top of the repository is their map.
+//! `tests/README.md` at the root of the repository lists them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod benches;

@@ -1,9 +1,8 @@
-//! Every option of every command, on every device: at an ordinary value and at extreme ones.
+//! Every option of every command, on every device: with an ordinary value and with extreme ones.
 //!
-//! The commands say themselves which options they have (`urnic dump-options`, made from what parses
-//! the command line), and one without a row in the table fails here. Whatever a value is, the
-//! command does what it says or refuses it by name with exit status 2; it never panics and always
-//! ends.
+//! The commands list their options themselves (`urnic dump-options`, made from the command line
+//! parser), and an option without a row in the table fails here. For every value, the command does
+//! what the option says or refuses it by name with exit status 2; it never panics and always ends.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -22,7 +21,7 @@ use urnic_testkit::isolate::{alone, netns_tests};
 use urnic_testkit::programs::is_there;
 use urnic_testkit::skip;
 
-/// An option as the command names it, and what its value is called, if it has one.
+/// An option with its command, and the name of its value, if it has one.
 #[derive(Clone, Debug)]
 struct Known {
     command: String,
@@ -30,7 +29,7 @@ struct Known {
     value: Option<String>,
 }
 
-/// Every option that there is.
+/// Returns all options.
 fn known() -> Vec<Known> {
     let output = Command::new(env!("CARGO_BIN_EXE_urnic")).arg("dump-options").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -70,7 +69,7 @@ fn every_option_has_a_row_and_every_row_an_option() {
     assert_eq!(commands, BASES.iter().map(|(command, _)| *command).collect());
 }
 
-/// Nothing, less than nothing, what is no number and turns text round, and more than 64 bits hold.
+/// Empty, negative, no number but text with a change of direction, and too large for 64 bits.
 const IMPOSSIBLE: [&str; 4] = ["", "-1", "\u{fc}\u{202e}", "99999999999999999999999999"];
 
 #[test]
@@ -82,7 +81,7 @@ fn values_that_no_option_takes_are_refused_by_name() {
         if option == "ARGUMENT" {
             continue;
         }
-        // Any text is a path, or a name that others have given.
+        // Any text is a path, or a name chosen by others.
         let is_text = value.as_ref().is_some_and(|name| {
             name.starts_with("FILE") || ["DIR", "SIMULATOR", "NODE", "INTERFACE"].contains(&&**name)
         });
@@ -105,7 +104,7 @@ fn values_that_no_option_takes_are_refused_by_name() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// The cases of a table's rows; `has_extremes` for the extreme values too.
+/// Returns the cases of a table's rows; with `has_extremes` also those of the extreme values.
 fn cases(wanted: impl Fn(&Row) -> bool, has_extremes: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for row in rows().filter(|row| wanted(row)) {
@@ -131,7 +130,8 @@ fn every_option_works_over_the_kernel() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Every option of the commands that have a device, at ordinary values, and the device's own.
+/// Runs every option of the commands that have a device, with ordinary values, and the device's own
+/// settings.
 fn over(device: Device) {
     let scene = Scene::new(device);
     let mut cases = cases(|row| ON_DEVICES.contains(&row.command), false);

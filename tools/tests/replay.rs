@@ -1,5 +1,5 @@
-//! `urnic replay`: its options, its exit status, and what it costs. What it finds out is tested with
-//! the library behind it.
+//! `urnic replay`: its options, its exit status, and its cost. The findings are tested with its
+//! library.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(clippy::disallowed_methods, reason = "what is measured is time, and other processes")]
 
@@ -22,7 +22,7 @@ fn urnic(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_urnic")).arg("replay").args(args).output().unwrap()
 }
 
-/// The report on one file.
+/// Returns the report on one file.
 fn replayed(path: &Path) -> Value {
     let output = urnic(&["--json", path.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -111,7 +111,7 @@ fn files_that_cannot_be_read_are_named_and_the_others_reported() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["files"].as_array().unwrap().len(), 3);
     assert_eq!(report["files"][2]["frames"], 80);
-    // No file at all is wrong usage.
+    // A command line without a file is wrong.
     assert_eq!(urnic(&[]).status.code(), Some(2));
 }
 
@@ -126,7 +126,7 @@ fn a_capture_cut_short_is_reported_as_far_as_it_goes() {
     assert!(text.contains("warning") && text.contains("the capture is cut off"), "{text}");
 }
 
-/// Names are not always the user's own: a complaint holds nothing that a terminal would obey.
+/// Others may have chosen the names: an error message has no character that a terminal obeys.
 #[test]
 fn a_complaint_cannot_steer_the_terminal() {
     let output = urnic(&["none\u{1b}[2J\u{202e}.pcap"]);
@@ -135,7 +135,8 @@ fn a_complaint_cannot_steer_the_terminal() {
     assert!(!complaint.contains(['\u{1b}', '\u{202e}']), "{complaint:?}");
 }
 
-/// The first frame or a later one: what is there is read, and a header that is cut is no capture.
+/// The first frame or a later one may be cut: complete frames are read, and a cut header is no
+/// capture.
 #[test]
 fn where_a_capture_is_cut_it_ends() {
     let whole = fs::read(pcaps().join("siw-rping-crc.pcap")).unwrap();

@@ -1,4 +1,4 @@
-//! `urnic rping` with itself, over the kernel's TCP. Stock peers are the interoperability tests'.
+//! `urnic rping` with itself, over the kernel's TCP. Stock peers are in the interoperability tests.
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 #![allow(clippy::unwrap_used, reason = "what cannot be run fails its test")]
 
@@ -29,7 +29,7 @@ fn client(port: &str, arguments: &[&str]) -> Output {
 
 #[test]
 fn client_and_server_ping_each_other_verified() {
-    // What is printed has to fit a pipe that is not read yet.
+    // The output must fit into a pipe that is not read yet.
     for (size, verbose) in [("23", true), ("64", true), ("4096", true), ("65536", false)] {
         let verbosity: &[&str] = if verbose { &["-v"] } else { &[] };
         let port = free_port().to_string();

@@ -1,5 +1,5 @@
-//! `urnic serve` and its clients over memory that each lets the other read: every command, peers that are
-//! killed and come back. No privilege is needed.
+//! `urnic serve` and its clients over memory that each lets the other read: every command, peers
+//! that are killed and restarted. No privilege is needed.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -33,7 +33,7 @@ fn every_command_works_and_payload_is_copied_once() {
             assert_eq!(count("segments_aligned"), count("segments_sent"), "{op}: {bw}");
             assert_eq!(count("crc_bad"), 0, "{op}: {bw}");
         }
-        // A Read Response is what was in memory when it was asked for.
+        // A Read Response is a snapshot of the memory at the time of the Request.
         let (source, copies) = if op == "read" { ("peer", 1) } else { ("local", 0) };
         let copied = bw[source]["payload_bytes_copied_tx"].as_u64().unwrap();
         let bytes = bw["bytes"].as_u64().unwrap();
@@ -61,7 +61,7 @@ fn every_command_works_and_payload_is_copied_once() {
 fn a_server_that_connects_serves_a_client_that_listens() {
     let folder = folder();
     let socket = path(&folder, "s");
-    // The one that listens has to be there first: a client that waits for a server.
+    // The listening side must start first: a client that waits for a server.
     let listening = format!("--dev shm:{socket},ip=10.7.0.3/24,listen --timeout 20s");
     let waiting = urnic(&format!("ping 10.7.0.2:7174 --count 2 {listening}")).spawn().unwrap();
     wait_until("the client listens", PATIENCE, || fs::exists(&socket).unwrap());
@@ -99,7 +99,7 @@ fn a_peer_that_is_killed_is_followed_by_another() {
         let next = client(&ping);
         assert!(next.status.success(), "{}", complaint(&next));
     }
-    // The other way: the server goes, and another comes while the client still asks.
+    // The other order: the server ends, and another one starts while the client still asks.
     let waiting = urnic(&format!("ping ADDRESS --count 1000 --interval 1ms {device}"));
     let waiting = { waiting }.spawn().unwrap();
     thread::sleep(Duration::from_millis(200));
@@ -109,7 +109,7 @@ fn a_peer_that_is_killed_is_followed_by_another() {
     let server = Server::start(&serving);
     let next = client(&ping);
     assert!(next.status.success(), "{}", complaint(&next));
-    // Another MTU is another link.
+    // An end with another MTU is refused.
     let output =
         client(&format!("ping ADDRESS --count 1 --dev shm:{socket},ip=10.7.0.3/24,mtu=9000"));
     assert!(complaint(&output).contains("MTU"), "{}", complaint(&output));

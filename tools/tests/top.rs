@@ -1,4 +1,4 @@
-//! `urnic top`, beside servers and clients that are shown.
+//! `urnic top`, with servers and clients that it shows.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::commands::scene::{complaint, urnic, wait_until};
 
-/// A user's folder for sockets, in which commands are shown.
+/// A user's folder for sockets of endpoints.
 struct Runtime(TempDir);
 
 impl Runtime {
@@ -45,14 +45,14 @@ impl Runtime {
         self.0.path().join("urnic")
     }
 
-    /// Names of sockets that there are.
+    /// Returns the names of existing sockets.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.sockets()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 }
 
-/// A server that is shown, on loopback.
+/// A server on loopback that can be shown.
 struct Server {
     child: Child,
     address: String,
@@ -85,7 +85,7 @@ impl Drop for Server {
     }
 }
 
-/// The endpoint of a process, if it is in a line.
+/// Returns the endpoint of a process, if it is in a line.
 fn endpoint(line: &Value, pid: u32) -> Option<&Value> {
     line["endpoints"].as_array().unwrap().iter().find(|one| one["pid"] == pid)
 }
@@ -137,7 +137,7 @@ fn a_server_and_its_client_are_seen_with_the_same_rates() {
 
     kill_process(Pid::from_child(&client), Signal::INT).unwrap();
     assert_eq!(client.wait().unwrap().code(), Some(0));
-    // What is over still counts.
+    // Closed connections still count.
     let mut line = Value::Null;
     wait_until("the server has closed, too", || {
         line = runtime.top("--once").remove(0);
@@ -164,7 +164,7 @@ fn without_an_endpoint_it_says_what_to_do() {
         assert_eq!(output.status.code(), Some(2), "{arguments}");
         assert!(complaint(&output).contains(said), "{arguments}: {}", complaint(&output));
     }
-    // A server that is not shown.
+    // A server without `--top`.
     let server = Server::start(&runtime, "");
     let output = runtime.run(&format!("top {}", server.pid()));
     assert!(complaint(&output).contains("shows no endpoint"), "{}", complaint(&output));
@@ -201,7 +201,7 @@ fn sockets_of_processes_that_have_ended_are_removed() {
     assert_eq!(runtime.names(), [kept.pid().to_string()]);
 }
 
-/// A name is not enough: the kernel says which process listens.
+/// A name is not enough: the kernel reports which process listens.
 #[test]
 fn a_socket_with_the_number_of_another_process_is_not_trusted() {
     let runtime = Runtime::new();
@@ -216,7 +216,7 @@ fn a_socket_with_the_number_of_another_process_is_not_trusted() {
     assert!(endpoint(&line, kept.pid()).is_some());
 }
 
-/// A listener that never accepts, of this very process.
+/// A listener of this process that never accepts.
 #[test]
 fn a_process_that_does_not_answer_is_given_up() {
     let runtime = Runtime::new();
@@ -237,7 +237,7 @@ fn programs_that_do_not_read_hold_nothing_up() {
     let silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
     let ping = format!("ping {} --count 3 --interval 1ms", server.address);
     assert_eq!(runtime.run(&ping).status.code(), Some(0));
-    // An answer is given again for a moment.
+    // For a moment an endpoint repeats its last answer.
     wait_until("the connection is counted", || {
         let line = runtime.top("--once").remove(0);
         endpoint(&line, server.pid()).is_some_and(|one| one["connections"] == 1)
@@ -267,7 +267,7 @@ fn it_ends_with_the_processes_that_were_named_and_with_an_interrupt() {
     let line = format!("top --interval 20ms --json {}", server.pid());
     let mut named = runtime.urnic(&line).spawn().unwrap();
     let mut all = runtime.urnic("top --interval 20ms --json").spawn().unwrap();
-    // Each has begun when it prints.
+    // Each has started when it prints.
     for top in [&mut named, &mut all] {
         let mut first = String::new();
         let mut lines = BufReader::new(top.stdout.take().unwrap());

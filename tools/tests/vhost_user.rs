@@ -1,5 +1,5 @@
-//! `urnic serve` and its clients over memory that the two processes share: both roles, peers that are
-//! killed and come back. No privilege is needed.
+//! `urnic serve` and its clients over memory that the two processes share: both roles, peers that
+//! are killed and restarted. No privilege is needed.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
@@ -17,7 +17,7 @@ fn path(folder: &TempDir, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 
-/// Every kind of command, by clients on `device`.
+/// Runs every kind of command, by clients on `device`.
 fn commands_work(server: &Server, folder: &TempDir, device: &str) {
     let ping = json(&client(&format!("ping ADDRESS --count 3 --interval 1ms --json {device}")));
     assert_eq!(ping["count"], 3, "{device}");
@@ -89,8 +89,8 @@ fn memory_is_shared_by_choice_and_not_copied_to_be_sent() {
     let folder = folder();
     let socket = path(&folder, "s");
     let server = Server::start(&format!("--dev vhost-user:{socket},ip=10.7.0.2/24,queues=2"));
-    // Payload that is sent before the backend has mapped the memory is copied, and the counters do
-    // not tell it apart.
+    // Payload sent before the backend has mapped the memory is copied, and the counters do not show
+    // it separately.
     for options in ["", "--connections 3 --queues"] {
         let (connections, queues) = options.split_once(" --queues").unwrap_or((options, ""));
         let queues = if connections == options { queues } else { ",queues=2" };
@@ -104,8 +104,8 @@ fn memory_is_shared_by_choice_and_not_copied_to_be_sent() {
                 assert_eq!(count("crc_bad"), 0, "{options}: {bw}");
             }
             let bytes = bw["bytes"].as_u64().unwrap();
-            // The server is the backend, whose memory is not shared: it copies to answer a Read, and takes a
-            // snapshot before.
+            // The server is the backend, whose memory is not shared: it copies to answer a Read,
+            // after a snapshot.
             let (source, copies) = if op == "read" { ("peer", 2) } else { ("local", 0) };
             let copied = bw[source]["payload_bytes_copied_tx"].as_u64().unwrap();
             assert!(bytes > 0 && copied.abs_diff(copies * bytes) <= bytes / 4, "{options}: {bw}");
@@ -153,19 +153,19 @@ fn a_peer_that_is_killed_is_followed_by_another() {
         let next = client(&ping);
         assert!(next.status.success(), "{}", complaint(&next));
     }
-    // The other way: the server goes, and another comes while the client still asks.
+    // The other order: the server ends, and another one starts while the client still asks.
     let waiting = urnic(&format!("ping ADDRESS --count 1000 --interval 1ms {device}"));
     let waiting = { waiting }.spawn().unwrap();
     thread::sleep(Duration::from_millis(200));
     server.kill();
     let output = waiting.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
-    // What it left is taken over.
+    // The next server takes the old socket over.
     assert!(fs::exists(&socket).unwrap());
     let server = Server::start(&backend);
     let next = client(&ping);
     assert!(next.status.success(), "{}", complaint(&next));
-    // Two at one path cannot be.
+    // Two servers at one path are refused.
     let mut second = urnic(&format!("serve --listen 10.7.0.2:7175 {backend}")).spawn().unwrap();
     wait_until("a refusal", PATIENCE, || second.try_wait().unwrap().is_some());
     let output = second.wait_with_output().unwrap();

@@ -35,13 +35,14 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Small transfers, and large ones, with more where the host serves than the rings have. The server closes when it has
-/// sent the last, and of siw a connection was reset then to which credits came, before all had arrived. A guest that
-/// serves sends too little for that: less than half a ring.
+/// Small transfers, and large ones, which are longer than the rings if the host is the server. The
+/// server closes after its last message; a connection of siw was then reset before all data had
+/// arrived, because credits came for it. A guest as server sends too little for that: less than
+/// half a ring.
 const STREAMS: [(u32, &str, &str); 2] =
     [(100, "-C 50 -I 1", "-C 50 -I 20"), (200_000, "-C 2 -I 1", "-C 10 -I 2")];
 
-/// rsockets of the guest accept.
+/// rsockets of the guest are the server.
 fn stream_to_guest(lab: &mut Lab, options: &str) -> anyhow::Result<Outcome> {
     let port = lab.port();
     let server = lab.guest.start(&format!("timeout 60 rstream -p {port} {options}"))?;
@@ -54,7 +55,7 @@ fn stream_to_guest(lab: &mut Lab, options: &str) -> anyhow::Result<Outcome> {
     Ok(Passed(said.to_owned()))
 }
 
-/// rsockets of the host accept.
+/// rsockets of the host are the server.
 fn stream_from_guest(lab: &mut Lab, options: &str) -> anyhow::Result<Outcome> {
     let (port, address) = (lab.port(), Device::Kernel.address());
     let server = Lab::stock(&format!("rstream -p {port} {options}"))?;
@@ -69,7 +70,7 @@ fn stream_from_guest(lab: &mut Lab, options: &str) -> anyhow::Result<Outcome> {
     Ok(Passed(said.to_owned()))
 }
 
-/// The guest serves.
+/// The guest is the server.
 fn to_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
     let port = lab.port();
     let server =
@@ -84,7 +85,7 @@ fn to_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
     Ok(Passed(format!("{ROUNDS} rounds of {size} bytes")))
 }
 
-/// The host serves.
+/// The host is the server.
 fn from_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
     let (port, address) = (lab.port(), Device::Kernel.address());
     let server = Lab::stock(&format!("rping -s -a {address} -p {port} -C {ROUNDS} -S {size} -V"))?;

@@ -12,12 +12,12 @@ use anyhow::{Context, bail, ensure};
 use crate::lab::GUEST;
 use crate::process::Process;
 
-/// A guest that runs.
+/// A running guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
     console: UnixStream,
     answers: Receiver<(u32, Answer)>,
-    /// Answers not waited for yet.
+    /// Answers that are not yet awaited.
     kept: BTreeMap<u32, Answer>,
     requests: u32,
     emulator: Process,
@@ -38,8 +38,8 @@ impl Network {
     /// Options of the emulator, and the guest's address.
     fn options(&self) -> (String, &str) {
         match self {
-            // QEMU before 9.1 may wait for ever for receive buffers that the guest has given already,
-            // when their notification depends on an event index.
+            // QEMU before 9.1 may wait forever for receive buffers that the guest has given
+            // already, if their notification depends on an event index.
             Self::Tap => (
                 "-netdev tap,id=n0,ifname=tapg,script=no,downscript=no \
                  -device virtio-net-pci,netdev=n0,mac=02:00:0a:4d:00:02,romfile=,event_idx=off"
@@ -73,16 +73,16 @@ pub(crate) struct Answer {
 pub(crate) struct Job(u32);
 
 impl Guest {
-    /// Boots what `build.sh` made in `cache`.
+    /// Boots the files that `build.sh` made in `cache`.
     pub(crate) fn boot(cache: &Path, network: Network) -> anyhow::Result<Self> {
         let (interface, address) = network.options();
         let control = cache.join(format!("control-{}", std::process::id()));
-        // Of a run that was killed.
+        // The socket of a run that was killed.
         if control.exists() {
             std::fs::remove_file(&control)?;
         }
         let (files, path) = (cache.display(), control.display());
-        // Emulated even where KVM is: virtual machines that have it often cannot carry it through.
+        // Emulated even if there is KVM, because KVM often fails within virtual machines.
         let arguments = format!(
             "-machine accel=tcg -cpu max -m 640 -smp 1 -display none -nodefaults \
              -no-reboot -serial file:{files}/serial.log -kernel {files}/vmlinuz \
@@ -108,20 +108,20 @@ impl Guest {
         let kept = BTreeMap::new();
         let cache = cache.to_owned();
         let mut guest = Self { console, answers, kept, requests: 0, emulator, cache, network };
-        // The guest says so when it is ready.
+        // The guest answers this request when it is ready.
         guest.finish(Job(0), BOOT_WITHIN).context("the guest does not boot")?;
         Ok(guest)
     }
 
-    /// Boots it anew. What ran in it is gone.
+    /// Reboots it, which ends all its processes.
     pub(crate) fn reboot(&mut self) -> anyhow::Result<()> {
-        // Its TAP is free when the emulator has ended.
+        // Its TAP is free after the end of the emulator.
         self.emulator.end()?;
         *self = Self::boot(&self.cache, self.network.clone())?;
         Ok(())
     }
 
-    /// Another guest of the same build.
+    /// Boots another guest of the same build.
     pub(crate) fn another(&self, network: Network) -> anyhow::Result<Self> {
         Self::boot(&self.cache, network)
     }
@@ -133,7 +133,7 @@ impl Guest {
         Ok(Job(self.requests))
     }
 
-    /// Waits for its end.
+    /// Waits for the end of a command.
     pub(crate) fn finish(&mut self, job: Job, limit: Duration) -> anyhow::Result<Answer> {
         let began = Instant::now();
         loop {
@@ -151,7 +151,7 @@ impl Guest {
         }
     }
 
-    /// Runs a command that must succeed; what it printed.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) fn run(&mut self, command: &str) -> anyhow::Result<String> {
         let job = self.start(command)?;
         let answer = self.finish(job, COMMAND_WITHIN)?;
@@ -159,7 +159,7 @@ impl Guest {
         Ok(answer.output)
     }
 
-    /// Waits until something listens at a TCP port of the guest.
+    /// Waits until a process listens at a TCP port of the guest.
     pub(crate) fn listening(&mut self, port: u16) -> anyhow::Result<()> {
         self.socket(&format!(":{port:04X} 00000000:0000 0A"))
     }
@@ -177,7 +177,7 @@ impl Guest {
         .map(drop)
     }
 
-    /// Loads siw anew, as it is or as the build that asks for CRCs itself.
+    /// Reloads siw, the ordinary build or the build that requests CRCs itself.
     pub(crate) fn reload(&mut self, asks_for_crc: bool) -> anyhow::Result<()> {
         let module = if asks_for_crc { "/modules/crc/siw.ko" } else { "/modules/*-siw.ko" };
         self.run(&format!(
@@ -215,5 +215,5 @@ fn read_answer(reader: &mut impl BufRead) -> anyhow::Result<(u32, Answer)> {
 }
 
 const BOOT_WITHIN: Duration = Duration::from_secs(120);
-// Fifty programs that start at the same time on a busy machine take their time.
+// On a busy machine, fifty programs that start at the same time need long.
 const COMMAND_WITHIN: Duration = Duration::from_secs(200);

@@ -82,7 +82,7 @@ pub(crate) fn ip(arguments: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Guest, network, and the ports not used yet.
+/// Guest, network, and unused ports.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) guest: Guest,
@@ -94,7 +94,7 @@ pub(crate) struct Lab {
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     mtu: u32,
-    /// siw is the build that asks for CRCs itself.
+    /// Set for the build of siw that requests CRCs itself.
     asks_for_crc: bool,
     netem: Option<&'static str>,
 }
@@ -105,7 +105,7 @@ impl Lab {
         Self { guest, port: 7200, settings }
     }
 
-    /// A TCP port of its own for every case: none meets what another left behind.
+    /// Returns a TCP port that no other case uses: no case sees leftovers of another.
     pub(crate) const fn port(&mut self) -> u16 {
         self.port += 1;
         self.port
@@ -127,7 +127,7 @@ impl Lab {
         Process::start(URNIC, ["run", "--"].into_iter().chain(line.split_whitespace()))
     }
 
-    /// Waits until something listens.
+    /// Waits until a process listens.
     pub(crate) fn listens(device: Device, port: u16) -> anyhow::Result<()> {
         let began = Instant::now();
         while !listens(device, port)? {
@@ -137,7 +137,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts `urnic rping -s` on a device, and waits until it can be connected to.
+    /// Starts `urnic rping -s` on a device, and waits until it accepts connections.
     pub(crate) fn serve(device: Device, port: u16, arguments: &str) -> anyhow::Result<Process> {
         let server = Self::urnic(device, &format!("-s -p {port} {arguments}"))?;
         let began = Instant::now();
@@ -148,13 +148,13 @@ impl Lab {
             std::thread::sleep(Duration::from_millis(10));
         }
         if device == Device::Tap {
-            // The carrier is there before the listener.
+            // The carrier comes before the listener.
             std::thread::sleep(Duration::from_millis(200));
         }
         Ok(server)
     }
 
-    /// The MTU of every interface.
+    /// Sets the MTU of every interface.
     pub(crate) fn set_mtu(&mut self, mtu: u32) -> anyhow::Result<()> {
         for interface in ["tapg", "tapu", "br0"] {
             ip(&format!("link set {interface} mtu {mtu}"))?;
@@ -163,7 +163,7 @@ impl Lab {
         self.guest.run(&format!("ip link set eth0 mtu {mtu}")).map(drop)
     }
 
-    /// Loads siw anew, as it is or as the build that asks for CRCs itself.
+    /// Reloads siw, the ordinary build or the build that requests CRCs itself.
     pub(crate) fn load_siw(&mut self, asks_for_crc: bool) -> anyhow::Result<()> {
         self.settings.asks_for_crc = asks_for_crc;
         self.guest.reload(asks_for_crc)
@@ -179,7 +179,7 @@ impl Lab {
         self.guest.run(&format!("/sbin/tc qdisc {command}")).map(drop)
     }
 
-    /// The guest's interface is up, and no program of a case before runs.
+    /// Sets the guest's interface up, and kills programs of earlier cases.
     pub(crate) fn plug(&mut self) -> anyhow::Result<()> {
         self.guest.run("killall -q -9 rping rstream; ip link set eth0 up").map(drop)
     }

@@ -1,4 +1,4 @@
-//! A peer of stock rping that begins like one, then lies: over the kernel's TCP, with the library.
+//! A peer of stock rping that starts correctly, then lies: over the kernel's TCP, with the library.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const DESCRIPTOR: usize = 16;
 pub(crate) const SIZE: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An end of a connection, or of one to come.
+/// An end of a connection, or of a future one.
 #[derive(Debug)]
 pub(crate) struct Liar {
     endpoint: Endpoint,
@@ -33,17 +33,17 @@ pub(crate) struct Liar {
     connection: Option<Connection>,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// This end refused the peer's request with this Terminate.
     Refused(TerminateCode),
-    /// The peer said this.
+    /// The peer sent this Terminate.
     Terminated(TerminateCode),
 }
 
 impl Liar {
-    /// An end that is not connected, with receives posted.
+    /// Returns an end that is not connected, with receives posted.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let rnic = Rnic::new(RnicConfig { seed: urnic::random_seed()? });
         let endpoint = Endpoint::kernel(&rnic, &EndpointConfig::default())?;
@@ -71,7 +71,7 @@ impl Liar {
         Ok(())
     }
 
-    /// Waits for one client; `listening` is called when it may come.
+    /// Waits for one client; calls `listening` when it may connect.
     pub(crate) fn accept(
         &mut self,
         local: SocketAddr,
@@ -85,7 +85,7 @@ impl Liar {
         Ok(())
     }
 
-    /// A buffer with these rights, in the domain of the connection or in another.
+    /// Registers a buffer with these rights, in the domain of the connection or in another one.
     pub(crate) fn buffer(&self, access: Access, own_domain: bool) -> anyhow::Result<Mr> {
         let pd = if own_domain { &self.pd } else { &self.stranger };
         Ok(pd.reg_mr(SIZE, access)?)
@@ -110,7 +110,7 @@ impl Liar {
         Ok(RemoteBuffer { to: TaggedOffset(to), stag: Stag(stag) })
     }
 
-    /// Reads `len` bytes of the peer's.
+    /// Reads `len` bytes of the peer's memory.
     pub(crate) fn read(&self, from: RemoteBuffer, len: usize) -> anyhow::Result<()> {
         self.post(SendWr::read(WrId(2), from, self.outbox.sge(0..len)))
     }
@@ -129,7 +129,7 @@ impl Liar {
         Ok(self.qp.post_send(wr)?)
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the connection.
     pub(crate) fn fate(self) -> anyhow::Result<Fate> {
         let connection = self.connection.context("it was never connected")?;
         loop {

@@ -1,4 +1,4 @@
-//! Many connections: at once, and one after the other.
+//! Many connections: at the same time, and one after the other.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     table.case(lab, &name, in_turn_from_guest)
 }
 
-/// A server for each: stock rping lets three clients wait to be accepted, and siw drops the others.
+/// Each client has a server of its own: stock rping queues three clients, and siw drops the others.
 fn at_once_to_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
     let ports: Vec<u16> = (0..AT_ONCE).map(|_| lab.port()).collect();
     let mut clients = Vec::new();
@@ -53,8 +53,8 @@ fn at_once_to_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
 fn at_once_from_guest(lab: &mut Lab, device: Device) -> anyhow::Result<Outcome> {
     let (port, address) = (lab.port(), device.address());
     let mut server = Lab::serve(device, port, "-P --timeout 60s")?;
-    // Stock rping closes its event channel under its own thread now and then, when all its pings are
-    // done: that end is as good as another.
+    // After all its pings, stock rping sometimes closes its event channel while its own thread uses
+    // it: that end also counts as good.
     let job = lab.guest.start(&format!(
         "rm -f /tmp/good; for i in $(seq {AT_ONCE}); do {{ \
          told=$(timeout 100 rping -c -a {address} -p {port} -C 20 -S 4096 -V 2>&1); status=$?; \
@@ -85,7 +85,8 @@ fn in_turn_from_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
     let device = Device::Tap;
     let (port, address) = (lab.port(), device.address());
     let mut server = Lab::serve(device, port, "-P")?;
-    // As above: stock rping may close its event channel under its own thread when its ping is done.
+    // As above: after its ping, stock rping may close its event channel while its own thread uses
+    // it.
     let job = lab.guest.start(&format!(
         "for i in $(seq {IN_TURN}); do \
          told=$(timeout 20 rping -c -a {address} -p {port} -C 1 -S 64 -V 2>&1) || \

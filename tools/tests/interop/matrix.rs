@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the guest, then runs the rest in a namespace in which everything ends with it.
+/// Builds the guest, then runs the cases in a namespace whose end ends all processes in it.
 fn outside() -> anyhow::Result<bool> {
     if let Some(missing) = missing() {
         urnic_testkit::skip("interop", &missing);
@@ -59,7 +59,7 @@ fn outside() -> anyhow::Result<bool> {
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/guest/build.sh");
     let built = Command::new(build).arg(&cache).status().context("building the guest")?;
     ensure!(built.success(), "the guest could not be built");
-    // `unshare` is deaf to signals: it is to end when this process does.
+    // `unshare` ignores signals: the kernel must kill it when this process ends.
     let status = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child", "--"])
         .arg(std::env::current_exe()?)
@@ -84,7 +84,7 @@ fn missing() -> Option<String> {
 
 fn cache() -> PathBuf {
     std::env::var_os("URNIC_CACHE").map_or_else(
-        // Beside the folder of the build profile.
+        // Next to the folder of the build profile.
         || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("interop"),
         PathBuf::from,
     )

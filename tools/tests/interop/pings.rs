@@ -1,4 +1,4 @@
-//! `rping` against `urnic rping`, both ways round, on a good network and through bad ones.
+//! `rping` against `urnic rping`, in both roles, over a good network and over bad ones.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const IMPAIRED_ROUNDS: u32 = 50;
 const SIZES: [u32; 3] = [64, 4096, 65535];
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// One conversation.
+/// One session.
 #[derive(Clone, Copy, Debug)]
 struct Ping {
     device: Device,
@@ -41,7 +41,7 @@ impl Ping {
     }
 }
 
-/// Runs these cases. They leave MTU, module and network as they were.
+/// Runs these cases. They restore MTU, module and network.
 pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     for mtu in [1500, 9000] {
         lab.set_mtu(mtu)?;
@@ -55,7 +55,7 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     for device in Device::ALL {
         both(lab, table, "no CRC", Ping { crc: false, ..Ping::new(device, 4096) })?;
     }
-    // Asked for by one side, a CRC is there (RFC 5044 §7.1.1).
+    // If one side requests CRCs, both use them (RFC 5044 §7.1.1).
     lab.load_siw(true)?;
     for device in Device::ALL {
         both(lab, table, "CRC asked by siw", Ping { crc: false, ..Ping::new(device, 4096) })?;
@@ -87,7 +87,7 @@ fn both(lab: &mut Lab, table: &mut Table, what: &str, ping: Ping) -> anyhow::Res
     })
 }
 
-/// The guest serves.
+/// The guest is the server.
 fn to_guest(lab: &mut Lab, ping: Ping) -> anyhow::Result<Outcome> {
     let port = lab.port();
     let Ping { size, rounds, .. } = ping;
@@ -104,7 +104,7 @@ fn to_guest(lab: &mut Lab, ping: Ping) -> anyhow::Result<Outcome> {
     Ok(ping.said())
 }
 
-/// The engine serves.
+/// The engine is the server.
 fn from_guest(lab: &mut Lab, ping: Ping) -> anyhow::Result<Outcome> {
     let port = lab.port();
     let server = Lab::serve(ping.device, port, &ping.options())?;

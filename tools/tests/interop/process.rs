@@ -1,4 +1,4 @@
-//! Programs of the host that never outlive their case.
+//! Programs of the host; they end with their case.
 
 use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
@@ -10,19 +10,19 @@ use anyhow::Context;
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Its exit code; `None` when a signal ended it, ours after the time was over included.
+    /// Its exit code; `None` if a signal ended it, including this module's after the time limit.
     pub(crate) code: Option<i32>,
-    /// The end of what it printed.
+    /// The last part of its output.
     pub(crate) output: String,
-    /// From the moment it was waited for.
+    /// Time from the start of the wait.
     pub(crate) after: Duration,
 }
 
 impl Process {
-    /// Starts it. What it prints has to fit a pipe.
+    /// Starts it. Its output must fit into a pipe.
     pub(crate) fn start(
         program: &str,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -37,7 +37,7 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// Waits; kills it when `limit` is over.
+    /// Waits for its end; kills it after `limit`.
     pub(crate) fn finish(mut self, limit: Duration) -> anyhow::Result<Ended> {
         let began = Instant::now();
         while self.0.try_wait()?.is_none() && began.elapsed() < limit {

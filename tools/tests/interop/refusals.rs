@@ -53,7 +53,7 @@ enum Wrong {
     Domain,
 }
 
-/// Tells siw about a buffer that is not as it should be.
+/// Advertises a wrong buffer to siw.
 fn advertise(liar: &Liar, wrong: Wrong, right: Access) -> anyhow::Result<urnic_engine::verbs::Mr> {
     let access = if wrong == Wrong::Access { Access::LOCAL_WRITE } else { right };
     let mr = liar.buffer(access, wrong != Wrong::Domain)?;
@@ -74,7 +74,7 @@ fn refuse_read(lab: &mut Lab, wrong: Wrong, code: TerminateCode) -> anyhow::Resu
 fn refuse_write(lab: &mut Lab, wrong: Wrong, code: TerminateCode) -> anyhow::Result<Outcome> {
     client(lab, code, |liar| {
         let source = liar.buffer(Access::REMOTE_READ, true)?;
-        // Stock rping writes back up to the first zero.
+        // Stock rping writes bytes back up to the first zero.
         source.copy_in(0, &[b'x'; SIZE - 1]);
         liar.advertise(source.remote(0), SIZE)?;
         // "Go ahead".
@@ -102,7 +102,7 @@ fn client(
     let buffers = lie(&liar)?;
     let fate = liar.fate()?;
     drop(buffers);
-    // It ends by itself, not by its `timeout`; its status tells nothing.
+    // It ends by itself, not by its `timeout`; its exit status has no meaning.
     let server =
         lab.guest.finish(server, Duration::from_secs(10)).context("stock rping goes on")?;
     ensure!(fate == Fate::Refused(code), "{fate:?} instead of {code}");

@@ -31,12 +31,13 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
     table.case(lab, "DPDK net_vhost, bw between two virtio-user", |_| dpdk_devices())
 }
 
-/// Each case is another process at the socket: the guest's driver goes on where its rings are.
+/// Each case has another process at the socket: the guest's driver continues at the present
+/// positions of its rings.
 fn guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
     let folder = tempfile::tempdir()?;
     let socket = socket(&folder, "vm");
     let device = format!("--dev vhost-user:{socket},ip={OWN}/24,sealed");
-    // The emulator wants a backend to begin with.
+    // The emulator requires a backend at its start.
     let mut first = Lab::command(&format!("serve --listen {OWN}:7174 {device}"))?;
     await_file(&folder.path().join("vm"))?;
     let mut guest = lab.guest.another(Network::VhostUser(folder.path().join("vm"), GUEST))?;
@@ -51,7 +52,7 @@ fn guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
 
 fn from_guest(guest: &mut Guest, device: &str, size: u32) -> anyhow::Result<()> {
     let server = Lab::command(&format!("rping -s -p 7300 --timeout 60s {device}"))?;
-    // Until the emulator has connected again.
+    // Waits until the emulator has connected again.
     guest.run(&format!(
         "for i in $(seq 30); do ping -c 1 -w 1 {OWN} >/dev/null && exit 0; done; exit 1"
     ))?;
@@ -78,7 +79,7 @@ fn to_guest(guest: &mut Guest, device: &str, size: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// DPDK's switch, without huge pages; it goes with this value.
+/// DPDK's switch, without huge pages; it ends with this value.
 struct Switch(Child);
 
 impl Switch {
@@ -91,7 +92,7 @@ impl Switch {
         }
         command.args(["--", "-i", "--forward-mode=io", "--nb-cores=1", "--auto-start"]);
         command.args(["--total-num-mbufs=16384"]).args(more);
-        // It ends with its standard input.
+        // It ends when its standard input is closed.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn()?))
     }
@@ -129,7 +130,7 @@ fn dpdk_drivers() -> anyhow::Result<Outcome> {
     judge(client)
 }
 
-/// DPDK is the device of two frontends, and takes super-frames.
+/// DPDK is the device of two frontends, and accepts super-frames.
 fn dpdk_devices() -> anyhow::Result<Outcome> {
     if let Some(missing) = without_dpdk() {
         return Ok(missing);

@@ -1,4 +1,4 @@
-//! A side that dies, or a cable that is pulled, in the middle of a transfer.
+//! A side that dies, or a cable that is unplugged, in the middle of a transfer.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::process::{Ended, Process, last_line};
 use crate::table::Outcome::{Passed, Skipped};
 use crate::table::{Outcome, Table};
 
-/// When `urnic rping --timeout 5s` has ended: it may wait once more, for the reason.
+/// Time limit for the end of `urnic rping --timeout 5s`: it may wait once more, for the reason.
 const ENDS_WITHIN: Duration = Duration::from_secs(25);
-/// Time for the transfer to be in its middle.
+/// Time until the transfer is in its middle.
 const MIDDLE: Duration = Duration::from_millis(1500);
 const SIZE: u32 = 65535;
 
-/// How the guest's side goes away.
+/// The way in which the guest's side disappears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Killed,
@@ -74,7 +74,8 @@ fn server_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcom
 
 fn client_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcome> {
     let port = lab.port();
-    // More than it ever gets: siw closes for a process that was killed as for one that is done.
+    // More pings than it ever receives: siw closes in the same way for a killed process and for a
+    // finished one.
     let server = Lab::serve(device, port, "--timeout 5s -C 1000000")?;
     let address = device.address();
     lab.guest.start(&format!("timeout 60 rping -c -a {address} -p {port} -S {SIZE} -V"))?;
@@ -82,8 +83,8 @@ fn client_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcom
     ended(server)
 }
 
-/// Stock rping keeps one state for its queue pair and its connection. A message that is taken up after
-/// the disconnect writes over the latter, and rping waits for ever: now and then, with any peer.
+/// Stock rping keeps one state for its queue pair and its connection. A message that is handled
+/// after the disconnect overwrites the latter, and rping waits forever: sometimes, with any peer.
 const TRIES: usize = 3;
 
 fn we_go(lab: &mut Lab, device: Device, client: bool) -> anyhow::Result<Outcome> {
@@ -120,7 +121,7 @@ fn we_are_killed(lab: &mut Lab, device: Device, client: bool) -> anyhow::Result<
     lab.guest.connected(port)?;
     std::thread::sleep(MIDDLE);
     process.end()?;
-    // It ends by itself, not by its `timeout`. Its status tells nothing.
+    // It ends by itself, not by its `timeout`. Its exit status has no meaning.
     let limit = Duration::from_secs(10);
     let answer = lab.guest.finish(job, limit).context("stock rping goes on")?;
     Ok(last_line(&answer.output).to_owned())

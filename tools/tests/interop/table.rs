@@ -6,12 +6,12 @@ use anyhow::{anyhow, ensure};
 
 use crate::lab::Lab;
 
-/// How one case ended without a failure.
+/// The end of a case without a failure.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The case passed: a short description of the result.
     Passed(String),
-    /// Why it could not be tried.
+    /// The reason why the case did not run.
     Skipped(String),
     /// A program is not installed: a failure if every case is required to run, as in the gate.
     Missing(String),
@@ -24,22 +24,22 @@ pub(crate) struct Table {
     passed: u32,
     skipped: Vec<(String, String)>,
     failed: Vec<String>,
-    /// How often the guest was booted anew.
+    /// Reboots of the guest.
     reboots: u32,
     began: Instant,
 }
 
-/// How often a network that died is excused.
+/// Number of dead networks that are excused.
 const REBOOTS: u32 = 2;
 
 impl Table {
-    /// Only cases whose name contains one of `words` are run, all if there is none.
+    /// Selects the cases whose name contains one of `words`, or all if there are no words.
     pub(crate) fn new(words: Vec<String>) -> Self {
         let began = Instant::now();
         Self { words, passed: 0, skipped: Vec::new(), failed: Vec::new(), reboots: 0, began }
     }
 
-    /// Something without which nothing else can be tried.
+    /// Runs a step that all cases need.
     pub(crate) fn once<T>(
         &mut self,
         name: &str,
@@ -98,7 +98,7 @@ impl Table {
         Ok(())
     }
 
-    /// Prints the sum; whether nothing failed.
+    /// Prints the sum; returns true if no case failed.
     pub(crate) fn finish(self) -> bool {
         println!(
             "\ninterop: {} passed, {} failed, {} skipped, {} guests, in {} s",

@@ -1,11 +1,12 @@
 //! The settings of devices (`--dev KIND:NAME,key=value,…`): each with a value that works and values
-//! that cannot be.
+//! that are refused.
 
 use crate::options::run::Case;
 use crate::options::scene::Device;
 use crate::options::table::Expect::{self, Ends, Refused, Works};
 
-/// One setting. `KIND` and `IFACE` stand for the device; the address of the worker ends in `WORKER`.
+/// One setting. `KIND` and `IFACE` are replaced by the device; the worker's address ends in
+/// `WORKER`.
 struct Key {
     name: &'static str,
     devices: &'static [Device],
@@ -80,7 +81,7 @@ const KEYS: &[Key] = &[
         ],
     },
     Key {
-        // A veth gives an AF_XDP socket no tags.
+        // A veth passes no VLAN tags to an AF_XDP socket.
         name: "vlan",
         devices: &[Device::Xdp],
         ordinary: (
@@ -90,7 +91,7 @@ const KEYS: &[Key] = &[
         extreme: &["ip=10.0.0.1/24,vlan=4096"],
     },
     Key {
-        // There is no server: it has to be said, and in time.
+        // There is no DHCP server: the command must report it in time.
         name: "dhcp",
         devices: ALL,
         ordinary: ("!ping 10.7.0.2:7174 --count 1 --timeout 1s --dev KIND:IFACE,dhcp", Refused("")),

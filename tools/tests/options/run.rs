@@ -1,4 +1,4 @@
-//! Runs the cases of the table, several at a time, and tells which did not come out as they have to.
+//! Runs the cases of the table, several at a time, and reports unexpected outcomes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::options::scene::{Scene, WORKERS};
 use crate::options::table::{BASES, Expect};
 
-/// One command line, and what has to come of it.
+/// One command line, and its expected outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) command: String,
-    /// The option that the case is about.
+    /// The option under test.
     pub(crate) option: String,
     pub(crate) arguments: String,
     pub(crate) expect: Expect,
 }
 
-/// Longest any case may take.
+/// Time limit of any case.
 const LIMIT: Duration = Duration::from_secs(40);
-/// How long one that goes on is left alone.
+/// Time for which an endless command runs.
 const A_WHILE: Duration = Duration::from_millis(700);
-/// How long one may take to end when it is interrupted.
+/// Time for a command to end after an interrupt.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs all cases, and returns the problems of the cases that ended otherwise than expected.
@@ -63,12 +63,12 @@ fn run_all(scene: &Scene, cases: &[Case], workers: usize) -> Vec<String> {
     problems.into_inner().unwrap()
 }
 
-/// One case being run.
+/// One running case.
 struct Run<'a> {
     scene: &'a Scene,
     worker: usize,
     case: &'a Case,
-    /// Where its output goes.
+    /// Folder for its output.
     files: PathBuf,
     line: Vec<String>,
 }
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
             .unwrap()
     }
 
-    /// Uses a server, as soon as it listens.
+    /// Runs a client of a server, as soon as it listens.
     fn use_server(&self, server: &mut Child, limit: Instant) {
         let line = self.scene.use_of(&self.case.command, &self.line, self.worker);
         while server.try_wait().unwrap().is_none() && Instant::now() < limit {
@@ -169,7 +169,7 @@ impl Outcome {
             return Err("panics");
         }
         if status.code().is_none_or(|code| code != 0) && self.stderr.is_empty() {
-            // Interrupted is what a command need not say.
+            // A command need not report an interrupt.
             return if matches!(case.expect, Expect::Runs) { Ok(()) } else { Err("says nothing") };
         }
         let told = self.stderr.replace('\n', " ");
@@ -208,7 +208,7 @@ fn command_line(case: &Case) -> String {
     format!("{} {arguments}", kept.join(" "))
 }
 
-/// Waits for the end, and kills what does not end.
+/// Waits for the end, and kills the command after the limit.
 fn wait(child: &mut Child, limit: Instant) -> Option<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -223,7 +223,7 @@ fn wait(child: &mut Child, limit: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// A folder of this run of the tests.
+/// Makes a folder for this run of the tests.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("options-{name}"));
     let _left_over = fs::remove_dir_all(&folder);

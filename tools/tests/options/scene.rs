@@ -13,7 +13,7 @@ use crate::options::run;
 use urnic_testkit::network::{bridge, command, ip};
 use urnic_testkit::ports::free_port;
 
-/// Cases that run at the same time. Most of their time they wait.
+/// Cases that run at the same time. Most of the time they wait.
 pub(crate) const WORKERS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,17 @@ pub(crate) enum Device {
 /// The folder, servers and interfaces that all cases share.
 pub(crate) struct Scene {
     pub(crate) folder: PathBuf,
-    /// Where endpoints are shown: a short path, as sockets need.
+    /// Folder of the sockets of endpoints: its path is short, as sockets require.
     runtime: TempDir,
     device: Device,
     servers: Vec<Child>,
-    /// Where `serve` and `rping --server` listen.
+    /// Addresses of `serve` and `rping --server`.
     serve: String,
     rping: (String, String),
 }
 
 impl Scene {
-    /// For commands that need no peer.
+    /// Returns a scene for commands that need no peer.
     pub(crate) fn without_servers() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -70,12 +70,12 @@ impl Scene {
             "--dev tap:tap-s,ip=10.7.0.2/24,ip6=fd07::2/64",
             "--dev tap:tap-r,ip=10.7.0.3/24",
         );
-        // For the one setting that both ends must share.
+        // For the setting `vlan`, which both ends must share.
         scene.start("serve --listen 10.8.0.2:7174 --dev tap:tap-v,ip=10.8.0.2/24,vlan=5");
         scene
     }
 
-    /// The command, in the environment of the scene.
+    /// Returns the command, in the environment of the scene.
     pub(crate) fn urnic(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
         command.env("XDG_RUNTIME_DIR", self.runtime.path());
@@ -83,7 +83,7 @@ impl Scene {
     }
 
     fn make_files(&self) {
-        // Three of the chunks that files are moved in: the second waits for its time.
+        // Three chunks of a file transfer: the second one waits for its time.
         fs::write(self.folder.join("served/served"), vec![7; 10 << 20]).unwrap();
         fs::write(self.folder.join("source"), vec![9; 10 << 20]).unwrap();
         fs::write(self.folder.join("source-größer"), vec![9; 500]).unwrap();
@@ -92,8 +92,8 @@ impl Scene {
     fn start_servers(&mut self, serve: &str, rping: &str) {
         let folder = self.folder.join("served");
         let (address, port) = self.rping.clone();
-        // Many more than one at a time: some cases ask for that.
-        // On a device, both its addresses.
+        // Many more peers than cases in parallel, because some cases have several. On a device,
+        // both its addresses.
         let listen = match self.device {
             Device::Kernel => self.serve.clone(),
             _ => self.serve.replace("10.7.0.2", "[::]"),
@@ -113,7 +113,7 @@ impl Scene {
         let mut output = BufReader::new(child.take().unwrap());
         output.read_line(&mut listens).unwrap();
         assert!(listens.starts_with("listening at "), "urnic {line}: {listens:?}");
-        // What it says later is of no interest, and must not hold it up.
+        // Its later output is not needed, and must not block it.
         thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
     }
 
@@ -131,7 +131,7 @@ impl Scene {
         output
     }
 
-    /// The device of a worker as `--dev` has it; nothing for the kernel.
+    /// Returns the device of a worker as `--dev` takes it; `None` for the kernel.
     fn own_device(&self, worker: usize) -> Option<String> {
         let own = own_ip(worker);
         match self.device {
@@ -142,7 +142,7 @@ impl Scene {
         }
     }
 
-    /// A command line of the table with everything in its place.
+    /// Returns a command line of the table with all placeholders replaced.
     pub(crate) fn fill(&self, line: &str, worker: usize, number: usize) -> Vec<String> {
         let is_kernel = self.device == Device::Kernel;
         let own = if is_kernel { "127.0.0.1".to_owned() } else { own_ip(worker) };
@@ -181,7 +181,7 @@ impl Scene {
         filled
     }
 
-    /// The command line of a client for a server that a case has started.
+    /// Returns the command line of a client for a server that a case has started.
     pub(crate) fn use_of(&self, command: &str, server: &[String], worker: usize) -> String {
         let after = |option: &str| {
             let at = server.iter().position(|word| word == option);
@@ -214,8 +214,8 @@ fn own_ip(worker: usize) -> String {
     format!("10.7.0.{}", 10 + worker)
 }
 
-/// One bridge with the TAPs of the servers, and for each worker its interface and the TAP of the
-/// client of its servers.
+/// Makes one bridge with the TAPs of the servers, and for each worker its interface and the TAP of
+/// its servers' client.
 fn make_interfaces(device: Device) {
     let mut bridged: Vec<String> = ["tap-s", "tap-r", "tap-v"].map(str::to_owned).into();
     bridged.extend((0..WORKERS).map(|worker| format!("h{worker}")));
@@ -235,7 +235,7 @@ fn make_interfaces(device: Device) {
         ip(&format!("link set b{worker} up master bridge0"));
         ip(&format!("link set w{worker} up"));
         if device == Device::Xdp {
-            // Nothing on the way finishes checksums for an AF_XDP socket.
+            // Nothing on the path completes checksums for an AF_XDP socket.
             command("ethtool", &format!("-K b{worker} tx off"));
         }
     }

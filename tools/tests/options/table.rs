@@ -1,12 +1,12 @@
-//! The table: command × option → ordinary and extreme values, and what has to come of them.
+//! The table: command × option → ordinary and extreme values, and their expected outcomes.
 //!
-//! What a row gives is added to the ordinary arguments of its command ([`BASES`]), in place of the
-//! same options there. A row that begins with `!` is the whole command line. In it all stand:
-//! `ADDRESS` for the server's `IP:PORT`; `OWN` for an `IP:PORT` to listen at; `IP` and `PORT` for
-//! those of a server of `rping`; `SOURCE` for a file; `OUT` for a new path; `NEW` for a new name;
-//! `EMPTY` for no bytes at all; `LONG` for 5000 of them.
+//! The arguments of a row are added to the ordinary arguments of its command ([`BASES`]), and
+//! replace the same options there. A row that begins with `!` is the whole command line.
+//! Placeholders: `ADDRESS` is the server's `IP:PORT`; `OWN` an `IP:PORT` to listen at; `IP` and
+//! `PORT` belong to a server of `rping`; `SOURCE` is a file; `OUT` a new path; `NEW` a new name;
+//! `EMPTY` no bytes; `LONG` 5000 bytes.
 //!
-//! Values that no option takes are not in the table: every option is given those.
+//! Values that no option accepts are not in the table: every option is tested with them.
 //!
 //! One file because the table is read as a whole.
 
@@ -27,17 +27,17 @@ pub(crate) enum Expect {
     Works,
     /// Exit status 0, and this on standard output.
     Says(&'static str),
-    /// Exit status 2, and this on standard error: the option, or what is wrong.
+    /// Exit status 2, and this on standard error: the option, or the fault.
     Refused(&'static str),
-    /// Works where there is enough of what it asks for, and is refused where there is not.
+    /// Works if the machine has enough resources, and is refused if not.
     Either(&'static str),
-    /// Works, or ends with a complaint and exit status 2, whatever that is.
+    /// Works, or ends with an error and exit status 2, with any text.
     Ends,
     /// This exit status, and this on standard error.
     Exits(i32, &'static str),
-    /// Exit status 1, and this on standard error: the command was carried out and did not verify.
+    /// Exit status 1, and this on standard error: the command ran, and its verification failed.
     Fails(&'static str),
-    /// Goes on, until it is interrupted.
+    /// Runs until it is interrupted.
     Runs,
 }
 
@@ -45,9 +45,9 @@ pub(crate) enum Expect {
 pub(crate) struct Row {
     pub(crate) command: &'static str,
     pub(crate) option: &'static str,
-    /// Run on every device, where the command has devices.
+    /// Cases on every device, if the command has devices.
     pub(crate) ordinary: &'static [(&'static str, Expect)],
-    /// Run once, over the kernel's TCP where the command has devices.
+    /// Cases that run once, over the kernel's TCP if the command has devices.
     pub(crate) extreme: &'static [(&'static str, Expect)],
 }
 
@@ -116,7 +116,7 @@ macro_rules! stack {
     };
 }
 
-/// Devices that cannot be, whatever the command.
+/// Devices that no command accepts.
 const DEVICES: &[(&str, Expect)] = &[
     ("--dev kernel:eth0", Refused("--dev")),
     ("--dev tap", Refused("--dev")),
@@ -594,7 +594,7 @@ const SIM: &[Row] = &[
         &[("--record OUT", Works)],
         &[
             ("--record SOURCE", Refused("--record")),
-            // Nothing has failed: no folder is made.
+            // No seed has failed: no folder is made.
             ("--record /none/such", Works),
             ("--record EMPTY", Refused("--record")),
         ],
@@ -603,7 +603,7 @@ const SIM: &[Row] = &[
     row("sim", "--quiet", &[("--quiet", Works)], &[("--quiet --json", Refused("--quiet"))]),
 ];
 
-/// Where there is no ibsim: what they do with one is tested elsewhere.
+/// Cases without ibsim: cases with ibsim are in other tests.
 const IBSWITCH: &[Row] = &[
     row(
         "ibswitch",
@@ -737,7 +737,7 @@ const IBGATE: &[Row] = &[
     ),
 ];
 
-/// Run in a network namespace, all of them.
+/// All of these run in a network namespace.
 const IMPAIR: &[Row] = &[
     row(
         "impair",

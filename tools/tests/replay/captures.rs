@@ -1,4 +1,4 @@
-//! Captures made to cost as much as they can, written frame by frame.
+//! Captures that cost as much as possible, written frame by frame.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -31,7 +31,7 @@ impl Capture {
         Self { path, file, frames: 0 }
     }
 
-    /// A segment with a right checksum.
+    /// Writes a segment with a right checksum.
     pub(crate) fn segment(&mut self, [from, to]: [End; 2], seq: u32, flags: u8, payload: &[u8]) {
         let mut tcp = Vec::with_capacity(20 + payload.len());
         tcp.extend(from.1.to_be_bytes());
@@ -60,8 +60,8 @@ impl Capture {
         self.frames += 1;
     }
 
-    /// Opens a connection and starts MPA, without markers and CRCs; returns the sequence number of
-    /// what the client sends next.
+    /// Opens a connection and starts MPA, without markers and CRCs; returns the client's next
+    /// sequence number.
     pub(crate) fn start(&mut self, client: End) -> u32 {
         let (there, back) = ([client, SERVER], [SERVER, client]);
         self.segment(there, 0, SYN, &[]);
@@ -89,7 +89,7 @@ fn fold(mut sum: u64) -> u16 {
     u16::try_from(sum).unwrap()
 }
 
-/// An FPDU without a CRC: one whole RDMA Write.
+/// Returns an FPDU without a CRC: one whole RDMA Write.
 pub(crate) fn write(stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     let ulpdu = [&[0xc1, 0x40], &stag.to_be_bytes()[..], &to.to_be_bytes(), payload].concat();
     let len = u16::try_from(ulpdu.len()).unwrap();

@@ -1,5 +1,5 @@
-//! Memory and time of a replay are bounded whatever the capture holds; and what a capture with an
-//! attack in it says about an honest connection is what it says without.
+//! Memory and time of a replay are bounded for any capture; and an honest connection is reported in
+//! the same way with and without an attack in the capture.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ struct Cost {
     report: Value,
 }
 
-/// Replays and looks at its peak memory and its processor time while it runs.
+/// Replays a capture, and samples its peak memory and its processor time meanwhile.
 fn measured(path: &Path) -> Cost {
     let begin = Instant::now();
     let output = path.with_extension("json");
@@ -31,13 +31,13 @@ fn measured(path: &Path) -> Cost {
     let about = |what| std::fs::read_to_string(format!("{process}/{what}"));
     let (mut peak_kib, mut ticks) = (0, 0);
     let ended = loop {
-        // The peak is a high-water mark: looking often enough is looking once near the end.
+        // The peak is a high-water mark: of frequent samples, the last one counts.
         if let Ok(text) = about("status")
             && let Some(line) = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))
         {
             peak_kib = line.trim().trim_end_matches(" kB").parse().unwrap();
         }
-        // Behind the name in brackets: the 12th and 13th field, in hundredths of a second.
+        // After the name in parentheses: the 12th and 13th field, in hundredths of a second.
         if let Ok(text) = about("stat") {
             let fields: Vec<_> = text.rsplit(')').next().unwrap().split_whitespace().collect();
             ticks = fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap();
@@ -57,7 +57,7 @@ fn measured(path: &Path) -> Cost {
 /// The client of the honest connection.
 const HONEST: End = ([10, 9, 9, 9], 4000);
 
-/// An honest connection that goes on while an attack does: one Write of 32 bytes for each call.
+/// An honest connection during an attack: one Write of 32 bytes for each call.
 struct Honest {
     seq: u32,
     writes: u32,
@@ -96,7 +96,7 @@ fn told(report: &Value) -> String {
     findings.iter().map(|one| format!("{}\n", one["text"])).collect()
 }
 
-/// Another client for each number.
+/// Returns another client for each number.
 fn client(number: u32) -> End {
     ((0x0b00_0000 + number).to_be_bytes(), 1000)
 }
@@ -148,7 +148,7 @@ fn connections_in_use_make_room_in_the_order_of_their_idleness() {
     assert!(told.contains("7 connections were evicted"), "{told}");
 }
 
-/// 15 MB of Writes of one byte, as far apart as they can be.
+/// 15 MB of Writes of one byte, as far apart as possible.
 #[test]
 fn writes_of_one_octet_to_distinct_pages_and_tags_take_little() {
     type Place = fn(u32) -> (u32, u64);
@@ -185,7 +185,7 @@ fn writes_of_one_octet_to_distinct_pages_and_tags_take_little() {
     }
 }
 
-/// Gaps: each segment of one byte leaves one out, so that nothing ever joins.
+/// Gaps: between segments of one byte, one byte is missing, so that ranges never join.
 #[test]
 fn a_stream_of_gaps_takes_little() {
     let mut capture = Capture::new("gaps.pcap");
@@ -199,12 +199,12 @@ fn a_stream_of_gaps_takes_little() {
     }
     let cost = measured(&capture.finish());
     assert!(cost.peak_mib < 200, "{} MiB", cost.peak_mib);
-    // Four seconds here; looking at all that is kept for each segment would be a minute.
+    // Four seconds here; a search through all data kept for each segment would take a minute.
     assert!(cost.seconds < 20.0, "{} s", cost.seconds);
     honest.is_whole(&cost.report);
 }
 
-/// Read Requests that nothing answers, and FPDUs that are as short as they can be.
+/// Read Requests without an answer, and FPDUs that are as short as possible.
 #[test]
 fn what_is_never_answered_takes_little() {
     let mut capture = Capture::new("unanswered.pcap");

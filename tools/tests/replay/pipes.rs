@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::replay::pcaps;
 
-/// Replays what is written into standard input, in pieces of `piece` bytes.
+/// Replays `capture` from standard input, in pieces of `piece` bytes.
 fn piped(name: &str, capture: &[u8], piece: usize) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_urnic"))
         .args(["replay", "--json", name])
@@ -22,7 +22,7 @@ fn piped(name: &str, capture: &[u8], piece: usize) -> Output {
         .unwrap();
     let mut input = child.stdin.take().unwrap();
     for piece in capture.chunks(piece) {
-        // What is no capture is not read to its end.
+        // Input that is no capture is not read to its end.
         if input.write_all(piece).is_err() {
             break;
         }
@@ -31,7 +31,7 @@ fn piped(name: &str, capture: &[u8], piece: usize) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The report without the name of the file.
+/// Returns the report without the name of the file.
 fn report(output: &Output) -> Value {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut file = report["files"][0].clone();

@@ -1,4 +1,4 @@
-//! `urnic replay --write`: the capture again, with comments, and all else as it was.
+//! `urnic replay --write`: a copy of the capture with comments, otherwise unchanged.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn frames(capture: &[u8]) -> Vec<CapturedFrame> {
     CaptureReader::open(capture).unwrap().map(Result::unwrap).collect()
 }
 
-/// A file of pcapng being put together, in one order of bytes.
+/// A pcapng file under construction, in one byte order.
 struct Pcapng {
     is_big: bool,
     octets: Vec<u8>,
@@ -65,7 +65,8 @@ impl Pcapng {
     }
 }
 
-/// The frames of `capture`, by turns of an Ethernet and a raw IP interface, among blocks of all kinds.
+/// Returns the frames of `capture`, alternately of an Ethernet and a raw IP interface, among blocks
+/// of all kinds.
 fn with_everything(capture: &[CapturedFrame], is_big: bool) -> Vec<u8> {
     let mut file = Pcapng { is_big, octets: Vec::new() };
     // Version 1.0, a section length that is not given, a comment on the section.
@@ -84,7 +85,7 @@ fn with_everything(capture: &[CapturedFrame], is_big: bool) -> Vec<u8> {
         let options = [file.option(2, name.as_bytes()), file.option(9, &[9]), vec![0; 4]].concat();
         file.block(1, &[&link[..], &[0, 0], &file.numbers(&[0]), &options].concat());
     }
-    // Names, secrets of decryption, a block of another vendor, and one that nothing knows.
+    // Names, decryption secrets, a block of another vendor, and an unknown one.
     let name = [&file.option(1, b"\x0a\x00\x00\x01here\0")[..], &[0; 4]].concat();
     file.block(4, &name);
     let secret = [file.numbers(&[0x544c_534b, 6]), b"secret".to_vec()].concat();
@@ -107,7 +108,7 @@ fn with_everything(capture: &[CapturedFrame], is_big: bool) -> Vec<u8> {
     file.octets
 }
 
-/// The blocks of a file, with their types.
+/// Returns the blocks of a file, with their types.
 fn blocks(octets: &[u8], is_big: bool) -> Vec<(u32, Vec<u8>)> {
     let number = |at: usize| {
         let four = octets[at..at + 4].try_into().unwrap();
@@ -144,7 +145,7 @@ fn every_block_and_every_octet_is_there_again() {
                 continue;
             }
             assert_eq!(*kind, 6, "packets only");
-            // All that was there but the end mark, then the comment, then the mark.
+            // The former options without the end mark, then the comment, then the mark.
             let has_options =
                 old.ends_with(&[0; 4]) && old.windows(4).any(|four| four == b"sch\xc3");
             let kept = if has_options { &old[..old.len() - 4] } else { &old[..] };
@@ -160,7 +161,7 @@ fn every_block_and_every_octet_is_there_again() {
     }
 }
 
-/// Each row: a frame of the capture, and what is said of it.
+/// Each row: a frame of the capture, and a part of its comment.
 #[test]
 fn tshark_shows_the_comments_and_finds_nothing_wrong() {
     if !is_there("tshark") || !is_there("capinfos") {
@@ -181,7 +182,7 @@ fn tshark_shows_the_comments_and_finds_nothing_wrong() {
         let output = urnic(&["-w", to.to_str().unwrap(), from.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(0), "{name}");
         let complaint = String::from_utf8(output.stderr).unwrap();
-        // Of its packet blocks, some are simple ones.
+        // Some of its packet blocks are simple ones.
         let has_simple = name == "derived/big-endian.pcapng";
         assert_eq!(complaint.contains("frames have no place"), has_simple, "{name}: {complaint}");
         let tshark = program("tshark")

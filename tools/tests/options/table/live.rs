@@ -1,4 +1,4 @@
-//! Rows of what looks at connections while they are there.
+//! Rows of the commands that observe open connections.
 
 use super::Expect::{Refused, Runs, Says, Works};
 use super::{Row, row};
@@ -74,7 +74,7 @@ pub(super) const CAPTURE: &[Row] = &[
     row("capture", "--quiet", &[("--quiet", Works)], &[("--quiet --json", Refused("--quiet"))]),
 ];
 
-/// A server of the scene is shown.
+/// A server of the scene can be shown.
 pub(super) const TOP: &[Row] = &[
     row(
         "top",

@@ -157,7 +157,7 @@ pub(super) const BW: &[Row] = &[
     flag("bw", "--json", &[("--json", Says("\"gbps\""))]),
 ];
 
-/// Between two lines.
+/// Time between two lines.
 const INTERVALS: &[(&str, Expect)] =
     &[("--interval 0", Refused("--interval")), ("--interval 18446744073", Works)];
 

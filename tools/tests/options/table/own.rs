@@ -1,4 +1,4 @@
-//! Rows of what the command tells of itself, and while it runs.
+//! Rows of options about the command itself, and of its log.
 
 use super::Expect::{Exits, Refused, Says, Works};
 use super::{Row, row};
