@@ -88,11 +88,11 @@ Examples:
   urnic serve --listen 0.0.0.0 --dir /srv/files
       Serve peers over the kernel's TCP: no privilege is needed.
   urnic ping server                      Does it answer, and how soon?
-  urnic bw server --op read --bidir      How high is the throughput, both ways at once?
+  urnic bw server --op read --bidir      How high is the rate, both ways at once?
   urnic lat server --all-sizes           How long does a message take, by its size?
   urnic put backup.tar server            Send a file to it.
   urnic demo                             See it work within one process.
-  urnic replay capture.pcap              See what happened in a captured session.";
+  urnic replay capture.pcap              See what happened in a capture.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
