@@ -282,7 +282,10 @@ mod tests {
         let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
         assert_eq!(room.sums(), (60 * CHARGE_MIN, 1));
         let refused = refusal(&room, &other, 5 * CHARGE_MIN);
-        assert!(refused.contains("240K are taken, 240K of them by transfers"), "{refused}");
+        assert!(
+            refused.contains("240K are taken, 240K of them by unfinished transfers"),
+            "{refused}"
+        );
         drop(again);
         assert_eq!(room.sums(), (0, 0), "its part was removed");
         // Files from an earlier run of the server are not counted.
