@@ -185,7 +185,7 @@ impl Host {
     pub(crate) fn open(options: &StackOptions, spin: Duration) -> anyhow::Result<Self> {
         if options.dev.is_kernel() && options.stack == Some(StackKind::Optimized) {
             bail!(
-                "--stack optimized needs a device whose TCP is ours, such as --dev tap:NAME,…: \
+                "--stack optimized needs a device with urnic's TCP, such as --dev tap:NAME,…: \
                  over the kernel's TCP, MPA is always layered"
             );
         }

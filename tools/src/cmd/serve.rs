@@ -139,7 +139,7 @@ Examples:
   urnic serve --listen 0.0.0.0 --dir /srv/files --quota 100G
       Serve files, too, and accept up to 100 GiB of them.
   urnic serve --dev tap:urn0,ip=10.7.0.2/24 --listen 10.7.0.2
-      On a TAP interface, with our own TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
+      On a TAP interface, with urnic's TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
       an address on it, and then 'ping 10.7.0.2' is answered, too.";
 
 /// Parses the limit on the memory of peers.

@@ -37,15 +37,15 @@ pub(crate) fn open(
 pub(crate) const DEVICES: &str = "\
 Devices (--dev):
   kernel                        the kernel's TCP sockets: no privilege, any address of this machine
-  tap:NAME,ip=ADDRESS/LENGTH    a TAP interface, made if it is not there; TCP is ours
-  packet:IFACE,ip=ADDRESS/LEN   an interface of the kernel, by raw socket; TCP is ours
-  xdp:IFACE,ip=ADDRESS/LENGTH   a queue of an interface, by AF_XDP; TCP is ours
+  tap:NAME,ip=ADDRESS/LENGTH    a TAP interface, made if it is not there; urnic's TCP
+  packet:IFACE,ip=ADDRESS/LEN   an interface of the kernel, by raw socket; urnic's TCP
+  xdp:IFACE,ip=ADDRESS/LENGTH   a queue of an interface, by AF_XDP; urnic's TCP
   vhost-user:PATH,ip=ADDRESS/L  a device for a virtual machine or a process, by shared memory
-  virtio-user:PATH,ip=ADDR/LEN  the driver of such a device; it connects to what listens at PATH
+  virtio-user:PATH,ip=ADDR/LEN  the driver of such a device; it connects to the socket PATH
   shm:PATH,ip=ADDRESS/LENGTH    memory that two processes of urnic let each other read: one copy
   ib:sim=NAME,node=NODE,ip=…    a node of a fabric that ibsim simulates, by IP over InfiniBand
 
-Settings of devices, behind a comma each:
+Settings of devices, each after a comma:
   all          ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx vlan=N dhcp
   tap          mtu=N vnet=on|off queues=N
   packet       vnet=on|off queues=N
@@ -53,12 +53,13 @@ Settings of devices, behind a comma each:
   vhost-user   mtu=N vnet=on|off queues=N connect=on|off sealed=on|off memory=SIZE peer=UID
   virtio-user  mtu=N vnet=on|off queues=N listen=on|off share=on|off peer=UID
   shm          mtu=N listen=on|off peer=UID
-  ib           pkey=HEX scope=HEX peer=UID, and no mac, vlan
+  ib           pkey=HEX scope=HEX peer=UID, but not mac or vlan
 
-With vnet, super-frames of 64 KiB cross the interface (the default); each of N queues has a thread, and
-connections take turns. 'urnic info' tells which devices can be used here.
+With vnet (the default), super-frames of 64 KiB cross the interface. Each of N queues has a thread;
+connections that this end opens go to the queues in turn. 'urnic info' lists the devices that can be
+used here.
 
 Environment:
   URNIC_LOG        as --log
   URNIC_TOP        1 is the same as --top
-  XDG_RUNTIME_DIR  where --top puts its socket; the folder for temporary files without it";
+  XDG_RUNTIME_DIR  folder for the socket of --top; by default the folder for temporary files";
