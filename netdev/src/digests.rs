@@ -36,8 +36,8 @@ impl Digest {
 pub struct Digests<'a> {
     /// Digests in order, without overlap.
     pub digests: &'a [Digest],
-    /// Offset of the frame's first payload byte in the payload that the digests refer to. Not 0 in
-    /// a frame cut from a longer run.
+    /// Offset of the frame's first payload byte in the payload that the digests refer to. Not 0 if
+    /// the frame carries a later part of that payload.
     pub base: u32,
     /// Digest algorithm.
     pub digester: &'a Digester,

@@ -11,8 +11,8 @@ pub use crate::sys::fragment::Fragment;
 /// Frame to transmit: header bytes, then payload gathered from fragments.
 ///
 /// With [`segment_size`](Self::segment_size) set, the frame is a super-frame: the device cuts the
-/// payload behind `head` (which holds only the Ethernet, IP and TCP headers) into pieces of
-/// `segment_size` bytes, and sends each piece under a copy of the headers.
+/// payload behind `head` (which holds only the Ethernet, IP and TCP headers) into segments of
+/// `segment_size` bytes, and sends each segment under a copy of the headers.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
     /// Link, network and transport headers, and anything else that is not gathered.

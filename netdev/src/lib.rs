@@ -1,8 +1,8 @@
 //! Frame devices.
 //!
-//! A [`Device`] moves whole frames in bursts and does not interpret them. Kernel devices, the
-//! linked memory pair, and middleware (impairment, recording) all implement it. A stack above runs
-//! unchanged on any of them.
+//! A [`Device`] moves whole frames in bursts and does not interpret them. Kernel interfaces, links
+//! between processes, links in memory, and middleware (impairment, recording) implement it. A stack
+//! above runs unchanged on any of them.
 
 pub mod capture;
 mod checksum;
@@ -78,19 +78,19 @@ pub struct Capabilities {
     /// Largest IP datagram, in bytes, without the link-layer header.
     pub mtu: usize,
     /// Largest super-frame payload for one call of [`Device::transmit`], in bytes. `None` if the
-    /// device cannot cut super-frames.
+    /// device does not segment super-frames.
     pub segmentation_len_max: Option<NonZeroUsize>,
     /// True if the device completes a [`TxChecksum::Partial`].
     pub tx_checksum: bool,
     /// Most fragments in one frame's payload.
     pub fragments_max: usize,
-    /// Length of a run, in bytes, from which the device gathers it faster than a copy of it, as
-    /// measured: the cost of a fragment. 0 if fragments cost nothing, for example because the
-    /// device copies frames into its own memory.
+    /// Fragment length in bytes, as measured, from which the device gathers a fragment in less time
+    /// than the caller needs to copy it into the head. 0 if fragments cost nothing, for example
+    /// because the device copies frames into its own memory.
     pub gather_len_min: usize,
     /// True if the device copies each frame in `transmit`, and computes [digests](TxFrame::digests)
-    /// while copying. Used only with `tx_checksum`, since a complete checksum would need the
-    /// digests.
+    /// while copying. Used only with `tx_checksum`: the caller cannot compute a complete checksum
+    /// before the digests are known.
     pub tx_digest: bool,
 }
 
@@ -164,7 +164,8 @@ pub trait Device: fmt::Debug {
     /// Returns the capabilities of the device.
     fn capabilities(&self) -> Capabilities;
 
-    /// Hands at most `burst` received frames to `sink`, in order. Returns their number.
+    /// Hands at most `burst` received frames to `sink`, in order. Returns the number of frames
+    /// taken, which with some devices includes refused ones.
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize;
 
     /// Shows `look` the beginnings of at most `burst` frames that [`receive`](Self::receive) will
@@ -192,8 +193,10 @@ pub trait Device: fmt::Debug {
         let _ = now_ns;
     }
 
-    /// Returns the time at which the next frame of a virtual link becomes receivable. `None` if
-    /// there is none, or if the device is not on a virtual clock.
+    /// Returns the time of the caller's clock at which the device must be polled and flushed again,
+    /// although no descriptor becomes readable: the next frame of a virtual link becomes
+    /// receivable, or the interface may accept frames that it did not take before. `None` if there
+    /// is no such time.
     fn next_arrival_ns(&self) -> Option<u64> {
         None
     }
@@ -210,7 +213,8 @@ pub trait Device: fmt::Debug {
         None
     }
 
-    /// Returns a descriptor that becomes readable when frames wait.
+    /// Returns a descriptor that becomes readable when frames wait. Call it before each sleep: some
+    /// devices ask their peer for an event in this call. `None` if the caller must poll.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }

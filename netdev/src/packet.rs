@@ -8,9 +8,10 @@
 //!
 //! The ring is `TPACKET_V2`. `TPACKET_V3` hands over blocks of frames, when a block is full or a
 //! timer of at least a millisecond expires; a ping-pong would wait for that timer each time. The
-//! slots hold frames of the MTU. A longer frame (the kernel merges frames on receive, and other
-//! stacks on this machine send uncut ones) is queued whole behind its slot and read into one
-//! buffer: with slots of 64 KiB the ring would take a hundred MiB and more.
+//! slots hold frames of the MTU. The kernel puts a longer frame into the socket's queue, and the
+//! device reads it from there: with slots of 64 KiB the ring would take a hundred MiB and more.
+//! Longer frames arise because the kernel merges frames on receive, and because other stacks on
+//! this machine send super-frames.
 //!
 //! There is no transmit ring: this process would have to copy payload into it, while the kernel can
 //! copy from anywhere, and a super-frame does not fit into a slot. The cost: in a trial with plain
@@ -61,7 +62,7 @@ pub struct PacketSocket {
     mtu: usize,
     check_due_ns: u64,
     gather: Gather,
-    /// Room for a frame that is longer than a slot, with its header.
+    /// Buffer for a frame that is longer than a slot, with its header.
     buffer: Box<[u8]>,
     frames_cut: u64,
 }
@@ -107,8 +108,8 @@ impl PacketSocket {
     }
 
     /// Returns the number of frames lost because they were longer than a slot and the socket's
-    /// queue was full. Without `CAP_NET_ADMIN` the length of that queue is limited by
-    /// `net.core.rmem_max`.
+    /// queue was full, or because the kernel's description of them was invalid. Without
+    /// `CAP_NET_ADMIN` the length of that queue is limited by `net.core.rmem_max`.
     #[must_use]
     pub const fn frames_cut(&self) -> u64 {
         self.frames_cut
@@ -288,8 +289,8 @@ fn frame_in<'a>(
 
 /// Reads the frame of a slot from the socket's queue.
 pub(crate) fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
-    // The read returns a pending error of an interface that went down before any frame, and once.
-    // The frame is still queued then: it would be taken for the frame of the next slot.
+    // After the interface went down, the first read returns that error instead of a frame. The
+    // frame is still queued. If it were not read now, it would be taken for that of the next slot.
     for _ in 0..FETCH_TRIES {
         match queue.read(buffer) {
             Ok(len) => return Some(len),

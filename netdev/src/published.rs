@@ -7,9 +7,23 @@
 //! [`Publisher`] lists the regions for the devices of an application. Only peers of those devices
 //! get descriptors, and they get those of all regions.
 //!
-//! Access cannot be revoked: a peer that got a descriptor can read the memory as long as the memory
-//! exists, even after its session. Memory that a peer holds counts as this process's, even after
-//! its withdrawal. Peers are processes that may open the device's socket: those of its user.
+//! Access cannot be revoked: a peer that got a descriptor can read the memory as long as it keeps
+//! the descriptor or a mapping, even after its session. The kernel charges memory that a peer keeps
+//! to this process, even after its withdrawal. Peers are processes of this process's user, of root,
+//! and of the user that the device's settings name.
+//!
+//! # Withdrawal
+//!
+//! Memory is withdrawn by any thread, while other threads send frames by reference:
+//!
+//! 1. The owner drops the memory. Its region leaves the list, and the generation changes.
+//! 2. The memory is unmapped here. Other memory of this process may then get its addresses.
+//! 3. A device compares the generation with its own for each frame. If they differ, it no longer
+//!    looks up addresses in its old list, and tells its peer about the withdrawal.
+//!
+//! Racy case: *other memory gets the addresses before a device has the new list.* The thread that
+//! sends this memory got it after step 2, so it sees the generation of step 1 and does not take the
+//! bytes for published ones.
 
 pub(crate) mod lookup;
 
@@ -38,7 +52,7 @@ pub struct Publisher(Arc<Shared>);
 /// State shared by the handles of a publisher, its memory and its devices.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Changes with `regions`; devices load it for each frame.
+    /// Number of changes of `regions`. Devices load it for each frame.
     generation: AtomicU64,
     /// Number of devices that use the publisher.
     devices: AtomicUsize,
@@ -49,9 +63,11 @@ struct Shared {
 struct Regions {
     /// Regions, ordered by ID.
     list: Vec<Region>,
+    /// ID of the next region.
     next: u64,
-    /// Number of regions and bytes, including those being allocated.
+    /// Number of regions, including those being allocated.
     count: usize,
+    /// Bytes of these regions.
     bytes: usize,
 }
 
@@ -143,16 +159,14 @@ impl Publisher {
         Attached(self.clone())
     }
 
-    /// Returns a number that changes whenever memory is published or withdrawn.
-    ///
-    /// Memory is withdrawn before its addresses can be reused. A thread that got other memory at
-    /// the same address sees the changed number.
+    /// Returns a number that changes whenever memory is published or withdrawn; see the head of
+    /// this module.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.0.generation.load(Acquire)
     }
 
-    /// Shows the current regions and their generation.
+    /// Calls `look` with the current generation and regions, under the publisher's lock.
     pub(crate) fn look<R>(&self, look: impl FnOnce(u64, &[Region]) -> R) -> R {
         let regions = self.lock();
         // The generation changes only under the lock.
@@ -195,8 +209,7 @@ impl Drop for Published {
 }
 
 /// Memory that peers may read while it exists. Dropping it withdraws it from its publisher and
-/// unmaps it. A peer that still has it mapped reads its last contents, until the device has
-/// announced the withdrawal.
+/// unmaps it. A peer that still has it mapped reads its last contents.
 ///
 /// Other threads, remote Writes and the reading peers access it at any time: do not create a slice
 /// of it.

@@ -17,7 +17,7 @@ pub(super) struct Announced {
     publisher: Publisher,
     /// Generation of the publisher that `table` reflects.
     generation: u64,
-    /// True if the socket, or the peer's limits, had no room for all announcements.
+    /// True if the socket, or the peer's limits, had no room for all messages.
     is_behind: bool,
     /// Published regions with their numbers; [`INLINE`] if the peer refused to map one.
     table: Lookup<u32>,
@@ -28,9 +28,10 @@ pub(super) struct Announced {
     unsaid: VecDeque<(Message, usize)>,
     /// Withdrawals sent, whose regions the peer may still have mapped: ring position, length.
     leaving: VecDeque<(u32, usize)>,
-    /// Regions and bytes counted against the peer's limits: those of `table` except refused ones,
-    /// of `unsaid` and of `leaving`.
+    /// Number of regions counted against the peer's limit: those of `table` except refused ones,
+    /// those of `unsaid` and those of `leaving`.
     count: usize,
+    /// Bytes of the counted regions.
     bytes: usize,
 }
 
@@ -50,8 +51,9 @@ impl Announced {
         }
     }
 
-    /// Returns the region of a fragment and the offset in it, if the peer can read it. Call
-    /// [`refresh`](Self::refresh) first: the region may have been withdrawn.
+    /// Returns the region of a fragment and the offset in it, if the peer can read it. If the table
+    /// [is outdated](Self::is_outdated), call [`refresh`](Self::refresh) first: the region may have
+    /// been withdrawn, and its addresses reused.
     #[inline]
     pub(super) fn find(&mut self, fragment: Fragment<'_>) -> Option<(u32, u64)> {
         self.table.find(fragment).filter(|(number, _)| *number != INLINE)
@@ -68,8 +70,9 @@ impl Announced {
         self.is_behind
     }
 
-    /// Announces and withdraws regions at the peer, as far as the socket has room. Descriptors
-    /// before `position` may refer to withdrawn regions; the peer has read those before `consumed`.
+    /// Sends Publish and Withdraw for the publisher's changes, until the socket or the peer's limit
+    /// is full. Descriptors before `position` may refer to withdrawn regions. The peer has read the
+    /// descriptors before `consumed`.
     ///
     /// # Errors
     /// If the socket has failed.
@@ -121,8 +124,8 @@ impl Announced {
         });
     }
 
-    /// Stops counting withdrawn regions that the peer has unmapped: it has read the ring up to
-    /// `consumed`, and handles a withdrawal before any later announcement.
+    /// Stops counting withdrawn regions that the peer has unmapped, or will unmap before it maps
+    /// another: it has read the ring up to `consumed`, and handles messages in order.
     pub(super) fn settle(&mut self, consumed: u32) {
         while let Some((position, len)) = self.leaving.front() {
             if position.wrapping_sub(consumed).cast_signed() > 0 {

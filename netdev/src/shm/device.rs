@@ -22,24 +22,25 @@ use crate::{
 
 /// One end of a link in shared memory.
 ///
-/// Transmitted bytes in memory of the device's [`Publisher`] are not copied. The peer reads them in
-/// place after [`transmit`](Device::transmit) has returned, until it has read the frame. This is
-/// safe for a transport that retransmits bytes until they are acknowledged, and completes a request
-/// only then; see [`ShmCounters::frames_tx_referred_unread`].
+/// Runs of at least 256 transmitted bytes in memory of the device's [`Publisher`] are not copied.
+/// The peer reads them in place, after [`transmit`](Device::transmit) has returned. This is safe
+/// for a transport that completes a request only after the peer has acknowledged its bytes; see
+/// [`ShmCounters::frames_tx_referred_unread`].
 #[derive(Debug)]
 pub struct Shm {
-    /// Dropped before the meeting: a session ends without the listening socket.
+    /// Session with the peer. Declared before `meeting`, so that it is dropped first.
     session: Option<Session>,
     meeting: Meeting,
     config: ShmConfig,
     publisher: Publisher,
     _attached: Attached,
-    /// Descriptor set that the application sleeps on.
+    /// Descriptor set that the caller sleeps on.
     watch: Watch,
     is_up: bool,
     /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// True if the caller is about to sleep, and the peer was asked for wake-ups.
+    /// True since [`readiness`](Device::readiness) has asked the peer for wake-ups, until the next
+    /// [`receive`](Device::receive).
     armed: Cell<bool>,
     counters: ShmCounters,
 }
@@ -122,7 +123,7 @@ impl Shm {
         Ok(())
     }
 
-    /// Connects, and waits until frames can flow.
+    /// Connects, and waits for the peer's Hello, at most 5 s.
     fn agree_now(&mut self) -> Result<(), SessionError> {
         let channel = self.meeting.try_meet()?;
         self.connect(channel)?;
@@ -194,7 +195,7 @@ impl Device for Shm {
         if self.armed.replace(false) || now_ns >= self.control_due_ns {
             let sessions_ended = self.counters.sessions_ended;
             self.turn();
-            // A session costs memory and time: limit the rate for a faulty peer.
+            // Creating a session takes memory and time. After one has failed, wait longer.
             let is_useless = self.counters.sessions_ended != sessions_ended;
             let pause = if is_useless { CHECK_INTERVAL_NS } else { CONTROL_INTERVAL_NS };
             self.control_due_ns = now_ns.saturating_add(pause);
@@ -268,6 +269,6 @@ impl Device for Shm {
     }
 }
 
-/// Longest wait for the peer's Hello when a device is opened: 5 s.
+/// Polls for the peer's Hello when a device is opened, and the longest time of each: 5 s in total.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

@@ -15,16 +15,17 @@ use crate::{Fragment, RxFrame, vnet};
 pub(super) struct Inbox {
     pub(super) memory: PeerMemory,
     pub(super) regions: Regions,
-    /// Positions: `next` is the next descriptor to read; the peer knows that this end has read up
-    /// to `published`; the peer has written up to `produced`.
+    /// Position of the next descriptor to read.
     next: u32,
+    /// Read position that the peer was told.
     published: u32,
+    /// Position up to which the peer has written, as last loaded.
     produced: u32,
-    /// True after [`close`](Self::close): later writes of the peer are ignored.
+    /// True after [`close`](Self::close): `produced` is not loaded again.
     is_closed: bool,
     /// Runs of the current frame.
     runs: Vec<Run>,
-    /// Private copy of the frame's front, or of the whole frame, which the peer cannot change.
+    /// Private copy of the frame's first bytes, or of the whole frame. The peer cannot change it.
     stage: Box<[u8]>,
 }
 
@@ -93,7 +94,7 @@ impl Inbox {
         Ok(Some(header))
     }
 
-    /// Loads the position up to which the peer has written.
+    /// Loads the position up to which the peer has written, unless the inbox is closed.
     #[inline]
     fn look(&mut self) -> Result<(), RingFault> {
         if self.is_closed {
@@ -107,8 +108,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Fixes the end of the ring: the peer closed the socket, but another process may still hold
-    /// its memory. Frames written up to now are still received.
+    /// Ignores all later writes, since the peer has closed the socket: another process may still
+    /// have the peer's memory and write it. Frames published up to now are still received.
     ///
     /// # Errors
     /// [`RingFault`].
@@ -118,7 +119,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Hands over the frame that was read.
+    /// Passes the frame whose descriptors [`read`](Self::read) has read to `sink`.
     ///
     /// # Errors
     /// [`Refusal`]: the frame was not handed over.
@@ -169,14 +170,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// Advances behind the frame that was read.
+    /// Advances the read position past the frame with this header.
     #[inline]
     pub(super) fn advance(&mut self, header: Header) {
         self.next = self.next.wrapping_add(1 + u32::from(header.runs));
     }
 
-    /// Gives the descriptors that were read back to the peer. Returns true if the peer asked for a
-    /// wake-up.
+    /// Tells the peer the read position, so that it reuses the space before it. Returns true if the
+    /// peer asked for a wake-up.
     #[inline]
     pub(super) fn publish(&mut self, own: &OwnMemory) -> bool {
         let before = self.published;
@@ -191,21 +192,21 @@ impl Inbox {
         self.memory.wants_room(before, self.next)
     }
 
-    /// Asks the peer for a wake-up when it has written more. Returns true if it has written more
-    /// already; then no wake-up may come.
+    /// Asks the peer for a wake-up when it has written more. Returns true if the peer has written
+    /// more already. The caller must not sleep then: the peer may send no wake-up.
     pub(super) fn arm(&self, own: &OwnMemory) -> bool {
         own.ask_for_frames(self.next);
         fence(SeqCst);
         self.memory.produced() != self.next
     }
 
-    /// Returns true if the peer has closed, and all its frames were read.
+    /// Returns true if the inbox is [closed](Self::close), and all its frames were read.
     pub(super) const fn is_drained(&self) -> bool {
         self.is_closed && self.produced == self.next
     }
 }
 
-/// Returns the bytes of a run.
+/// Returns the bytes of a run. `hint` is the index of the region found last.
 #[inline]
 fn locate<'a>(
     memory: &'a PeerMemory,

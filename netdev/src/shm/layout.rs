@@ -1,13 +1,13 @@
 //! Layout of an outbox: memory that one end writes and its peer can only read.
 //!
 //! ```text
-//!   words     positions that the owner has written and read up to; positions that wake the owner
+//!   words     the owner's write position and read position; positions that wake the owner
 //!   ring      descriptors of frames
-//!   inline    bytes of copied frames
+//!   inline    copied bytes of frames
 //! ```
 //!
-//! Only the owner of the memory writes these words. A position counts descriptors since the session
-//! began, modulo 2^32. Every value of the peer is loaded once and checked in that copy.
+//! A position counts descriptors since the session began, modulo 2^32. An end loads each value of
+//! the peer once, and checks that copy.
 
 use std::ffi::CStr;
 use std::io;
@@ -26,9 +26,9 @@ const PRODUCED_AT: usize = 0;
 /// Position behind the last of the peer's descriptors that the owner has read. The owner does not
 /// read those descriptors, or their bytes, again.
 const CONSUMED_AT: usize = 128;
-/// The owner asks for a wake-up when the peer has produced more than this position.
+/// Position that the peer's produced position must exceed to wake the owner.
 const FRAMES_EVENT_AT: usize = 256;
-/// The owner asks for a wake-up when the peer has consumed more than this position.
+/// Position that the peer's consumed position must exceed to wake the owner.
 const ROOM_EVENT_AT: usize = 384;
 const RING_AT: usize = 4096;
 const INLINE_AT: usize = RING_AT + RING_LEN as usize * DESCRIPTOR_LEN;
@@ -110,12 +110,12 @@ const fn descriptor_at(position: u32) -> usize {
 pub(super) struct OwnMemory(SharedMapping);
 
 impl OwnMemory {
-    /// Creates new memory for each session. An earlier peer's mapping gives it no access to a later
-    /// session.
+    /// Creates the memory. Each session has memory of its own, so that an earlier peer's mapping
+    /// gives it no access to a later session.
     pub(super) fn new() -> io::Result<(OwnedFd, Self)> {
         let (file, mapping) = published::memory(NAME, OUTBOX_LEN)?;
         let memory = Self(mapping);
-        // Positions in the past: no wake-up is requested.
+        // The first position is 0, which is behind both: no wake-up is requested.
         memory.ask_for_frames(u32::MAX);
         memory.ask_for_room(u32::MAX);
         Ok((file, memory))
@@ -127,7 +127,8 @@ impl OwnMemory {
         self.0.word(PRODUCED_AT).store(position, Release);
     }
 
-    /// Tells the peer that its descriptors before a position, and their bytes, were read.
+    /// Tells the peer that this end has read the peer's descriptors before a position, and their
+    /// bytes.
     #[inline]
     pub(super) fn set_consumed(&self, position: u32) {
         self.0.word(CONSUMED_AT).store(position, Release);
@@ -163,7 +164,7 @@ impl PeerMemory {
         Self(mapping)
     }
 
-    /// Returns the position up to which the peer's descriptors, and their bytes, may be read.
+    /// Returns the position up to which this end may read the peer's descriptors and their bytes.
     #[inline]
     pub(super) fn produced(&self) -> u32 {
         self.0.word(PRODUCED_AT)

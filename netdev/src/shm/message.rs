@@ -10,8 +10,8 @@ use crate::peer::header::{self, MessageError};
 pub(super) enum Message {
     /// First message of each end, with the descriptor of its outbox.
     Hello { mtu: u32, outbox_len: u64 },
-    /// Announces a region, with its descriptor, that later frames may refer to. Numbers grow; none
-    /// is used twice in a session.
+    /// Announces a region that later frames may refer to, with the descriptor of its memory file.
+    /// Numbers grow; none is used twice in a session.
     Publish { number: u32, len: u64 },
     /// Withdraws a region: no frame descriptor from `position` on refers to it.
     Withdraw { number: u32, position: u32 },
@@ -49,7 +49,7 @@ impl Message {
                 if fields.octets()? != MAGIC {
                     return Err(ParseError::Magic);
                 }
-                // First, because later versions may change the rest.
+                // Checked before the rest, which later versions may change.
                 match fields.u32()? {
                     VERSION => Self::Hello { mtu: fields.u32()?, outbox_len: fields.u64()? },
                     other => return Err(ParseError::Version(other)),

@@ -1,7 +1,9 @@
 //! Link between two processes on one host through shared memory that only its owner can write.
 //!
-//! Frames are copied once, from the sender's memory to the receiving application's buffer, in both
-//! directions. The sender describes each frame in its *outbox*:
+//! Each end owns an *outbox*: memory that holds a ring of descriptors and the copied bytes of
+//! frames. A frame's bytes are in the outbox or in published memory, and the receiver reads them in
+//! place. Each end also keeps its read position of the peer's ring, and its requests for wake-ups,
+//! in its own outbox.
 //!
 //! ```text
 //!   limits      all limits
@@ -15,8 +17,39 @@
 //!   device      Shm: the device, and how the two ends connect
 //! ```
 //!
-//! Neither end trusts the other. Each end owns an outbox, a memory file that is sealed: a process
-//! that has the file's descriptor can read the memory, not write it. All memory of a
+//! # Protocol
+//!
+//! 1. The ends connect by a Unix socket. Each sends Hello with its outbox, and maps the peer's
+//!    outbox read-only. An end's link is up from then on.
+//! 2. An end sends Publish for each region of its published memory. The peer maps the region, or
+//!    answers with Refuse: its bytes are then copied.
+//! 3. To transmit, the sender writes descriptors into its ring (`Outbox::put`). `flush` stores the
+//!    position behind them (*produced*).
+//! 4. The receiver loads that position, reads each descriptor once, hands the frames over, and
+//!    stores its read position (*consumed*) in its own outbox.
+//! 5. The sender loads the read position, and reuses the space of the frames before it.
+//! 6. An end that is about to sleep stores the position at which it wants a wake-up. The peer sends
+//!    Wake when it stores a position behind that.
+//!
+//! Racy cases:
+//!
+//! - *An end goes to sleep while the peer stores a position.* Each end stores its word, then loads
+//!   the word of the other, with a fence between. At least one of the two sees the other's store:
+//!   the end does not sleep, or the peer sends Wake.
+//! - *A frame is read before the message that announces its region.* The sender sends Publish
+//!   before it publishes the frame, so Publish is in the socket by then. A receiver that does not
+//!   know a region handles waiting messages before it refuses the frame.
+//! - *A region is withdrawn while frames in the ring refer to it.* Withdraw has the position behind
+//!   those frames. The peer unmaps the region when it has read the ring up to there.
+//! - *A frame refers to a region whose Refuse is not handled yet.* The receiver refuses the frame.
+//!   TCP retransmits it, copied.
+//! - *The peer closes the socket, and another process still writes its outbox.* The receiver loads
+//!   the produced position once more, hands over the frames before it, and ends the session.
+//!
+//! # Trust
+//!
+//! Neither end trusts the other. An outbox is a sealed memory file: a process that has the file's
+//! descriptor can read the memory, not write it. All memory of a
 //! [`Publisher`](crate::published::Publisher) is sealed in the same way. An end keeps its own state
 //! in private memory and never reads it back from its outbox. It loads each word of the peer's
 //! memory once. A malicious peer can therefore write wrong values, and change them while they are

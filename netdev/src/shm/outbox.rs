@@ -1,22 +1,22 @@
 //! Outbox of this end: writes frames into its ring, as descriptors of their bytes.
 //!
-//! The peer reads a descriptor after `put` has returned. Copied bytes are not affected. Bytes sent
-//! by reference are read only when the peer reaches the descriptor, perhaps after the application
-//! has overwritten them. This is correct for a transport whose receiver acknowledges bytes only
-//! after it has *taken* them:
+//! The peer reads bytes sent by reference when it reaches their descriptor, long after `put` has
+//! returned. The application may have overwritten them by then. This is correct for a transport
+//! whose receiver acknowledges bytes only after it has read them:
 //!
-//! - The peer reads the ring in order. The application must not change bytes before they are
-//!   acknowledged (the request is not completed). The peer acknowledges bytes only after it has
-//!   read them, from this frame or from an earlier one with the same bytes.
-//! - The peer may read changed bytes from a retransmitted frame after it acknowledged them. To its
-//!   transport they are duplicates, which it drops by their sequence numbers, whatever their
-//!   content.
-//! - Frames of a failed stream may remain in the ring. Their requests failed with the stream. The
-//!   peer places their bytes only if the CRC is right, and never reports their message as complete.
-//! - Withdrawn memory stays readable for the peer until it has read the ring up to the position of
-//!   the withdrawal.
+//! - *First transmission.* The application must not change bytes before their request is completed,
+//!   and the request is completed only when the peer has acknowledged the bytes. So the peer reads
+//!   them unchanged.
+//! - *Retransmission.* The peer may reach the descriptor of a retransmitted frame after it has
+//!   acknowledged the bytes, and may then read changed bytes. Its transport drops them as
+//!   duplicates, by their sequence numbers.
+//! - *Failed stream.* Frames of a failed stream may remain in the ring. Their requests failed with
+//!   the stream. The peer places their bytes only if the CRC is right, and never reports their
+//!   message as complete.
+//! - *Withdrawn memory.* The peer can read it until the peer has read the ring up to the position
+//!   of the withdrawal.
 //!
-//! [`referred`](Outbox::referred) counts the frames with bytes by reference that have not been
+//! [`referred`](Outbox::referred) counts the frames with bytes by reference that the peer has not
 //! read.
 
 use std::collections::VecDeque;
@@ -38,19 +38,22 @@ pub(super) struct Outbox {
     pub(super) memory: OwnMemory,
     /// File of the memory, which the peer maps.
     pub(super) file: OwnedFd,
-    /// Positions: `written` is the next descriptor; `published` is the end of the descriptors that
-    /// the peer may read; the peer has read up to `consumed`.
+    /// Position of the next descriptor to write.
     written: u32,
+    /// Position behind the last descriptor that the peer may read.
     published: u32,
+    /// Position up to which the peer has read, as last loaded.
     consumed: u32,
-    /// Inline bytes. `inline_used` counts the bytes used since the session began, including unused
-    /// space at the end of the area; `inline_free` is the free space.
+    /// Bytes allocated in the inline area since the session began, including bytes left unused at
+    /// the end of the area. The next frame begins at this number modulo the area's length.
     // The area is used as a ring, so the space freed first is reused first. The space freed last is
     // still in the cache of the peer's core, and a write would have to fetch each line from there.
     inline_used: usize,
+    /// Bytes of the inline area that belong to no unread frame.
     inline_free: usize,
     /// Frames that the peer has not read, in ring order.
     frames: VecDeque<Sent>,
+    /// Number of `frames` with bytes by reference.
     referred: usize,
 }
 
@@ -59,7 +62,7 @@ pub(super) struct Outbox {
 struct Sent {
     /// Position behind the frame.
     end: u32,
-    /// Value of `Outbox::inline_used` behind the frame.
+    /// `Outbox::inline_used` after the frame was put.
     inline_used: usize,
     is_referred: bool,
 }
@@ -94,37 +97,39 @@ impl Outbox {
         self.written
     }
 
-    /// Returns the position up to which the peer has read, as last seen.
+    /// Returns the position up to which the peer has read, as last loaded.
     pub(super) const fn consumed(&self) -> u32 {
         self.consumed
     }
 
-    /// Returns the number of unread frames with bytes by reference, as last seen.
+    /// Returns the number of frames with bytes by reference that the peer had not read when its
+    /// position was last loaded.
     pub(super) const fn referred(&self) -> usize {
         self.referred
     }
 
-    /// Returns the number of frames of any length that certainly fit, as last seen.
+    /// Returns the number of frames of the greatest length that fit, by the peer's position as last
+    /// loaded.
     #[inline]
     fn room(&self) -> usize {
         self.room_of(self.consumed, self.inline_free)
     }
 
-    /// Returns true if the longest frame does not certainly fit, as last seen.
+    /// Returns true if a frame of the greatest length does not fit, by the peer's position as last
+    /// loaded.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// Returns the number of frames of any length that certainly fit now. Looks at the peer's
-    /// position if none fits as last seen.
+    /// Like [`room`](Self::room), but loads the peer's position if no frame fits otherwise.
     #[inline]
     pub(super) fn room_now(&self, peer: &PeerMemory) -> usize {
         let room = self.room();
         if room > 0 {
             return room;
         }
-        // Errors are reported by the next `put`.
+        // After an error, 1: `Session::transmit` is then called, and reports the error.
         self.look(peer).map_or(1, |(consumed, count)| {
             let last = count.checked_sub(1).and_then(|last| self.frames.get(last));
             let inline_free = last.map_or(self.inline_free, |sent| self.inline_free_behind(sent));
@@ -135,7 +140,8 @@ impl Outbox {
     #[inline]
     fn room_of(&self, consumed: u32, inline_free: usize) -> usize {
         let at = self.inline_used % INLINE_LEN;
-        // Free bytes up to the end of the area, and from its beginning.
+        // Free bytes up to the end of the area, and free bytes from its beginning. A frame's inline
+        // bytes are contiguous.
         let here = (INLINE_LEN - at).min(inline_free);
         let there = inline_free - here;
         let descriptors = self.free_descriptors(consumed) / DESCRIPTORS_MIN;
@@ -147,12 +153,13 @@ impl Outbox {
         (RING_LEN - self.written.wrapping_sub(consumed)) as usize
     }
 
-    /// Returns the free inline bytes after the peer has read a frame.
+    /// Returns the free inline bytes once the peer has read all frames up to `sent`.
     const fn inline_free_behind(&self, sent: &Sent) -> usize {
         INLINE_LEN - (self.inline_used - sent.inline_used)
     }
 
-    /// Returns the peer's read position, and the number of frames before it.
+    /// Loads the peer's read position. Returns it, and the number of frames read since the last
+    /// [`reap`](Self::reap).
     #[inline]
     fn look(&self, peer: &PeerMemory) -> Result<(u32, usize), ConsumedTooMuch> {
         if self.consumed == self.published {
@@ -186,8 +193,10 @@ impl Outbox {
     /// Puts a frame into the ring. The peer can read it after [`publish`](Self::publish).
     ///
     /// # Errors
-    /// [`TransmitError::Full`] exactly if the outbox [is full](Self::is_full), and the errors of
-    /// [`vnet::encode`].
+    /// - The errors of [`vnet::encode`].
+    /// - [`TransmitError::TooLong`] beyond [`FRAME_LEN_MAX`], [`TransmitError::Refused`] if the
+    ///   frame is empty.
+    /// - [`TransmitError::Full`] if the outbox [is full](Self::is_full), even for a short frame.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -210,8 +219,8 @@ impl Outbox {
         let at = self.inline_used % INLINE_LEN;
         let left_over = if INLINE_LEN - at < FRAME_SPACE_MAX { INLINE_LEN - at } else { 0 };
         let start = if left_over > 0 { 0 } else { at };
-        // The head and each fragment may need a run each; a copied frame needs one run only. The
-        // descriptors of the other frames that `room` promised stay reserved.
+        // The head and each fragment may need a run each, while a copied frame needs one run only.
+        // Leave descriptors for `room - 1` more copied frames, which `room` has promised.
         let runs_max = self.free_descriptors(self.consumed) - DESCRIPTORS_MIN * (room - 1) - 1;
         let refers = frame.payload.len() < runs_max;
         let first = self.written.wrapping_add(1);
@@ -248,7 +257,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Lets the peer read the frames put so far. Returns true if the peer asked for a wake-up.
+    /// Lets the peer read the frames put so far. Returns true if the peer asked for a wake-up at
+    /// one of them.
     #[inline]
     pub(super) fn publish(&mut self, peer: &PeerMemory) -> bool {
         let before = self.published;
@@ -264,8 +274,9 @@ impl Outbox {
         peer.wants_frames(before, self.written)
     }
 
-    /// Asks the peer for a wake-up when it has read more, if the outbox is full. Returns true if
-    /// the peer has read more already; then no wake-up may come.
+    /// If the outbox is full, asks the peer for a wake-up when it has read more. Returns true if
+    /// the peer has read more already. The caller must not sleep then: the peer may send no
+    /// wake-up.
     pub(super) fn arm(&self, peer: &PeerMemory) -> bool {
         if self.room() > 0 {
             return false;
@@ -281,9 +292,9 @@ struct Writer<'a> {
     memory: &'a OwnMemory,
     /// Position of the next descriptor.
     next: u32,
-    /// Last run, which adjacent bytes extend.
+    /// Last run, not in the ring yet: bytes that follow it directly extend it.
     open: Option<Run>,
-    /// Offset of the next inline byte.
+    /// Offset in the inline area of the next copied byte.
     inline_at: usize,
 }
 

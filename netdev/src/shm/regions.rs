@@ -15,9 +15,9 @@ pub(super) struct Regions {
     list: Vec<Region>,
     bytes: usize,
     bytes_max: usize,
-    /// Number taken last.
+    /// Highest number so far, of a mapped or refused region.
     latest: u32,
-    /// Regions in `list` that the peer has withdrawn.
+    /// Number of regions in `list` that the peer has withdrawn.
     leaving: usize,
 }
 
@@ -26,7 +26,8 @@ struct Region {
     number: u32,
     mapping: ReadMapping,
     _mapped: Mapped,
-    /// Position of the withdrawal: only descriptors before it may refer to the region.
+    /// Position of the withdrawal: only descriptors before it may refer to the region. `None` while
+    /// the region is not withdrawn.
     until: Option<u32>,
 }
 
@@ -54,7 +55,7 @@ impl Regions {
         Self { list: Vec::new(), bytes: 0, bytes_max, latest: INLINE, leaving: 0 }
     }
 
-    /// Takes the number of a new region.
+    /// Records the number of a new region.
     ///
     /// # Errors
     /// [`UsedNumber`]: numbers must grow.
@@ -66,7 +67,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Maps a region under the number taken last.
+    /// Maps a region under the number recorded last.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -85,8 +86,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Schedules a region to be unmapped when the ring has been read up to a position. Ignores a
-    /// region that was refused.
+    /// Schedules the unmapping of a region for when the ring has been read up to a position.
+    /// Ignores the number of a region that is not mapped.
     pub(super) fn withdraw(&mut self, number: u32, position: u32) {
         if let Ok(at) = self.index(number) {
             let until = self.list[at].until.replace(position);
@@ -94,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// Unmaps withdrawn regions whose ring position is at or before `position`.
+    /// Unmaps withdrawn regions whose withdrawal is at or before `position`.
     #[inline]
     pub(super) fn settle(&mut self, position: u32) {
         if self.leaving > 0 {
@@ -106,7 +107,7 @@ impl Regions {
     fn unmap(&mut self, position: u32) {
         let Self { list, bytes, leaving, .. } = self;
         list.retain(|region| {
-            // A position further ahead than the ring's length is in the past.
+            // The peer cannot have written further ahead than the ring's length.
             let stays = region.until.is_none_or(|until| {
                 let ahead = until.wrapping_sub(position);
                 ahead > 0 && ahead <= RING_LEN
@@ -123,8 +124,8 @@ impl Regions {
         self.list.binary_search_by_key(&number, |region| region.number)
     }
 
-    /// Returns the index of a region for [`fragment`](Self::fragment), valid until regions change.
-    /// `hint` is the index found before.
+    /// Returns the index of a region for [`fragment`](Self::fragment), valid until a region is
+    /// mapped or unmapped. Looks at index `hint` first.
     #[inline]
     pub(super) fn find(&self, number: u32, hint: usize) -> Option<usize> {
         match self.list.get(hint) {

@@ -1,4 +1,5 @@
-//! Session with a peer: message exchange and the outboxes of both ends.
+//! Session with a peer: message exchange and the outboxes of both ends. The head of `shm` has the
+//! protocol.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,11 +27,12 @@ pub(super) struct Session {
     mtu: u32,
     outbox: Outbox,
     announced: Announced,
-    /// Set by the peer's Hello.
+    /// Peer's outbox. `None` until the peer's Hello.
     inbox: Option<Inbox>,
-    /// True if the peer has closed the socket. Frames that it wrote before are still received.
+    /// True if the peer has closed the socket. Frames that it published before are still received.
     is_closed: bool,
-    /// Error found where the session cannot be ended; the next `receive` returns it.
+    /// Error found by `transmit` or `flush`, which cannot end the session. The next `receive`
+    /// returns it.
     fault: Option<SessionError>,
 }
 
@@ -70,7 +72,7 @@ impl SessionError {
 }
 
 impl Session {
-    /// Sends Hello.
+    /// Creates this end's outbox, and sends Hello.
     pub(super) fn begin(
         channel: Channel,
         publisher: &Publisher,
@@ -83,12 +85,12 @@ impl Session {
         Ok(Self { channel, mtu, outbox, announced, inbox: None, is_closed: false, fault: None })
     }
 
-    /// Returns true if frames may flow.
+    /// Returns true if frames can be transmitted.
     pub(super) const fn is_up(&self) -> bool {
         self.inbox.is_some() && !self.is_closed && self.fault.is_none()
     }
 
-    /// Handles the peer's messages, and announces what is due.
+    /// Handles the peer's messages, and sends due announcements.
     pub(super) fn turn(&mut self, counters: &mut ShmCounters) -> Result<(), SessionError> {
         self.listen(counters)?;
         self.announced.settle(self.outbox.consumed());
@@ -161,7 +163,7 @@ impl Session {
         }
     }
 
-    /// Announces or withdraws regions at the peer.
+    /// Announces or withdraws regions at the peer, if that is due or the publisher has changed.
     #[inline]
     fn announce(&mut self, is_due: bool) -> Result<(), SessionError> {
         if !self.is_up() || !(is_due || self.announced.is_outdated()) {
@@ -169,7 +171,7 @@ impl Session {
         }
         let (position, consumed) = (self.outbox.written(), self.outbox.consumed());
         match self.announced.refresh(&self.channel, position, consumed) {
-            // Reading the socket reports it.
+            // The next `listen` finds the closed socket, and lets the rest of the ring be received.
             Err(error) if error.is_closed() => Ok(()),
             outcome => Ok(outcome?),
         }
@@ -187,7 +189,7 @@ impl Session {
             return Err(fault);
         }
         let mut count = 0;
-        // Polls of the socket for frames whose region is unknown.
+        // Polls of the socket left for frames whose region is unknown.
         let mut patience = PATIENCE;
         while count < burst {
             let Some(inbox) = &mut self.inbox else { return Ok(0) };
@@ -216,7 +218,7 @@ impl Session {
         if inbox.is_drained() { Err(SessionError::Gone) } else { Ok(count) }
     }
 
-    /// Puts a frame into the ring.
+    /// Puts a frame into the ring. The peer can read it after [`flush`](Self::flush).
     #[inline]
     pub(super) fn transmit(
         &mut self,
@@ -242,7 +244,7 @@ impl Session {
         outbox.put(frame, announced, counters)
     }
 
-    /// Lets the peer read the frames in the ring.
+    /// Lets the peer read the frames in the ring. Wakes the peer if it asked for that.
     #[inline]
     pub(super) fn flush(&mut self, counters: &mut ShmCounters) {
         let Self { outbox, inbox: Some(inbox), channel, .. } = self else { return };
@@ -265,16 +267,17 @@ impl Session {
         self.outbox.referred()
     }
 
-    /// Returns the number of frames that certainly fit.
+    /// Returns the number of frames that certainly fit, or 1 if the link is down.
     pub(super) fn room(&self) -> usize {
-        // If the link is down, `transmit` must be called to report it.
+        // The caller then calls `transmit`, which reports that the link is down.
         match &self.inbox {
             Some(inbox) if self.is_up() => self.outbox.room_now(&inbox.memory),
             _ => 1,
         }
     }
 
-    /// Asks the peer for wake-ups. Returns true if there is already something to do.
+    /// Asks the peer for wake-ups. Returns true if there is already something to do: the caller
+    /// must not sleep then.
     pub(super) fn arm(&self) -> bool {
         let Some(inbox) = &self.inbox else { return false };
         let (came, has_room) = (inbox.arm(&self.outbox.memory), self.outbox.arm(&inbox.memory));
@@ -282,8 +285,8 @@ impl Session {
     }
 }
 
-/// Polls of the socket for the frames of one burst: enough for a peer to publish as many regions as
-/// it can, and to withdraw them.
+/// Most polls of the socket in one burst for frames whose region is unknown. Enough to handle the
+/// messages of a peer that publishes and withdraws as many regions as it can.
 const PATIENCE: usize = 4 * REGIONS_MAX / MESSAGES_MAX;
 
 impl AsFd for Session {
@@ -294,9 +297,9 @@ impl AsFd for Session {
 
 /// Sends the wake-up that the peer asked for.
 ///
-/// Sends it on the socket, which is non-blocking. With an `eventfd(2)` or a pipe, which two
-/// processes share, the peer could make the descriptor blocking. A full socket has woken the peer
-/// already.
+/// Sends it on the socket, which is non-blocking. The peer could make an `eventfd(2)` or a pipe
+/// blocking, since both processes share the open file. If the socket is full, the peer has unread
+/// messages that wake it.
 #[cold]
 fn wake(channel: &Channel, counters: &mut ShmCounters) {
     counters.events_sent += 1;

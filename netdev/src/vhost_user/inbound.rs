@@ -57,12 +57,14 @@ pub(super) fn hand_over(
     sink(offload::decode(*header, bytes));
 }
 
-/// Bytes copied from each frame: the header in front, and all protocol headers.
+/// Bytes copied from each frame that is handed over in place: the header in front, and all protocol
+/// headers.
 const FRONT_LEN: usize = (HEADER_LEN + RxFrame::HEAD_LEN_MIN).next_multiple_of(64);
-/// Length up to which frames are copied whole: two pieces would cost more.
+/// Length up to which frames are copied whole: handing over a head and a payload would cost more.
 const IN_PLACE_LEN_MIN: usize = 1024;
-/// Fragments of a frame. A Linux guest has a super-frame in 45 buffers or in 17 pages. A urnic
-/// frontend that shares memory has one in 89 runs at an MTU of 1500.
+/// Fragments of a frame that is handed over in place. A Linux guest sends a super-frame in 45
+/// buffers or in 17 pages. A urnic frontend that shares memory sends one in 89 runs at an MTU of
+/// 1500.
 const FRAGMENTS_MAX: usize = 128;
 
 const _: () =

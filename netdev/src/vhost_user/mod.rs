@@ -3,7 +3,7 @@
 //!
 //! A Unix socket carries descriptors of memory and of events. Frames go through virtqueues in that
 //! memory. The *frontend* ([`VirtioUser`]) acts as the driver: it owns the memory and the queues.
-//! The *backend* ([`VhostUser`]) acts as the device: it copies from and to the frontend's memory. A
+//! The *backend* ([`VhostUser`]) acts as the device: it reads and writes the frontend's memory. A
 //! frontend and a backend of urnic can be each other's peers; other peers are QEMU's guests and
 //! DPDK.
 //!
@@ -55,8 +55,8 @@ pub struct VhostUserConfig {
     pub sealed: bool,
     /// User ID whose processes are accepted as peer, besides this process's user and root.
     pub peer: Option<u32>,
-    /// Limit of a frontend's memory that a backend maps, in bytes. Its missing pages are allocated
-    /// on first use, and may be charged to the backend.
+    /// Limit of a frontend's memory that a backend maps, in bytes. The kernel allocates missing
+    /// pages on first use, and may charge them to the backend.
     pub memory_max: u64,
 }
 
@@ -110,14 +110,14 @@ pub struct RingCounters {
     pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
-    /// Transmitted bytes copied, once, into the shared memory: all bytes, unless published memory
-    /// is shared.
+    /// Transmitted bytes copied, once, into the memory of the queues: all bytes, unless the
+    /// frontend shares published memory.
     pub copied_tx_bytes: u64,
-    /// Transmitted bytes that the peer reads in place.
+    /// Transmitted bytes that the peer reads in place, in published memory.
     pub referred_tx_bytes: u64,
     /// Events sent to the peer.
     pub events_sent: u64,
-    /// Chains of buffers that were refused.
+    /// Invalid chains of buffers, which were refused.
     pub chains_refused: u64,
     /// Frames that were refused: too long, or shorter than their header.
     pub frames_refused: u64,
@@ -147,11 +147,11 @@ impl RingCounters {
 
 /// Accepted MTUs. The longest frame of the largest MTU still fits into a super-frame.
 const MTU: RangeInclusive<usize> = 68..=65_521;
-/// Virtqueue pairs. The protocol has eight bits for the number of a queue.
+/// Accepted numbers of virtqueue pairs. The protocol has eight bits for the number of a queue.
 const QUEUES: RangeInclusive<usize> = 1..=64;
-/// Longest time that a message of the peer waits while frames flow, in nanoseconds. Frames are
-/// copied until the memory that a message announces is mapped. A poll of the socket takes a few
-/// hundred nanoseconds.
+/// Longest time that a message of the peer waits while frames flow, in nanoseconds. The frontend
+/// copies frames until the backend has handled the message that announces their memory. A poll of
+/// the socket takes a few hundred nanoseconds.
 const CONTROL_INTERVAL_NS: u64 = 1_000_000;
 /// Interval at which the device must be polled even if nothing arrives, in nanoseconds.
 const CHECK_INTERVAL_NS: u64 = 100_000_000;

@@ -32,7 +32,7 @@ pub(crate) const VERSION_1: u64 = 1 << 32;
 pub(crate) const OFFLOADS: u64 =
     CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | HOST_TSO4 | HOST_TSO6 | HOST_ECN;
 
-/// Payload of a super-frame that fits with the longest headers.
+/// Longest payload of a super-frame, which still fits with the longest headers.
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
 
 /// Flag in `gso_type`: the first segment has CWR.
@@ -85,7 +85,7 @@ pub(crate) const fn consistent(features: u64) -> u64 {
     left
 }
 
-/// Encodes the header of a frame; the buffer count is zero.
+/// Encodes the header of a frame, with a buffer count of 0.
 ///
 /// # Errors
 /// As [`vnet::encode`].

@@ -33,8 +33,9 @@ pub(super) fn put_octets(
     }
 }
 
-/// Estimate of the distance to the ring's memory. The peer read this memory last: its cache lines
-/// are either in a cache that both cores share, or must come from the other core.
+/// Estimate of the distance to the ring's memory, from the time that copies take. The peer read
+/// this memory last. Its cache lines are near if they are in a cache that both cores share, and far
+/// if they must come from the other core.
 #[derive(Debug, Default)]
 pub(super) struct Distance {
     is_far: bool,
@@ -68,7 +69,8 @@ fn now() -> Instant {
 
 /// Long frames between two timed ones.
 const UNTIMED: u8 = 15;
-/// Length from which a frame is long. Reading the clock takes as long as copying a few lines.
+/// Length in bytes from which a frame is timed. Reading the clock takes as long as copying a few
+/// lines.
 const TIMED_LEN_MIN: usize = 16 << 10;
 const CACHE_LINE: usize = 64;
 /// Longest time per near cache line, in nanoseconds. On a processor of 2025 a near line took 3 ns,
@@ -91,9 +93,9 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Prefetches the lines behind the next `len` bytes of the run, as many as are about to be
-    /// written: a store waits until its line has arrived. For near memory, prefetching costs more
-    /// than it saves.
+    /// Prefetches `len` bytes of the run, [`AHEAD_LEN`] ahead of the write position, while `len`
+    /// bytes are written: a store waits until its line has arrived. For near memory, prefetching
+    /// costs more than it saves.
     #[inline]
     fn ask_ahead(&self, run: Run, len: usize) {
         if !self.asks_ahead || len < LONG_LEN_MIN {

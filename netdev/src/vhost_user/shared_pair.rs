@@ -1,4 +1,5 @@
-//! Virtqueue pair behind its lock, shared by its device and by the session, which changes it.
+//! Virtqueue pair behind a lock. The pair's device uses the queues; the session, in the thread of
+//! the first device, sets them up and takes them away.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +21,8 @@ impl<P: Default> SharedPair<P> {
         Ok(Arc::new(Self { pair: Mutex::default(), watch: Watch::new()? }))
     }
 
-    /// Locks the pair. The only foreign code that runs under the lock is the sink of received
-    /// frames. A panic there leaves no state that the next set-up does not replace.
+    /// Locks the pair, even after a panic: the only foreign code that runs under the lock is the
+    /// sink of received frames, and the next set-up replaces all state that a panic there leaves.
     pub(super) fn lock(&self) -> MutexGuard<'_, P> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }

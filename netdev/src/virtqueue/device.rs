@@ -11,12 +11,13 @@ use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction, Layout, MemoryTable
 pub(crate) struct DeviceQueue {
     layout: Layout,
     event_index: bool,
-    /// Next available entry to take.
+    /// Index of the next available entry to take.
     next: u16,
-    /// Count of available entries, as last loaded and checked.
+    /// Available index, as last loaded and checked.
     available: u16,
-    /// Count of returned entries (`used`), and the part of it that the driver knows (`published`).
+    /// Number of entries put into the used ring so far, modulo 2^16.
     used: u16,
+    /// Number of these entries that the driver may see.
     published: u16,
 }
 
@@ -41,7 +42,7 @@ impl DeviceQueue {
         self.next
     }
 
-    /// Returns the number of waiting chains.
+    /// Returns the number of available chains that were not [taken](Self::take) yet.
     ///
     /// # Errors
     /// [`QueueFault::Index`].
@@ -56,8 +57,8 @@ impl DeviceQueue {
         Ok(waiting)
     }
 
-    /// Takes the next chain and appends its buffers to `runs`. After a chain fault, `runs` is
-    /// meaningless.
+    /// Takes the next chain and appends its buffers to `runs`. Returns `None` if there is none.
+    /// After a chain fault ([`Chain::len`]), `runs` is meaningless.
     ///
     /// # Errors
     /// [`QueueFault`]: the queue is unusable.
@@ -79,7 +80,7 @@ impl DeviceQueue {
         Ok(Some(Chain { head, len: self.walk(table, head, direction, runs) }))
     }
 
-    /// Puts back the `count` chains taken last, to be taken again.
+    /// Makes the `count` chains taken last available again.
     pub(crate) const fn put_back(&mut self, count: u16) {
         self.next = self.next.wrapping_sub(count);
     }
@@ -119,15 +120,15 @@ impl DeviceQueue {
         }
     }
 
-    /// Returns a chain, with the bytes written to it. The driver sees it after
-    /// [`publish`](Self::publish).
+    /// Returns a chain to the driver, with the number of bytes written to it. The driver sees it
+    /// after [`publish`](Self::publish).
     #[inline]
     pub(crate) fn give_back(&mut self, table: &MemoryTable, head: u16, len: u32) {
         self.layout.set_used_entry(table, self.used, head, len);
         self.used = self.used.wrapping_add(1);
     }
 
-    /// Makes returned chains visible. Returns true if the driver must be notified.
+    /// Makes returned chains visible to the driver. Returns true if the driver must be notified.
     #[inline]
     pub(crate) fn publish(&mut self, table: &MemoryTable) -> bool {
         let before = self.published;
@@ -149,7 +150,8 @@ impl DeviceQueue {
     }
 
     /// Asks the driver for an event when it makes more than `seen` chains available, counted from
-    /// the next one to take. Returns true if it has already; then no event may come.
+    /// the next one to take. Returns true if the number of available chains is not `seen`. The
+    /// caller must not sleep then: the driver may send no event.
     pub(crate) fn arm(&self, table: &MemoryTable, seen: u16) -> bool {
         let at = self.next.wrapping_add(seen);
         self.layout.ask_for_kick(table, self.event_index, Some(at));
@@ -179,7 +181,7 @@ fn walk_indirect(
         let count = runs.len() - first;
         let whole = runs[first];
         runs.truncate(first);
-        // In one region, as all known drivers have it.
+        // All known drivers have the table in one region.
         (count == 1).then_some(whole).ok_or(ChainFault::Table)?
     };
     let mut list = Entries { table, lies_at, octets: [0; _], from: 0, count: 0 };

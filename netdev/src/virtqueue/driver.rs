@@ -11,11 +11,11 @@ use crate::virtqueue::{Direction, Layout, MemoryTable, QueueFault};
 pub(crate) struct DriverQueue {
     layout: Layout,
     event_index: bool,
-    /// Next used entry to take.
+    /// Index of the next used entry to take.
     next: u16,
-    /// Count of entries made available (`available`), and the part of it that the device knows
-    /// (`published`).
+    /// Number of entries put into the available ring so far, modulo 2^16.
     available: u16,
+    /// Number of these entries that the device may see.
     published: u16,
     /// Length of each buffer while the device has it, otherwise zero.
     outstanding: Box<[u32]>,
@@ -76,7 +76,7 @@ impl DriverQueue {
         self.available = self.available.wrapping_add(1);
     }
 
-    /// Makes offered buffers visible. Returns true if the device must be notified.
+    /// Makes offered buffers visible to the device. Returns true if the device must be notified.
     #[inline]
     pub(crate) fn publish(&mut self, table: &MemoryTable) -> bool {
         let before = self.published;
@@ -90,7 +90,7 @@ impl DriverQueue {
         self.layout.wants_kick(table, self.event_index, before, self.available)
     }
 
-    /// Returns the number of buffers that the device has returned and that were not taken.
+    /// Returns the number of returned buffers that were not [taken](Self::take) yet.
     ///
     /// # Errors
     /// [`QueueFault::Index`].
@@ -125,8 +125,8 @@ impl DriverQueue {
         self.layout.ask_for_call(table, self.event_index, None);
     }
 
-    /// Asks the device for an event when it returns the next buffer. Returns true if it has
-    /// already; then no event may come.
+    /// Asks the device for an event when it returns the next buffer. Returns true if the device has
+    /// returned one already. The caller must not sleep then: the device may send no event.
     pub(crate) fn arm(&self, table: &MemoryTable) -> bool {
         self.layout.ask_for_call(table, self.event_index, Some(self.next));
         fence(SeqCst);

@@ -36,7 +36,7 @@ pub(crate) struct Region {
 #[derive(Clone, Debug)]
 enum Mapping {
     Shared(Arc<SharedMapping>),
-    /// Memory that only its creator can write.
+    /// Memory that this process cannot write.
     ReadOnly(Arc<ReadMapping>),
 }
 
@@ -103,7 +103,8 @@ impl Region {
             let mapping = Mapping::ReadOnly(Arc::new(ReadMapping::of(file, file_len)?));
             return Ok(Self::on(mapping, mapped, [guest, user], len, offset, file_len));
         }
-        // Mapping whole huge pages may add less than one on each side; these bytes are not counted.
+        // Huge pages are mapped whole, which adds less than one page on each side. These bytes do
+        // not count towards the process's limit.
         let mapped = Mapped::take(len as u64)?;
         let (mapping, at) = SharedMapping::part(file, offset, len)?;
         let mapped_len = mapping.mapped_len();
@@ -123,12 +124,13 @@ impl Region {
         Self { guest, user, len, at, mapping, mapped_bytes, _mapped: Arc::new(mapped) }
     }
 
-    /// Returns the length of address space that the region takes, in bytes.
+    /// Returns the length of the address space that the region takes, in bytes.
     pub(crate) const fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes
     }
 
-    /// Returns the guest address behind the region. `map` has checked the sum.
+    /// Returns the guest address behind the region. Cannot overflow, since `map` has checked the
+    /// sum.
     const fn guest_end(&self) -> u64 {
         self.guest + self.len as u64
     }
@@ -145,7 +147,7 @@ impl Region {
 }
 
 impl MemoryTable {
-    /// Most regions: as many as a urnic driver publishes, and one for its queues.
+    /// Most regions: as many as a urnic frontend publishes, and one for its queues.
     pub(crate) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX + 1;
 
     /// Maps `len` bytes at `offset` of a file, and adds the region.
@@ -193,8 +195,8 @@ impl MemoryTable {
         })
     }
 
-    /// Appends the runs of `len` bytes at a guest address to `runs`: one for each region that the
-    /// bytes are in.
+    /// Appends the runs of `len` bytes at a guest address to `runs`: one run for each region that
+    /// the bytes extend over.
     ///
     /// # Errors
     /// [`ChainFault`] if bytes are not shared, or not usable in this direction; then the new runs
@@ -207,8 +209,8 @@ impl MemoryTable {
         direction: Direction,
         runs: &mut Vec<Run>,
     ) -> Result<(), ChainFault> {
-        // Headers and payload alternate: the bytes are mostly in the region of the last run but
-        // one.
+        // Headers and payload alternate: the bytes are mostly in the region of the run before the
+        // last one.
         if let [.., run, _] = runs[..]
             && direction == Direction::ToDevice
             && runs.len() < CHAIN_LEN_MAX
@@ -220,7 +222,7 @@ impl MemoryTable {
         self.all_guest_runs(address, len, direction, runs)
     }
 
-    /// Returns the run of these bytes, if all are in the region of another run.
+    /// Returns the run of these bytes, if all are in the region of the run `other`.
     #[inline]
     fn run_beside(&self, other: Run, address: u64, len: usize) -> Option<Run> {
         let region = self.regions.get(other.region)?;
@@ -253,8 +255,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Returns the first run of at most `len` bytes at a guest address, and the address behind the
-    /// run.
+    /// Returns the run of `len` bytes at a guest address, or its part in the first region, and the
+    /// address behind that run.
     #[inline]
     fn first_run(&self, address: u64, len: usize) -> Option<(Run, u64)> {
         let behind = self.regions.partition_point(|region| region.guest <= address);

@@ -7,9 +7,20 @@
 //!   driver   the side that owns the memory and offers buffers
 //! ```
 //!
-//! Nothing here waits, sends events, or allocates memory for a buffer. The peer may write any of
-//! this memory at any time: an index, address or length is loaded once, and only that copy is
-//! checked and used.
+//! 1. The driver writes a buffer's descriptor, puts its number into the available ring, and stores
+//!    the available index (`publish`).
+//! 2. The device loads that index, takes chains of buffers, reads or fills them, puts their heads
+//!    into the used ring, and stores the used index (`publish`).
+//! 3. The driver loads that index, and takes the buffers back.
+//! 4. A side that is about to sleep asks for an event (`arm`). `publish` on the other side returns
+//!    true if its caller must send the event.
+//!
+//! Racy case: *a side goes to sleep while the other side publishes.* Each side stores its word,
+//! then loads the word of the other, with a fence between. At least one of the two sees the other's
+//! store: `arm` returns true, and the caller does not sleep, or `publish` returns true.
+//!
+//! Nothing here waits, or sends events. The peer may write any of this memory at any time: an
+//! index, address or length is loaded once, and only that copy is checked and used.
 
 mod device;
 mod driver;

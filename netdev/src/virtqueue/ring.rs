@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::virtqueue::MemoryTable;
 use crate::virtqueue::memory::Run;
 
-/// Places of a queue's parts. All numbers in the parts are little-endian (Virtio 1.2 §1.4).
+/// Locations of a queue's parts. All numbers in the parts are little-endian (Virtio 1.2 §1.4).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     size: u16,
@@ -31,8 +31,8 @@ pub(crate) enum LayoutError {
 }
 
 impl Layout {
-    /// Finds a queue of `size` entries whose descriptor table, available ring and used ring are at
-    /// these user addresses.
+    /// Locates a queue of `size` entries whose descriptor table, available ring and used ring are
+    /// at these user addresses.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -65,7 +65,7 @@ impl Layout {
         self.size
     }
 
-    /// Returns the place of the descriptor table.
+    /// Returns the location of the descriptor table.
     #[inline]
     pub(crate) const fn descriptors(&self) -> Run {
         self.descriptors
@@ -80,13 +80,13 @@ impl Layout {
         (index & (self.size - 1)) as usize
     }
 
-    /// Loads the count of entries made available. Their buffers may be read.
+    /// Loads the available index. The entries before it, and their descriptors, may be read.
     #[inline]
     pub(crate) fn available_index(&self, table: &MemoryTable) -> u16 {
         u16::from_le(Self::half_word(table, self.available, 2).load(Acquire))
     }
 
-    /// Stores the count of entries made available, after their contents.
+    /// Stores the available index, after the entries before it.
     #[inline]
     pub(crate) fn set_available_index(&self, table: &MemoryTable, index: u16) {
         Self::half_word(table, self.available, 2).store(index.to_le(), Release);
@@ -105,13 +105,13 @@ impl Layout {
         Self::half_word(table, self.available, at).store(head.to_le(), Relaxed);
     }
 
-    /// Loads the count of used entries. Their buffers may be read.
+    /// Loads the used index. The entries before it, and their buffers, may be read.
     #[inline]
     pub(crate) fn used_index(&self, table: &MemoryTable) -> u16 {
         u16::from_le(Self::half_word(table, self.used, 2).load(Acquire))
     }
 
-    /// Stores the count of used entries, after their contents.
+    /// Stores the used index, after the entries before it.
     #[inline]
     pub(crate) fn set_used_index(&self, table: &MemoryTable, index: u16) {
         Self::half_word(table, self.used, 2).store(index.to_le(), Release);
@@ -170,14 +170,14 @@ impl Layout {
         }
     }
 
-    /// Asks the device for an event at the used entry `at`, or for no event.
+    /// Asks the device for an event when it has put the used entry `at`, or for no event.
     pub(crate) fn ask_for_call(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
         match (event_index, at) {
             (true, Some(at)) => {
                 let event = 4 + 2 * usize::from(self.size);
                 Self::half_word(table, self.available, event).store(at.to_le(), Relaxed);
             }
-            // The event index is in the past: no event comes.
+            // The event index that was stored last is behind the used index: no event is sent.
             (true, None) => {}
             (false, at) => {
                 let flags = if at.is_some() { 0 } else { NO_EVENT };
@@ -186,7 +186,7 @@ impl Layout {
         }
     }
 
-    /// Asks the driver for an event at the available entry `at`, or for no event.
+    /// Asks the driver for an event when it has put the available entry `at`, or for no event.
     pub(crate) fn ask_for_kick(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
         match (event_index, at) {
             (true, Some(at)) => {

@@ -1,4 +1,4 @@
-//! Backend: network device for a frontend, in the frontend's memory.
+//! Backend: network device for a frontend, with queues and buffers in the frontend's memory.
 
 mod pair;
 mod session;
@@ -40,16 +40,17 @@ pub struct VhostUser {
     is_up: bool,
     /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// True if the caller is about to sleep, and the frontend was asked for an event.
+    /// True since [`readiness`](Device::readiness) has asked the frontend for events, until the
+    /// next [`receive`](Device::receive).
     armed: Cell<bool>,
     distance: Distance,
-    /// Number of waiting chains when a frame did not fit.
+    /// Number of waiting chains when the last frame did not fit. `None` if it did.
     starved: Option<u16>,
     /// Most chains that a frame has taken since the link came up.
     chains_per_frame: usize,
     stage: Box<[u8]>,
     runs: Vec<Run>,
-    /// Chains of a frame: head, and bytes written.
+    /// Chains of the frame being written: head, and bytes written to it.
     heads: Vec<(u16, u32)>,
 }
 
@@ -64,7 +65,7 @@ impl VhostUser {
     }
 
     /// Opens a backend of several virtqueue pairs, each for a thread of its own. The first device
-    /// serves the control socket: dropping it stops all.
+    /// serves the control socket: dropping it stops all devices.
     ///
     /// # Errors
     /// [`OpenError`], which names a remedy.
@@ -285,9 +286,9 @@ fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<()> {
     Some(())
 }
 
-/// Hands over the next frame of the driver, and returns its chain. `None` if there is none. Also
-/// returns chains that are no frame. A driver can make any number of them available, so they count
-/// towards the burst.
+/// Hands the driver's next frame to `sink`, and returns its chain to the driver. `None` if there is
+/// no chain. An invalid chain or frame is refused, and its chain returned as well. It counts
+/// towards the burst, since a driver can make any number of them available.
 fn take_frame(
     pair: &mut Pair,
     stage: &mut [u8],
@@ -311,7 +312,7 @@ fn take_frame(
     Some(())
 }
 
-/// Puts a frame into buffers of the driver.
+/// Copies a frame into buffers of the driver. After an error nothing is sent.
 fn put_frame(
     pair: &mut Pair,
     mut header: [u8; HEADER_LEN],
@@ -383,7 +384,8 @@ fn note(count: u64, what: &dyn std::fmt::Display) {
 /// Control socket of a backend, and its session with a frontend.
 #[derive(Debug)]
 struct Control {
-    /// Dropped before the meeting: a session ends without the listening socket.
+    /// Socket and session of the frontend. Declared before `meeting`, so that they are dropped
+    /// first.
     peer: Option<(Channel, Session)>,
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
@@ -409,7 +411,7 @@ impl Control {
         Ok(())
     }
 
-    /// Handles the frontend's messages.
+    /// Handles the frontend's messages. Without a session, looks for a frontend.
     fn turn(&mut self) {
         if self.peer.is_none() && self.connect().is_err() {
             let _woken_later = self.watch_meeting();

@@ -1,5 +1,5 @@
-//! Virtqueue pair as a frontend has set it up, shared by its device and by the session, which
-//! changes it.
+//! Virtqueue pair as a frontend has set it up. Its device uses the queues; the session changes the
+//! set-up, under the pair's lock.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,9 +22,9 @@ pub(super) struct Pair {
     pub(super) table: Arc<MemoryTable>,
     /// Negotiated features.
     pub(super) features: u64,
-    /// Queue 0 of the pair: the device fills buffers of the driver.
+    /// Queue 0 of the pair: the device fills the driver's buffers.
     pub(super) to_driver: Vring,
-    /// Queue 1 of the pair: the driver's frames.
+    /// Queue 1 of the pair: the device reads the driver's frames.
     pub(super) from_driver: Vring,
     pub(super) counters: RingCounters,
 }
@@ -75,17 +75,17 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(super) struct Vring {
     pub(super) size: u16,
-    /// Addresses of its parts.
+    /// User addresses of descriptor table, available ring and used ring.
     pub(super) parts: Option<[u64; 3]>,
-    /// First available entry to take.
+    /// Index of the first available entry to take when the queue starts.
     pub(super) base: u16,
     pub(super) is_enabled: bool,
-    /// The driver's notification: `None` before it is set, `Some(None)` if the driver sends no
-    /// event.
+    /// Event by which the driver notifies the device: `None` before the frontend has set it,
+    /// `Some(None)` if the driver sends no event.
     pub(super) kick: Option<Option<PeerFd>>,
     /// Event that notifies the driver.
     pub(super) call: Option<PeerFd>,
-    /// The running queue.
+    /// Queue while it runs. `None` while it is stopped.
     pub(super) queue: Option<DeviceQueue>,
 }
 
@@ -114,7 +114,7 @@ impl Vring {
         }
     }
 
-    /// Stops the queue. First publishes the returned chains: the base declares them as taken.
+    /// Stops the queue. Publishes the returned chains first, since `base` will be behind them.
     pub(super) fn stop(&mut self, table: &MemoryTable) {
         if let Some(mut queue) = self.queue.take() {
             if queue.publish(table) {

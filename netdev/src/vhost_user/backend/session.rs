@@ -2,6 +2,18 @@
 //!
 //! The rules are those of QEMU's `docs/interop/vhost-user.rst`. A failed request is reported if the
 //! frontend asked for a reply (`REPLY_ACK`), and ends the session otherwise.
+//!
+//! The session runs in the thread of the first device, while other threads use the queues. Each
+//! change of memory or set-up is made in these steps, under the lock of the virtqueue pair:
+//!
+//! 1. The session stops the queue: it publishes the returned chains, and keeps the index of the
+//!    next chain. A device that finds the queue stopped reports that the link is down.
+//! 2. The session changes the set-up.
+//! 3. The session starts each stopped queue whose set-up is complete. The queue continues at the
+//!    kept index.
+//!
+//! A device never holds a reference to shared memory without the lock, so no thread accesses the
+//! old memory after step 1.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,14 +40,15 @@ use crate::virtqueue::{MemoryTable, Region, TableError};
 #[derive(Debug)]
 pub(super) struct Session {
     pairs: Vec<Arc<SharedPair>>,
+    /// Features offered to the frontend.
     offers: u64,
+    /// True if only sealed memory is mapped.
     sealed: bool,
     /// Limit of mapped memory, in bytes.
     memory_max: u64,
     /// Negotiated protocol features.
     protocol: u64,
-    /// Regions of the current memory table. To change it, a new table is built from the same
-    /// mappings.
+    /// Regions of the current memory table. A change builds a new table from the same mappings.
     regions: Vec<(MemoryRegion, Region)>,
 }
 
@@ -109,7 +122,8 @@ impl Session {
         PROTOCOL_MQ | PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS
     }
 
-    /// Executes a request. Returns the reply.
+    /// Executes a request. Returns the reply, which reports a failed request if the frontend asked
+    /// for that.
     ///
     /// # Errors
     /// [`Refusal`], which ends the session.
@@ -133,7 +147,7 @@ impl Session {
             Request::GetFeatures => return Ok(Reply::Word(self.offers)),
             Request::SetFeatures(features) => self.set_features(features)?,
             Request::SetOwner => {}
-            // Obsolete: "it was used to stop all rings".
+            // Obsolete request: "it was used to stop all rings".
             Request::ResetOwner => self.pairs.iter().for_each(|pair| pair.lock().stop()),
             Request::SetMemoryTable(ref regions) => {
                 let mut mapped = Vec::with_capacity(regions.len());
@@ -149,7 +163,7 @@ impl Session {
                 self.use_regions(regions)?;
             }
             Request::RemoveMemoryRegion(region) => {
-                // At most one, since regions do not overlap.
+                // At most one region matches, since regions do not overlap.
                 let is_it = |(known, _): &(MemoryRegion, Region)| {
                     (known.guest, known.user, known.len) == (region.guest, region.user, region.len)
                 };
@@ -252,7 +266,7 @@ impl Session {
         Ok(())
     }
 
-    /// Maps a region and adds it to others, if it meets this session's conditions.
+    /// Maps a region and adds it to `regions`, if it meets this session's conditions.
     fn add(
         &self,
         regions: &mut Vec<(MemoryRegion, Region)>,
@@ -309,8 +323,8 @@ impl Session {
         Ok(region)
     }
 
-    /// Replaces the regions. Queues continue at their place in the new regions. After an error the
-    /// earlier regions stay in use, because a frontend that gets the error continues with them.
+    /// Replaces the regions, and restarts the queues with them. After an error the earlier regions
+    /// remain in use, because a frontend that gets the error continues with them.
     fn use_regions(&mut self, regions: Vec<(MemoryRegion, Region)>) -> Result<(), Refusal> {
         let mut table = MemoryTable::default();
         for (_, region) in &regions {
@@ -329,7 +343,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Drops all set-up of the frontend.
+    /// Stops all queues and drops the set-up of the frontend, and the mappings of its memory.
     fn drop(&mut self) {
         for shared in &self.pairs {
             let mut pair = shared.lock();
@@ -346,9 +360,9 @@ impl Drop for Session {
     }
 }
 
-/// Checks an event of the frontend. Writing to anything but an eventfd could wait. The frontend
-/// could still cause a wait by clearing the flag set here and filling the eventfd; nothing prevents
-/// that.
+/// Checks an event of the frontend, and makes it non-blocking. A write to another file than an
+/// eventfd could block. Limit: a frontend that makes the eventfd blocking again, and fills it, can
+/// block this process.
 fn event_of(file: Option<PeerFd>) -> Result<Option<PeerFd>, Refusal> {
     if let Some(file) = &file {
         if !is_event(file.as_fd()) {

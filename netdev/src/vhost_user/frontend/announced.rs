@@ -1,16 +1,32 @@
-//! Regions of published memory announced to the backend, one by one, while the queues run.
+//! Announces the regions of published memory to the backend, and withdraws them, while frames flow.
 //!
-//! The backend gets files that it can map read-only only. A backend that maps all memory writable
-//! refuses them; their bytes are copied instead.
+//! The files of these regions cannot be mapped writable. A backend that maps all memory writable
+//! refuses them, and the frontend copies their bytes instead.
 //!
-//! 1. Publishing or withdrawing memory, in any thread, changes the publisher's generation. A
-//!    virtqueue pair refers to published memory only while its own generation is the publisher's
-//!    ([`Readable`]).
-//! 2. [`turn`](Announced::turn) removes withdrawn regions from all pairs and updates their
-//!    generation. Then it removes the regions from the backend, each after the backend has returned
-//!    all frames that refer to it.
-//! 3. `turn` announces new regions, as far as the backend has room. The pairs use a region after
-//!    the backend has accepted it ([`answer`](Announced::answer)).
+//! Three threads may be involved: one that publishes or withdraws memory, the thread of the first
+//! device, which calls [`turn`](Announced::turn), and the thread of a virtqueue pair's device,
+//! which sends frames.
+//!
+//! 1. An application publishes or withdraws memory, which changes the publisher's generation. From
+//!    then on no virtqueue pair sends by reference, since the pair's generation ([`Readable`]) is
+//!    another.
+//! 2. `turn` removes withdrawn regions from each virtqueue pair, under the pair's lock, and gives
+//!    the pair the publisher's generation: it sends by reference again.
+//! 3. `turn` sends `REM_MEM_REG` for a withdrawn region when the backend has returned all frames by
+//!    reference that were sent before step 2.
+//! 4. `turn` sends `ADD_MEM_REG` for new regions, up to the number that the backend accepts.
+//! 5. When the backend accepts a region, [`answer`](Announced::answer) adds it to the virtqueue
+//!    pairs. When the backend refuses a region, its bytes are copied.
+//!
+//! Racy cases:
+//!
+//! - *Memory is withdrawn while a frame that refers to it is in the ring.* The backend reads it
+//!   until step 3: its mapping keeps the memory.
+//! - *Memory is withdrawn between steps 4 and 5, and `answer` still finds it.* `answer` adds the
+//!   region, but step 1 has made all pairs outdated: none uses it before step 2 removes it.
+//! - *Memory is withdrawn between steps 4 and 5, and step 2 has run.* `answer` does not find the
+//!   region in the publisher. The next `turn` removes it from the backend.
+//! - *The socket is full.* `turn` continues at the next call with the first message not sent.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -26,52 +42,56 @@ use crate::peer::channel::{Channel, ChannelError};
 use crate::published::{Publisher, Region};
 use crate::vhost_user::message::{MemoryRegion, Request};
 
-/// Guest address of the first region: far behind the memory of the queues.
+/// Guest address of the first region, far above the memory of the queues.
 const BASE: u64 = 1 << 40;
-/// Alignment of regions, and least gap between two: a page.
+/// Alignment of regions, and smallest gap between two: a page.
 const GAP: u64 = 4096;
 
 /// Regions announced to the backend.
 #[derive(Debug)]
 pub(super) struct Announced {
     publisher: Publisher,
-    /// Generation of the publisher at the last poll.
+    /// Generation of the publisher when `turn` last looked at it.
     generation: u64,
     /// True if there may be regions that are not announced yet.
     is_behind: bool,
-    /// Regions that the backend has room for.
+    /// Limit of the sum of `asked`, `taken` and `leaving`: the number of regions that the backend
+    /// accepts, without the one of the queues.
     slots: u64,
-    /// Guest address of the next region.
+    /// Guest address of the next region to announce.
     next: u64,
-    /// Regions with a lower ID were announced.
+    /// Lowest ID that a region to announce can have: those with lower IDs were announced.
     next_id: u64,
-    /// Announced regions without the backend's answer, oldest first.
+    /// Announced regions that the backend has not answered yet, oldest first.
     asked: VecDeque<Told>,
-    /// Regions that the backend accepted.
+    /// Regions that the backend accepted and that are not withdrawn.
     taken: Vec<Told>,
-    /// Withdrawn regions that the backend still has mapped.
+    /// Withdrawn regions that the backend still has mapped, oldest withdrawal first.
     leaving: VecDeque<Leaving>,
 }
 
+/// Announced region.
 #[derive(Clone, Copy, Debug)]
 struct Told {
+    /// [`Region::id`].
     id: u64,
     region: MemoryRegion,
 }
 
+/// Withdrawn region that the backend still has mapped.
 #[derive(Debug)]
 struct Leaving {
     region: MemoryRegion,
-    /// For each queue pair the number of referring frames sent before the withdrawal.
+    /// For each virtqueue pair the number of frames by reference sent before the withdrawal.
     sent: Vec<u64>,
 }
 
-/// Error: an answer without a request.
+/// Error: the backend sent an answer without a request.
 #[derive(Debug)]
 pub(super) struct Unasked;
 
 impl Announced {
-    /// Creates an empty list. The backend has room for `slots` regions.
+    /// Creates an empty list for a backend that accepts `slots` regions.
     pub(super) fn new(publisher: &Publisher, slots: u64) -> Self {
         Self {
             publisher: publisher.clone(),
@@ -86,13 +106,14 @@ impl Announced {
         }
     }
 
-    /// Returns true if the publisher has changed since the last poll.
+    /// Returns true if the publisher has changed since the last [`turn`](Self::turn).
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.publisher.generation() != self.generation
     }
 
-    /// Updates queue pairs and backend, as far as the socket has room.
+    /// Applies the publisher's changes to the virtqueue pairs and sends them to the backend, until
+    /// the socket is full.
     ///
     /// # Errors
     /// If the socket has failed.
@@ -111,7 +132,8 @@ impl Announced {
         }
     }
 
-    /// Makes all queue pairs stop using withdrawn regions.
+    /// Removes withdrawn regions from all virtqueue pairs, and gives the pairs the publisher's
+    /// generation.
     fn take_out(&mut self, pairs: &[Arc<SharedPair>]) {
         let Self { publisher, generation, taken, leaving, .. } = self;
         let (now, ids) = publisher
@@ -132,7 +154,8 @@ impl Announced {
         });
     }
 
-    /// Removes from the backend all withdrawn regions that no outstanding frame refers to.
+    /// Removes withdrawn regions from the backend, oldest withdrawal first, up to the first one
+    /// that a frame at the backend may refer to.
     fn let_go(&mut self, channel: &Channel, pairs: &[Arc<SharedPair>]) -> Result<(), ChannelError> {
         while let Some(leaving) = self.leaving.front() {
             let mut sent = leaving.sent.iter();
@@ -148,7 +171,7 @@ impl Announced {
         Ok(())
     }
 
-    /// Announces regions to the backend, as many as it has room for.
+    /// Announces regions to the backend, up to the number that it accepts.
     fn tell(&mut self, channel: &Channel) -> Result<(), ChannelError> {
         while self.is_behind {
             let count = self.asked.len() + self.taken.len() + self.leaving.len();
@@ -189,8 +212,8 @@ impl Announced {
             Some(regions[at].clone())
         });
         if let Some(region) = region {
-            // If the region is withdrawn meanwhile, the queue pairs are outdated. They do not use
-            // it before the next `turn` has removed it.
+            // If the region is withdrawn from here on, the virtqueue pairs are outdated. They do
+            // not use it before the next `turn` has removed it.
             readable_of_all(pairs, |readable| readable.regions.insert(&region, told.region.guest));
             self.taken.push(told);
         } else {
@@ -201,10 +224,12 @@ impl Announced {
     }
 }
 
-/// Calls `each` for the published memory of each queue pair. Returns the results.
+/// Calls `each` for the published memory of each virtqueue pair, under the pair's lock. Returns the
+/// results.
 ///
-/// Do not call this inside `Publisher::look`: a thread that holds the lock of a pair may publish or
-/// withdraw memory when the application gets a frame.
+/// Do not call this inside `Publisher::look`, which holds the publisher's lock. A device hands
+/// frames over while it holds the lock of its pair, and the receiver of a frame may publish or
+/// withdraw memory: the two threads would deadlock.
 fn readable_of_all<R>(
     pairs: &[Arc<SharedPair>],
     mut each: impl FnMut(&mut Readable) -> R,

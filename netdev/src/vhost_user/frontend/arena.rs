@@ -12,19 +12,19 @@ use crate::virtqueue::{MemoryTable, TABLE_ENTRY_LEN};
 
 /// Entries of a queue. Each entry has a buffer for any frame.
 pub(super) const QUEUE_SIZE: u16 = 128;
-/// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than
-/// the Queue Size of the device", and the descriptor of the run table may count.
+/// Most runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer
+/// than the Queue Size of the device". A backend may count the descriptor of the run table, too.
 pub(super) const RUNS_MAX: usize = QUEUE_SIZE as usize - 1;
-/// Offset of the frame's bytes in a buffer that begins with a table of runs. Mostly both are in the
-/// same page.
+/// Offset of the copied bytes in a buffer that begins with a table of runs. The table and short
+/// copied bytes are in the same page.
 pub(super) const WRITTEN_AT: usize = (RUNS_MAX * TABLE_ENTRY_LEN).next_multiple_of(64);
 /// Distance of two buffers: whole pages.
 pub(super) const SLOT_LEN: usize = (WRITTEN_AT + FRAME_LEN_MAX).next_multiple_of(4096);
-/// Length of the area of a queue's three parts, and their offsets.
+/// Length of a queue's three parts. The descriptor table comes first.
 const RING_LEN: usize = 12_288;
 const AVAILABLE_AT: usize = 4096;
 const USED_AT: usize = 8192;
-/// Length of one queue, and of both queues of a pair.
+/// Length of one queue with its buffers.
 const QUEUE_LEN: usize = RING_LEN + QUEUE_SIZE as usize * SLOT_LEN;
 const PAIR_LEN: usize = 2 * QUEUE_LEN;
 /// Guest and user address of the memory's first byte. It is constant, so that it reveals no address
@@ -34,7 +34,7 @@ const NAME: &CStr = c"urnic virtio-user";
 
 const _: () = assert!(QUEUE_SIZE as usize * 16 <= AVAILABLE_AT);
 
-/// Memory of several queue pairs, shared with one backend.
+/// Memory of all virtqueue pairs, shared with one backend.
 #[derive(Debug)]
 pub(super) struct Arena {
     pub(super) table: Arc<MemoryTable>,
@@ -43,8 +43,8 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Creates new memory for each session. An earlier backend's mapping gives it no access to a
-    /// later session.
+    /// Creates the memory. Each session has memory of its own, so that an earlier backend's mapping
+    /// gives it no access to a later session.
     pub(super) fn new(pairs: usize) -> io::Result<Self> {
         let len = pairs * PAIR_LEN;
         let file = sealed_memory(NAME, len)?;
@@ -61,7 +61,7 @@ impl Arena {
     }
 }
 
-/// Returns the address of a buffer.
+/// Returns the guest address of a buffer of queue `index`.
 pub(super) const fn slot(index: usize, number: u16) -> u64 {
     BASE + (index * QUEUE_LEN + RING_LEN + number as usize * SLOT_LEN) as u64
 }

@@ -17,7 +17,7 @@ use crate::{OpenError, TRACE};
 /// Control socket of a frontend, and its session with a backend.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Dropped before the meeting: a session ends without the listening socket.
+    /// Session with the backend. Declared before `meeting`, so that it is dropped first.
     session: Option<Session>,
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
@@ -69,7 +69,7 @@ impl Control {
         Ok(())
     }
 
-    /// Connects, and waits until frames can flow.
+    /// Connects, and waits until the session's set-up is complete, at most 5 s.
     pub(super) fn agree_now(&mut self) -> Result<(), SessionError> {
         self.connect()?;
         let Some(session) = &mut self.session else { return Err(SessionError::Unasked) };
@@ -89,7 +89,7 @@ impl Control {
         self.meeting.refused()
     }
 
-    /// Returns true if regions must be announced or withdrawn.
+    /// Returns true if memory was published or withdrawn since the last turn of the session.
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_outdated)
@@ -119,6 +119,7 @@ impl Control {
     }
 }
 
-/// Longest wait for the backend's agreement when a frontend is opened: 5 s.
+/// Polls for the end of the set-up when a frontend is opened, and the longest time of each: 5 s in
+/// total.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

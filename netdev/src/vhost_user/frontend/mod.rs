@@ -49,7 +49,8 @@ pub struct VirtioUser {
     is_up: bool,
     /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// True if the caller is about to sleep, and the backend was asked for an event.
+    /// True since [`readiness`](Device::readiness) has asked the backend for events, until the next
+    /// [`receive`](Device::receive).
     armed: Cell<bool>,
     distance: Distance,
     stage: Box<[u8]>,
@@ -69,8 +70,8 @@ impl VirtioUser {
     }
 
     /// Opens a frontend of several virtqueue pairs, each for a thread of its own. The first device
-    /// serves the control socket: dropping it stops all. A frontend that connects requires a
-    /// listening backend; if the backend closes, the device reconnects.
+    /// serves the control socket: dropping it stops all devices. A frontend that connects requires
+    /// a listening backend; if the backend closes, the first device reconnects.
     ///
     /// # Errors
     /// [`OpenError`], which names a remedy.
@@ -79,7 +80,7 @@ impl VirtioUser {
     }
 
     /// Opens a frontend as [`open_queues`](Self::open_queues) does, and lets the backend read all
-    /// memory of `publisher`, without regard to steering tags. Payload runs of at least 256 bytes
+    /// memory of `publisher`, whatever its steering tags permit. Payload runs of at least 256 bytes
     /// in published memory are sent by reference.
     ///
     /// The backend must accept memory regions while it runs, and must map them read-only, as
@@ -143,7 +144,7 @@ impl VirtioUser {
         RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
-    /// Updates link state and capabilities.
+    /// Updates link state and capabilities from the virtqueue pair.
     fn learn(&mut self) {
         let pair = self.shared.lock();
         self.is_up = pair.is_up();

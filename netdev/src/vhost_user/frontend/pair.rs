@@ -20,7 +20,7 @@ use crate::{TRACE, TxFrame};
 pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
 impl SharedPair {
-    /// Drops the queues, and stops waiting for their events.
+    /// Drops the queues, and removes their events from the device's watch.
     pub(super) fn stop(&self, pair: &mut Pair) {
         if let Some(queues) = pair.queues.take() {
             for queue in [&queues.to_driver, &queues.from_driver] {
@@ -35,7 +35,7 @@ impl SharedPair {
 pub(super) struct Pair {
     pub(super) queues: Option<Queues>,
     pub(super) counters: RingCounters,
-    /// True if the backend broke a queue: its session must end.
+    /// True if the backend broke a queue. The next turn of the session then ends it.
     pub(super) is_broken: bool,
 }
 
@@ -124,8 +124,8 @@ impl Vring {
         self.queue.offer(table, number, address, len, Direction::ToDevice);
     }
 
-    /// Makes the offered buffers visible, and notifies the backend if it asked for that. Returns
-    /// true if it was notified.
+    /// Makes the offered buffers visible to the backend, and notifies the backend if it asked for
+    /// that. Returns true if the backend was notified.
     #[inline]
     pub(super) fn publish(&mut self, table: &MemoryTable) -> bool {
         let wants = self.queue.publish(table);
@@ -159,7 +159,7 @@ impl Queues {
         Ok(Self { table, features, to_driver, from_driver, free, readable })
     }
 
-    /// Takes back the buffers of frames that the backend has sent.
+    /// Takes back the transmit buffers that the backend has returned.
     #[inline]
     pub(super) fn reap(&mut self) -> Result<(), QueueFault> {
         let queue = &mut self.from_driver.queue;
@@ -193,8 +193,8 @@ impl Queues {
         from_driver.offer_written(table, number, written);
         if written.referred > 0 {
             readable.give(number);
-            // The next frame probably has the same layout. Prefetch its lines, which are in the
-            // cache of the backend's core.
+            // The next frame probably has the same layout. Prefetch the lines of its buffer, which
+            // are in the cache of the backend's core.
             if let Some(next) = free.front() {
                 for part in written.parts() {
                     table.prefetch_to_write(from_driver.slot(*next).part(part.start, part.len()));
@@ -205,8 +205,8 @@ impl Queues {
     }
 
     /// Takes the buffers of the next frame into `buffers`, and the written part of each into
-    /// `runs`. Returns the length with the header, or an inner `None` for an invalid frame; `None`
-    /// if there is no frame. The caller must [offer the buffers again](Self::offer_again).
+    /// `runs`. Returns the frame's length with the header, `Some(None)` for an invalid frame, and
+    /// `None` if there is no frame. The caller must [offer the buffers again](Self::offer_again).
     pub(super) fn take_buffers(
         &mut self,
         buffers: &mut Vec<u16>,

@@ -2,8 +2,8 @@
 //!
 //! The backend reads the bytes after the transmit call, perhaps after the application has
 //! overwritten or withdrawn them. The head of `shm/outbox.rs`, whose ring does the same, explains
-//! why this is safe. Here a withdrawn region is removed from the backend when it has returned all
-//! frames that refer to the region, in any order.
+//! why this is safe. One difference: a backend may return frames in any order, so this file records
+//! which of them were returned.
 
 use crate::Fragment;
 use crate::published::Publisher;
@@ -17,10 +17,10 @@ pub(super) struct Readable {
     generation: u64,
     /// Regions, by the guest addresses of their first bytes.
     pub(super) regions: Lookup<u64>,
-    /// For each buffer at the backend that refers to memory, its sequence number among all such;
-    /// zero for other buffers.
+    /// For each transmit buffer: the sequence number of the frame by reference in it, from 1, while
+    /// the backend has that frame. Otherwise 0.
     referring: [u64; QUEUE_SIZE as usize],
-    /// Sent frames that refer to memory.
+    /// Number of frames by reference sent so far.
     sent: u64,
 }
 
@@ -55,7 +55,7 @@ impl Readable {
         self.regions.find(fragment).map(|(start, into)| start + into)
     }
 
-    /// Records that the backend gets a buffer that refers to memory.
+    /// Records that the backend gets a frame by reference in a buffer.
     #[inline]
     pub(super) fn give(&mut self, number: u16) {
         self.sent += 1;
@@ -68,12 +68,12 @@ impl Readable {
         self.referring[usize::from(number)] = 0;
     }
 
-    /// Returns the number of sent frames that refer to memory.
+    /// Returns the number of frames by reference sent so far.
     pub(super) const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Returns true if one of the first `sent` such frames was not returned.
+    /// Returns true if the backend still has one of the first `sent` frames by reference.
     pub(super) fn is_out(&self, sent: u64) -> bool {
         self.referring.iter().any(|number| (1..=sent).contains(number))
     }

@@ -11,7 +11,7 @@ use crate::virtqueue::{MemoryTable, Run, TABLE_ENTRY_LEN, table_entry};
 use crate::{Fragment, TxFrame};
 
 /// Shortest fragment that is sent by reference. Copying a shorter one takes less time than the
-/// reader needs to fetch a descriptor and the cache lines of one more place.
+/// reader needs to fetch one more descriptor and the cache lines that it refers to.
 const REFERRED_LEN_MIN: usize = 256;
 
 /// Returns true if a frame has a fragment long enough to be sent by reference.
@@ -38,8 +38,8 @@ impl Written {
     }
 }
 
-/// Writes `header` and a frame into `buffer`, whose guest address is `address`: the copied bytes,
-/// and a table of all runs.
+/// Writes `header` and a frame into `buffer`, whose guest address is `address`: a table of all
+/// runs, and at [`WRITTEN_AT`] the copied bytes.
 ///
 /// # Panics
 /// If the frame exceeds the longest frame.
@@ -66,15 +66,16 @@ struct Writer<'a> {
     buffer: Run,
     address: u64,
     readable: &'a mut Readable,
-    /// Open run, which adjacent bytes extend: its address and length. A frame begins with copied
-    /// bytes.
+    /// Address and length of the last run, which has no table entry yet: bytes that follow it
+    /// directly extend it. The first run of a frame is of copied bytes.
     open: (u64, u32),
     written: Written,
 }
 
 impl Writer<'_> {
-    /// Returns the guest address of a fragment to refer to. Always leaves room for one more run,
-    /// with all that follows copied.
+    /// Returns the guest address of a fragment that is to be sent by reference. `None` if it must
+    /// be copied, also where the table would have no room for one more run with the rest of the
+    /// frame.
     #[inline]
     fn find(&mut self, fragment: Fragment<'_>) -> Option<u64> {
         // The open run has no entry yet.

@@ -1,4 +1,4 @@
-//! Sending of requests to the backend.
+//! Sends requests to the backend.
 
 use std::os::fd::BorrowedFd;
 

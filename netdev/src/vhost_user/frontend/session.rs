@@ -1,11 +1,27 @@
 //! Session of a frontend with a backend: negotiates features, hands over memory and queues.
 //!
-//! The session sends one question at a time and waits for the answer ([`Awaits`]):
+//! The thread of the first device runs the session ([`turn`](Session::turn)) and never blocks: the
+//! session sends a request, and continues when the backend's answer arrives ([`Awaits`]).
 //!
-//! 1. features; then protocol features, if the backend has any; then the number of queues;
-//! 2. the number of memory regions that the backend accepts, if memory is shared;
-//! 3. the memory table, with a reply if the backend supports `REPLY_ACK`. The queues follow without
-//!    waiting for the reply.
+//! 1. `GET_FEATURES`. The backend must support Virtio 1.0.
+//! 2. `GET_PROTOCOL_FEATURES` and `SET_PROTOCOL_FEATURES`, if the backend has protocol features.
+//! 3. `GET_QUEUE_NUM`, if the backend has the protocol feature `MQ`.
+//! 4. `GET_MAX_MEM_SLOTS`, if the frontend shares published memory.
+//! 5. `SET_OWNER`, `SET_FEATURES` and `SET_MEM_TABLE`, then for each virtqueue its size, base,
+//!    events and addresses. Nothing of this waits for an answer. Each virtqueue pair gets its
+//!    queues under its lock, and its device can send frames from then on.
+//! 6. The session runs when the backend has acknowledged the memory, or at once without
+//!    `REPLY_ACK`. From then on the only answers are those to `ADD_MEM_REG` ([`Announced`]).
+//!
+//! Racy cases:
+//!
+//! - *A device sends frames before the backend has set up its queue.* The frames wait in the queue.
+//! - *The first `ADD_MEM_REG` is sent before the memory is acknowledged.* The backend answers in
+//!   order, so the first answer is that to `SET_MEM_TABLE`.
+//! - *The backend breaks a queue.* The queue's device, in its own thread, marks its pair as broken.
+//!   The next `turn` ends the session.
+//! - *The session ends while other devices send.* Its drop takes the queues from each virtqueue
+//!   pair under the pair's lock. Those devices then report that the link is down.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,17 +48,20 @@ use crate::vhost_user::offload::{
 pub(super) struct Session {
     channel: Channel,
     pairs: Vec<Arc<SharedPair>>,
+    /// Features that this end can use.
     wants: u64,
+    /// Negotiated features.
     features: u64,
+    /// Negotiated protocol features.
     protocol: u64,
     /// Publisher whose memory the backend reads in place.
     publisher: Option<Publisher>,
-    /// Regions announced to the backend; set before the queues start.
+    /// Regions announced to the backend. `None` until step 4, and if memory is not shared.
     announced: Option<Announced>,
     awaits: Awaits,
 }
 
-/// The answer that the backend must send next.
+/// Answer that the backend must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     Features,
@@ -50,9 +69,9 @@ enum Awaits {
     QueueCount,
     /// Number of memory regions that the backend accepts.
     SlotCount,
-    /// Acknowledgement of the memory.
+    /// Acknowledgement of the memory table.
     Memory,
-    /// Only answers for published memory: the queues run.
+    /// Answers to `ADD_MEM_REG` only: the set-up is complete.
     Nothing,
 }
 
@@ -129,12 +148,12 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns true if frames may flow.
+    /// Returns true if the set-up is complete.
     pub(super) fn is_running(&self) -> bool {
         self.awaits == Awaits::Nothing
     }
 
-    /// Handles the backend's messages.
+    /// Handles the backend's messages, and announces and withdraws regions.
     pub(super) fn turn(&mut self) -> Result<(), SessionError> {
         if self.pairs.iter().any(|pair| pair.lock().is_broken) {
             return Err(SessionError::Broken);
@@ -210,8 +229,8 @@ impl Session {
         }
     }
 
-    /// Asks for the number of memory regions that the backend accepts, if it must read memory in
-    /// place.
+    /// Asks for the number of memory regions that the backend accepts, if published memory is
+    /// shared. Otherwise continues with [`agree`](Self::agree).
     fn count_slots(&mut self) -> Result<(), SessionError> {
         if self.publisher.is_none() {
             return self.agree();
@@ -308,7 +327,7 @@ impl Drop for Session {
 }
 
 impl Awaits {
-    /// Returns the request whose answer is due.
+    /// Returns the ID of the request whose answer is due.
     fn request(self) -> u32 {
         let request = match self {
             Self::Features => Request::GetFeatures,
