@@ -1,4 +1,4 @@
-//! Asynchronous events of a device: what happens to an object without a completion.
+//! Asynchronous events of a device: they report what no completion reports.
 #![expect(unsafe_code, reason = "events name C's objects")]
 
 use std::os::fd::RawFd;

@@ -26,10 +26,11 @@ const _: () = assert!(ELEMENTS_MAX as usize == SGE_MAX);
 pub(crate) const CQE_MAX: c_int = (1 << 20) - 1;
 const _: () = assert!(CQE_MAX.cast_unsigned() as usize == CQ_DEPTH_MAX - 1);
 
-/// Any number but 0 and the ids of vendors whose quirks applications look for.
+/// Vendor ID: not 0, and none of a vendor for whose devices applications have workarounds.
 const VENDOR_ID: u32 = 0xffff;
 const PORT_PHYSICALLY_UP: u8 = 5;
-/// 4 lanes at a rate that applications print. The rate that is reached depends on the host.
+/// Nominal rate, which applications print: 4 lanes of 10 Gbit/s. The actual rate depends on the
+/// host.
 const WIDTH_4X: u8 = 2;
 const SPEED_10_GBPS: u8 = 4;
 
@@ -91,7 +92,8 @@ fn port_attributes() -> ibv_port_attr {
     attributes
 }
 
-/// Returns the low half of the host's address: applications that connect by LID are on one network.
+/// Returns the LID: the low half of the host's address. Applications that connect by LID are on one
+/// network.
 pub(crate) fn lid() -> u16 {
     let octets = match gid::first_address() {
         IpAddr::V4(address) => [address.octets()[2], address.octets()[3]],
@@ -170,7 +172,7 @@ unsafe extern "C" fn ibv_query_port(
     unsafe { query_port(context, port, place, OLD_LEN) }
 }
 
-/// Writes the part of a value that the application's version knows, and zeros behind it.
+/// Writes the first `len` bytes of a value, and zeros behind the value if it is shorter.
 ///
 /// # Safety
 /// `place` points at `len` bytes.

@@ -1,4 +1,4 @@
-//! Completion channels: a descriptor that reports which completion queue has something.
+//! Completion channels: queues of events that name the completion queues with new completions.
 #![expect(unsafe_code, reason = "C's pointers to channels")]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct CompChannel {
     pub(crate) events: Arc<CqEvents>,
 }
 
-/// Completion queues with an event, in the order in which the events came.
+/// Events of a channel, in order of arrival; each is the completion queue that has completions.
 pub(crate) type CqEvents = EventQueue<CPtr<ibv_cq>>;
 
 /// Event queues of the existing channels.
@@ -53,8 +53,8 @@ extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     or_null(create(context))
 }
 
-/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses it. A thread that waits at it
-/// keeps waiting.
+/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses the channel. A thread that waits
+/// for an event of the channel continues to wait.
 ///
 /// # Safety
 /// `channel` is live. If the function returns 0, only threads that take events from it use it

@@ -50,11 +50,11 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     c.dealloc_td = Some(parent_domain::dealloc_td);
     let open = &mut c.context;
     open.device = device;
-    // No command goes to a kernel, but applications duplicate the descriptor.
+    // This library sends no commands to the kernel, but applications duplicate the descriptor.
     open.cmd_fd = context.events.fd();
     open.async_fd = context.events.fd();
     open.num_comp_vectors = 1;
-    // All ones: the operations of `verbs_context` are there.
+    // All ones mark a `verbs_context`, which has operations of its own.
     open.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     open.ops.poll_cq = Some(cq::poll_cq);
     open.ops.req_notify_cq = Some(cq::req_notify_cq);
@@ -89,7 +89,7 @@ extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     or_null(open(device))
 }
 
-/// `ibv_close_device`. A thread that waits for the device's events keeps waiting.
+/// `ibv_close_device`. A thread that waits for the device's events continues to wait.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`] and is not used again, except by threads that take its

@@ -14,8 +14,8 @@ use crate::errno::Errno;
 use crate::gid;
 use crate::object::{CPtr, Object};
 
-/// Bytes behind an `ibv_device`. Vendor libraries read them to see whether the device is theirs:
-/// zeros say that it is not.
+/// Bytes behind an `ibv_device`, all zero. Vendor libraries read them to find out if the device is
+/// theirs; it is not theirs if the bytes are zero.
 type BehindDevice = [u64; 64];
 
 /// Transport that the device shows. The wire is iWARP in both cases.
@@ -57,7 +57,7 @@ pub(crate) fn device() -> *mut ibv_device {
         .0
 }
 
-/// Copies text into a field of C, cut to fit and ended by a zero.
+/// Copies text into a field of C, truncated to fit and terminated by a zero.
 pub(crate) fn copy_text<const LEN: usize>(field: &mut [c_char; LEN], text: &CStr) {
     let octets = text.to_bytes();
     for (place, octet) in field.iter_mut().zip(octets.iter().take(LEN - 1)) {

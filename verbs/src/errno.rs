@@ -1,5 +1,5 @@
-//! How errors reach C: verbs return the number, functions that make objects return NULL and set
-//! `errno`, and rdma_cm returns -1 and sets `errno`.
+//! Converts errors to C's: verbs return the error number, functions that make objects return NULL
+//! and set `errno`, and rdma_cm returns -1 and sets `errno`.
 #![expect(unsafe_code, reason = "errno is a place in C's memory")]
 
 use std::io;
@@ -32,7 +32,7 @@ impl From<io::Error> for Errno {
         Self(error.raw_os_error().unwrap_or_else(|| match error.kind() {
             io::ErrorKind::InvalidInput => libc::EINVAL,
             io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
-            // As a system call reports it after the reset.
+            // A system call reports the same after a reset.
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::NotConnected => libc::ECONNRESET,

@@ -1,5 +1,19 @@
 //! Queues of events with a descriptor that is readable while an event waits, and counts of the
 //! events that C has taken and not acknowledged.
+//!
+//! 1. A thread of the library pushes an event, which makes the descriptor readable.
+//! 2. A thread of the application takes the event. The event is counted as taken for its object.
+//! 3. The application acknowledges the event.
+//! 4. A call that destroys the object removes its events from the queue, then waits until the taken
+//!    ones are acknowledged. Before that it stops the source of its events.
+//!
+//! Racy cases:
+//!
+//! - *One thread takes an event while another one destroys the object.* An event moves from the
+//!   queue to the count under the queue's lock. So the destroying call finds the event in one of
+//!   the two.
+//! - *Several threads wait, and one event arrives.* All wake, one takes the event, and the others
+//!   wait again.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -37,8 +51,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Takes the oldest event, and waits for one unless the application made the descriptor
-    /// non-blocking. Calls `taken` with the event under the lock: at any time an event is in the
-    /// queue or counted as taken, so a call that destroys its object finds it in one of the two.
+    /// non-blocking. Calls `taken` with the event under the queue's lock, to count it as taken.
     pub(crate) fn take(&self, taken: impl FnOnce(&T)) -> Result<T, Errno> {
         loop {
             let mut queue = locked(&self.queue);

@@ -1,8 +1,33 @@
-//! The end of the process: completed work is still sent, and peers see an orderly close.
+//! Exit of the process: closes connections, so that completed work is still sent and peers see an
+//! orderly close.
 //!
-//! The kernel's TCP sends what it has accepted even after the process has ended, with two
-//! exceptions: it stops if the peer sends something in the meantime, such as credits, and it does
-//! not close connections that a child has too. The TCP of urnic ends with the process.
+//! Without this, data could be lost. The kernel's TCP sends what it has accepted even after the
+//! process has ended, with two exceptions: it stops if the peer sends something in the meantime,
+//! such as credits, and it does not close connections that a child has too. urnic's own TCP ends
+//! with the process.
+//!
+//! 1. When the process opens its network, [`prepare`] starts the closing thread, which parks, and
+//!    registers an exit handler with C's library.
+//! 2. `exit`, or the return from `main`, runs the handler. It stores the ID of the ending thread.
+//! 3. The handler wakes the closing thread, and waits for it, at most [`DRAINED_FOR`] and
+//!    [`GRACE`].
+//! 4. The closing thread closes all connections of the endpoint ([`DRAINED_FOR`] at most), and
+//!    wakes the handler.
+//! 5. The handler returns. C's library ends the process, and with it all threads.
+//!
+//! A process that ends by a signal or by `_exit` runs no handler.
+//!
+//! Racy cases:
+//!
+//! - *Another thread waits for events during steps 2 to 5.* Before its call would return an error,
+//!   [`wait_if_under_way`] parks it until the process has ended.
+//! - *A signal handler calls `exit` and has interrupted an allocation.* The exit handler allocates
+//!   nothing, and the closing thread exists already. If the closing thread has to allocate, it
+//!   waits for the interrupted thread; the limit of step 3 ends the wait.
+//! - *Another thread is opening the network.* [`process::existing`] finds no process, and the
+//!   handler returns at once.
+//! - *A forked child exits.* The child has the handler but not the closing thread. Unless it opened
+//!   a network of its own, and with it started its own closing thread, the handler returns at once.
 #![expect(unsafe_code, reason = "a handler for the exit is registered with C's library")]
 
 use std::ptr;
@@ -18,15 +43,13 @@ use crate::event_queue::locked;
 use crate::process;
 use crate::thread::run_as_own;
 
-/// Maximum time that the end of a process waits for its peers.
+/// Maximum time that the exit of a process waits for its peers.
 const DRAINED_FOR: Duration = Duration::from_secs(1);
 
-/// Time that the closing thread may need beyond that.
+/// Time that the closing thread may need beyond [`DRAINED_FOR`].
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The thread that closes connections at the end of the process. It is created long before: a
-/// signal handler that calls `exit` may have interrupted an allocation, and any allocation would
-/// then deadlock.
+/// State of the closing thread.
 #[derive(Debug, Default)]
 struct Closer {
     step: Mutex<Step>,
@@ -37,7 +60,7 @@ struct Closer {
 enum Step {
     #[default]
     Parked,
-    /// The process is about to end.
+    /// The exit handler runs: the thread must close the connections.
     Wanted,
     /// The connections are closed.
     Done,
@@ -49,7 +72,7 @@ impl Closer {
         self.changed.notify_all();
     }
 
-    /// Body of the thread: waits for the end of the process, and closes.
+    /// Body of the thread: waits for the exit handler, and closes all connections.
     fn run(&self) {
         let parked = locked(&self.step);
         drop(self.changed.wait_while(parked, |step| *step == Step::Parked));
@@ -71,11 +94,12 @@ impl Closer {
     }
 }
 
-/// The closer of this process; a forked child makes its own together with its network.
+/// Closer of this process, or NULL if its thread could not be started. In a forked child it is the
+/// parent's until the child opens its own network.
 static CLOSER: AtomicPtr<Closer> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes the end of the process wait for its connections, unless the process ends by a signal or by
-/// `_exit`. Called for each network that a process opens.
+/// Makes the exit of the process wait for its connections. Call it for each network that a process
+/// opens.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
     // It lives as long as the process, as its thread does.
@@ -96,12 +120,12 @@ pub(crate) fn prepare() {
 /// Id of the thread that ends the process; 0 before.
 static ENDING: AtomicI32 = AtomicI32::new(0);
 
-/// Parks the calling thread for ever if the process is ending, unless this thread ends it.
+/// Parks the calling thread for ever if the process is exiting, unless it is the ending thread.
 ///
-/// Applications destroy their channels, return from `main`, and leave threads that wait at those
-/// channels to the end of the process. Such a thread must not see an error while the exit handler
-/// waits for peers: it would report the error and exit with another code. The ending thread itself
-/// goes on, because an exit handler of the application may run after this library's.
+/// Some applications destroy their channels and return from `main` while threads still wait at
+/// those channels. Such a thread must not see an error while the exit handler waits for peers: it
+/// would report the error and exit with another code. The ending thread itself continues, because
+/// an exit handler of the application may run after this library's and call this library.
 pub(crate) fn wait_if_under_way() {
     let own = gettid().as_raw_nonzero().get();
     while ![0, own].contains(&ENDING.load(Ordering::Acquire)) {
@@ -109,9 +133,9 @@ pub(crate) fn wait_if_under_way() {
     }
 }
 
-/// Runs at exit. Nothing may wait here for ever, and nothing may allocate: a signal handler may
-/// have called `exit` in the middle of an allocation. The ending thread cannot close connections
-/// itself, because its thread-local values are destroyed.
+/// Exit handler. It must not wait without a limit, and must not allocate: a signal handler may have
+/// called `exit` in the middle of an allocation. The ending thread cannot close connections itself,
+/// because its thread-local values are destroyed.
 extern "C" fn at_exit() {
     ENDING.store(gettid().as_raw_nonzero().get(), Ordering::Release);
     // A child that has not opened the network has no such thread.

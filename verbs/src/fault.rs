@@ -78,7 +78,7 @@ const ERRORS: [(&str, c_int); 14] = [
 enum Outcome {
     /// The call fails.
     Error(Errno),
-    /// The peer rejects the connection; only for `rdma_connect`.
+    /// The peer seems to reject the connection; only for `rdma_connect`.
     Reject,
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn check(call: Call) -> Result<(), Errno> {
     }
 }
 
-/// Does the same for `rdma_connect`. Returns true if the peer must reject the connection.
+/// Like [`check`], for `rdma_connect`. Returns true if the peer must seem to reject the connection.
 pub(crate) fn check_connect() -> Result<bool, Errno> {
     match outcome(Call::Connect) {
         Some(Outcome::Error(errno)) => Err(errno),

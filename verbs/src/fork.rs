@@ -1,4 +1,18 @@
 //! Forks: the child has the parent's objects, but not the threads that serve them.
+//!
+//! 1. The first call of [`generation`] registers a handler with C's library, which runs in each
+//!    forked child and counts the forks.
+//! 2. An object that needs threads stores the generation in which it was made.
+//! 3. A call in the child finds that the generation of the process's network or thread is not its
+//!    own. It makes new ones, and leaks the parent's network ([`forget`]).
+//! 4. Objects with a thread of their own, and rsockets, compare generations, too: calls for an
+//!    inherited rsocket fail, and dropping an inherited object waits for no thread. Other inherited
+//!    objects cannot be used.
+//!
+//! Racy case: *another thread of the parent is inside a call of this library during the fork.* The
+//! child inherits the locks that this thread holds, and nothing releases them there. Calls of the
+//! child that need such a lock never return. POSIX permits only async-signal-safe calls in a child
+//! of a process with several threads.
 #![expect(unsafe_code, reason = "a handler for forks is registered with C's library")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +21,8 @@ use std::sync::{Arc, Once};
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static HANDLER: Once = Once::new();
 
-/// Returns the number of forks between the start of counting, at the first call, and this process.
+/// Returns the number of forks between the process that called this function first and this
+/// process.
 pub(crate) fn generation() -> u32 {
     HANDLER.call_once(|| {
         // SAFETY: the handler is a function of this library, which applications do not unload: the
@@ -27,14 +42,13 @@ pub(crate) fn forget<T>(inherited: Arc<T>) {
     std::mem::forget(inherited);
 }
 
-/// `ibv_fork_init`: does nothing. No device locks memory, so parent and child have their own pages
-/// as usual.
+/// `ibv_fork_init`: does nothing. The device pins no memory, so copy-on-write works as usual.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_fork_init() -> libc::c_int {
     0
 }
 
-/// `ibv_is_fork_initialized`: reports that it is not needed.
+/// `ibv_is_fork_initialized`: reports that `ibv_fork_init` is not needed.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_is_fork_initialized() -> libc::c_uint {
     crate::abi::IBV_FORK_UNNEEDED

@@ -65,7 +65,7 @@ pub(crate) fn table() -> Vec<Gid> {
     table
 }
 
-/// Returns the address by which applications know the host.
+/// Returns the first address of the table: most applications use only this one.
 pub(crate) fn first_address() -> IpAddr {
     table().first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |gid| gid.address)
 }
@@ -202,7 +202,7 @@ unsafe extern "C" fn ibv_query_pkey(
     0
 }
 
-/// Full membership of the default partition; reads alike in both byte orders.
+/// Full membership of the default partition; the same number in both byte orders.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
 /// `ibv_get_pkey_index`.

@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use urnic::environment;
 
-/// Environment variable with the same words as `urnic --log`.
+/// Environment variable with the same values as `urnic --log`.
 const LOG: &str = "URNIC_LOG";
 
 /// Starts logging if it is requested, and if the application has not installed a `tracing`

@@ -20,14 +20,14 @@ use crate::fault::{self, Call};
 use crate::object::Object;
 use crate::pd::{Pd, pd};
 
-/// A region, and the address under which requests and peers know its first byte.
+/// Region, and the address by which requests and peers name its first byte.
 #[derive(Debug)]
 pub(crate) struct Registered {
     mr: Mr,
     iova: u64,
     /// Access rights as C's flags.
     flags: c_uint,
-    /// Set when the region is deregistered: the memory may be unmapped.
+    /// True after the region was deregistered: the memory may be unmapped.
     is_gone: Mutex<bool>,
 }
 
@@ -99,8 +99,8 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
     Ok(access)
 }
 
-/// Makes the pages present, as a device that locks them does. Missing pages are an error now
-/// instead of a signal later.
+/// Makes all pages present, as a device that pins them does. So memory that is not mapped is an
+/// error now instead of a signal later.
 fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> {
     let Some(last) = addr.addr().checked_add(len) else { return Err(Errno::INVALID) };
     let page = rustix::param::page_size();
@@ -122,7 +122,7 @@ fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> 
     }
 }
 
-/// Returns true if the kernel knows the advice. The call names no memory.
+/// Returns true if the kernel supports the advice: a call for no memory succeeds.
 fn knows_populate() -> bool {
     // SAFETY: a length of 0 names no memory.
     unsafe { rustix::mm::madvise(ptr::null_mut(), 0, rustix::mm::Advice::LinuxPopulateRead) }
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     or_null(register(of, pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
 }
 
-/// `ibv_reg_mr_iova`: peers and requests know the first byte by `iova`.
+/// `ibv_reg_mr_iova`: peers and requests name the first byte by `iova`.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -238,7 +238,8 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         if !registered.mr.invalidate_unless_bound() {
             return Errno::BUSY.0;
         }
-        // Others may still hold a handle of it; they store nothing from now on.
+        // Atomics in progress may still hold a handle of the region; they store nothing from now
+        // on.
         *locked(&registered.is_gone) = true;
         pd.remove(registered.key());
     }

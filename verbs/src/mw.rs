@@ -22,7 +22,7 @@ use crate::work::Request;
 /// A window.
 #[derive(Debug)]
 struct Mw {
-    /// Declared before its domain, so dropped first: the domain is in use while the window exists.
+    /// Window of the engine. Declared before its domain, so that it is dropped first.
     inner: urnic::Mw,
     _pd: Arc<Pd>,
 }

@@ -1,4 +1,4 @@
-//! The network that the device is on: the kernel's TCP, or an interface with urnic's own TCP.
+//! Network of the device: the kernel's TCP, or an interface with urnic's own TCP.
 //!
 //! `URNIC_DEV` selects it, as `urnic run --dev` does. An interface has one user at a time: a
 //! process that finds it taken opens no device, and reports the reason on standard error.
@@ -65,7 +65,7 @@ pub(crate) struct Network {
     leased: Option<IpAddr>,
     /// TCP ports to which ids are bound.
     bound: Arc<Mutex<HashSet<u16>>>,
-    /// Kept while the endpoint is shown to `urnic top`.
+    /// Shows the endpoint to `urnic top` as long as it exists.
     _shown: Option<Shown>,
     /// Keeps other processes from the interface if its device does not do that.
     _lock: Option<Socket>,
@@ -108,8 +108,8 @@ impl Network {
     }
 }
 
-/// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. If it cannot be shown, the
-/// application goes on without.
+/// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. A failure is reported on
+/// standard error, and the application continues.
 fn shown(endpoint: &Endpoint) -> Option<Shown> {
     let asked = environment(TOP)?.to_ascii_lowercase();
     if ["", "0", "n", "no", "f", "false", "off"].iter().any(|no| asked == *no) {
@@ -201,15 +201,15 @@ fn local_socket(path: &str) -> std::io::Result<(Socket, SockAddr)> {
     Ok((socket, SockAddr::unix(format!("\0{path}"))?))
 }
 
-/// Takes a name of the abstract namespace, which any user may take. The second value is true if a
-/// process has it that is not a holder of urnic's: it belongs to a user other than this one and
-/// root, or it does not listen.
+/// Takes a name of the abstract namespace, which any user may take. The second value is true if the
+/// name is taken by a process that does not hold it for urnic: the process belongs to a user other
+/// than this one and root, or it does not listen.
 #[expect(clippy::disallowed_methods, reason = "another process has no way to say that it listens")]
 fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     let take = || -> std::io::Result<Socket> {
         let (socket, at) = local_socket(path)?;
         socket.bind(&at)?;
-        // Others see by a connection who has the name (unix(7), SO_PEERCRED).
+        // Other processes find out who has the name by connecting (unix(7), SO_PEERCRED).
         socket.listen(PROBES)?;
         Ok(socket)
     };

@@ -13,7 +13,7 @@ pub(crate) struct Object<C, T> {
     of: T,
 }
 
-/// C's pointer to an object, kept to be handed to C again.
+/// C's pointer to an object, kept so that it can be given to C again.
 pub(crate) struct CPtr<C>(pub(crate) *mut C);
 
 impl<C> fmt::Debug for CPtr<C> {

@@ -25,10 +25,10 @@ pub(crate) struct Pd {
     /// Regions by local key, which is the steering tag. The domain and its parent domains share the
     /// map.
     regions: Arc<RwLock<HashMap<u32, Arc<Registered>>>>,
-    /// Only in a parent domain: the domain that it was made with. That domain is in use as long as
-    /// the parent domain exists.
+    /// For a parent domain, the domain with which it was made: that domain cannot be deallocated
+    /// while the parent domain exists. `None` for other domains.
     base: Option<Arc<Self>>,
-    /// The thread domain that it was made with.
+    /// Thread domain of a parent domain, if it has one.
     _td: Option<Arc<Td>>,
 }
 
@@ -57,7 +57,7 @@ impl Pd {
 
     /// Appends the memory of the elements to `sges`, without empty elements. Returns `false` if a
     /// key is not of this domain, a range is outside its region, or a sink is not writable. As on
-    /// devices, such a request is accepted and completes with an error in its turn.
+    /// hardware, such a request is accepted, and completes with an error after the earlier ones.
     pub(crate) fn resolve(
         &self,
         elements: &[ibv_sge],

@@ -1,7 +1,7 @@
 //! Private symbols of libibverbs, which its drivers bind when they are loaded: perftest, UCX and
-//! libfabric load `libmlx5` or `libefa` before they list devices. No driver is ever given a device
-//! of this crate, so each function refuses; only `ibv_query_gid_type` is for applications, and is
-//! in `gid`.
+//! libfabric load `libmlx5` or `libefa` before they list devices. No driver ever gets a device of
+//! this crate, so each function refuses. (`ibv_query_gid_type`, which applications call, is in
+//! `gid`.)
 //!
 //! No function here reads its arguments, and C's calling conventions leave their removal to the
 //! caller.
@@ -124,6 +124,6 @@ extern "C" fn ibv_read_ibdev_sysfs_file() -> c_int {
     -1
 }
 
-/// Says if objects of a removed device may be destroyed. Drivers read it.
+/// Flag that drivers read: whether objects of a removed device may be destroyed.
 #[unsafe(no_mangle)]
 static verbs_allow_disassociate_destroy: u8 = 0;

@@ -36,8 +36,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns true if this process made it. After a fork the child inherits the parent's
-    /// `Process`, but not its threads.
+    /// Returns true if this process made the `Process`, false if it inherited the parent's by a
+    /// fork, without the threads.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
@@ -51,9 +51,9 @@ impl Process {
         self.numbers.give_back(number);
     }
 
-    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. Only
-    /// calls of the application may keep a reference to a queue pair, threads of the library may
-    /// not: when `ibv_destroy_qp` returns, no other thread uses the queue pair or its domain.
+    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none.
+    /// Threads of the library must not keep a reference to the queue pair: when `ibv_destroy_qp`
+    /// returns, no thread of the library uses the queue pair or its domain.
     pub(crate) fn with_qp<T>(&self, number: u32, use_qp: impl FnOnce(&Arc<Qp>) -> T) -> Option<T> {
         self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(use_qp)
     }
@@ -75,9 +75,9 @@ static PROCESS: Mutex<Option<Arc<Process>>> = Mutex::new(None);
 /// Values for `handle` fields, which only people look at.
 static HANDLES: AtomicU32 = AtomicU32::new(1);
 
-/// Returns the RNIC and endpoint of this process, and makes them at the first call. They stay until
-/// the process ends: applications open and close devices often, and the threads of an endpoint are
-/// expensive to start.
+/// Returns the RNIC and endpoint of this process, and makes them at the first call. They are kept
+/// until the process ends: applications open and close devices often, and the threads of an
+/// endpoint are expensive to start.
 pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     let generation = fork::generation();
     let mut process = locked(&PROCESS);

@@ -66,8 +66,8 @@ fn none<C>() -> *mut C {
     or_null(Err(Errno::NOT_SUPPORTED))
 }
 
-/// Returns the vendor options of the peer. The wire carries none, so all are zero, as for a peer
-/// without options. Only for connections whose queue pair belongs to the application.
+/// `rdma_get_remote_ece`: returns the vendor options of the peer. The wire carries none, so all are
+/// zero, as for a peer without options. Fails unless the queue pair is the application's own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     // SAFETY: an id of the caller's, or NULL.

@@ -1,12 +1,12 @@
-//! Critical sections that C enters by one call and leaves by another (`ibv_wr_start`,
-//! `ibv_start_poll`). One thread at a time is inside.
+//! Critical sections that C enters by one call and leaves by another (`ibv_wr_start` and
+//! `ibv_wr_complete`, `ibv_start_poll` and `ibv_end_poll`). One thread at a time is inside.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::event_queue::locked;
 
-/// A value used by the thread in the section. While no thread is inside, any thread may use it for
-/// one call.
+/// Value that the thread in the section uses. While no thread is inside, any thread may use the
+/// value for one call.
 #[derive(Debug, Default)]
 pub(crate) struct Section<T> {
     state: Mutex<State<T>>,
@@ -16,9 +16,9 @@ pub(crate) struct Section<T> {
 #[derive(Debug, Default)]
 struct State<T> {
     value: T,
-    /// The thread in the section.
+    /// Thread in the section.
     inside: Option<ThreadMark>,
-    /// Number of threads that wait for it to leave.
+    /// Number of threads that wait until the section is free.
     waiting: usize,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Srq {
 
 type SrqObject = Object<ibv_srq, Arc<Srq>>;
 
-/// Reports to C that few buffers are left.
+/// Reports the limit event to C: fewer buffers are left than the application requested.
 #[derive(Debug)]
 struct Notify {
     context: Arc<Context>,
@@ -174,7 +174,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
     if context.process.uses_srq(of) {
         return Errno::BUSY.0;
     }
-    // From here on no event names it.
+    // From here on no event names the queue.
     *locked(&queue.notify.is_live) = false;
     context.events.forget_srq(CPtr(of));
     queue.unacknowledged.wait();

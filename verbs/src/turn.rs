@@ -1,8 +1,27 @@
-//! The thread that advances connections: those of rdma_cm's ids, and those of queue pairs that
-//! connect without it. It starts when it is first needed, and again in a forked child.
+//! The thread that advances connections: those of rdma_cm's ids, those of queue pairs that connect
+//! without rdma_cm, and those of closed rsockets. A *turn* is one call of [`Turn::turn`] for an
+//! object, in this thread.
 //!
-//! The thread alternates between due timed turns and immediate turns, so neither kind starves the
-//! other.
+//! 1. A turn is requested: by [`request`], by the object's [`OwnWaker`] when a handle that the
+//!    object has armed has an event, or by the object's [`Timer`] for a point in time.
+//! 2. `send` puts the request into the thread's channel. The first request of a process, and the
+//!    first of a forked child, starts the thread.
+//! 3. The thread makes one timed turn that is due. Then it takes one request: it makes an immediate
+//!    turn at once, and keeps a timed one in [`Later`]. So neither kind starves the other.
+//! 4. In its turn an object arms its handles first, and looks at them after that. It acts on what
+//!    it finds, and sets its timer if it has to act later.
+//!
+//! Racy cases:
+//!
+//! - *An event occurs between arming and looking.* The look finds it. The waker requests one more
+//!   turn, which finds nothing.
+//! - *Several requests wait for one object.* It gets a turn for each, and must accept turns in
+//!   which there is nothing to do.
+//! - *An object is dropped while a request waits.* Requests, wakers and timers hold weak
+//!   references. The object gets no turn.
+//! - *The process forks.* Requests in the parent's channel get no turn in the child, which does not
+//!   have the thread. Objects of the parent cannot be used in the child.
+//! - *The thread cannot be started.* An error is logged, and requests of this process are dropped.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -21,8 +40,8 @@ use crate::thread::run_as_own;
 
 /// An object that the thread advances.
 pub(crate) trait Turn: Send + Sync {
-    /// Looks at what has happened and acts on it. One thread calls it, and never while another call
-    /// for any object runs.
+    /// Handles all events that have occurred since the last turn. Only one thread calls it, so
+    /// turns of all objects of a process follow one after another.
     fn turn(self: Arc<Self>);
 }
 
@@ -32,7 +51,7 @@ struct Request {
     at: Option<Instant>,
 }
 
-/// Requests an immediate turn, from any thread. An object that is dropped before has no turn.
+/// Requests an immediate turn, from any thread.
 pub(crate) fn request<T: Turn + 'static>(of: &Arc<T>) {
     let of: Weak<T> = Arc::downgrade(of);
     send(Request { of, at: None });
@@ -44,12 +63,13 @@ fn request_at<T: Turn + 'static>(of: &Arc<T>, at: Instant) {
     send(Request { of, at: Some(at) });
 }
 
-/// The next timed turn of one object. However often the object sets it, few requests wait.
+/// Time of the next timed turn of one object. Requests a turn only for an earlier time than the one
+/// set, so few requests wait however often the object sets it.
 #[derive(Debug, Default)]
 pub(crate) struct Timer(Mutex<Option<Instant>>);
 
 impl Timer {
-    /// Requests a turn at `at`, unless an earlier one is set.
+    /// Requests a turn at `at`, unless a turn is set for a time from now to `at`.
     pub(crate) fn set<T: Turn + 'static>(&self, of: &Arc<T>, at: Instant) {
         let mut set = locked(&self.0);
         let now = monotonic_now();
@@ -60,9 +80,8 @@ impl Timer {
     }
 }
 
-/// The one waker of an object, which requests a turn. A handle that is armed at each turn
-/// recognizes this waker, so each handle holds at most one waker of the object. The waker does not
-/// keep the object alive.
+/// The only waker of an object; it requests a turn. A handle that is armed at each turn recognizes
+/// the waker, so it holds the waker once. The waker does not keep the object alive.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWaker(OnceLock<Waker>);
 
@@ -112,10 +131,10 @@ fn start() -> Sender<Request> {
     sender
 }
 
-/// Turns that are not due yet.
+/// Timed turns that the thread has not made yet.
 #[derive(Default)]
 struct Later {
-    /// Ordered by time; the number distinguishes turns of equal time.
+    /// Times of the turns, earliest first, each with the turn's number in `of`.
     times: BinaryHeap<Reverse<(Instant, u64)>>,
     of: HashMap<u64, Weak<dyn Turn>>,
     number: u64,

@@ -17,7 +17,7 @@ pub(super) struct Inbox {
     pub(super) regions: Regions,
     /// Position of the next descriptor to read.
     next: u32,
-    /// Read position that the peer was told.
+    /// Read position that the peer may see.
     published: u32,
     /// Position up to which the peer has written, as last loaded.
     produced: u32,

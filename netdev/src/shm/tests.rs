@@ -33,7 +33,7 @@ fn later(now: &mut u64) -> u64 {
     *now
 }
 
-/// Opens both ends of a link; the listening end answers from another thread.
+/// Opens both ends of a link, the listening end first. The connecting end opens in another thread.
 fn pair_of(near: &Publisher, far: &Publisher) -> [Shm; 2] {
     let path = path();
     let mut listening = Shm::open(&config(&path, true), near).unwrap();

@@ -102,8 +102,8 @@ fn answer(
     let is_v6 = source.or(destination).is_some_and(|address| address.is_ipv6());
     (c.ai_flags, c.ai_family) =
         (hints.ai_flags, if is_v6 { libc::AF_INET6 } else { libc::AF_INET });
-    // An application that wants datagrams gets its wish in the answer, and is refused when it makes
-    // an id of it.
+    // An application that wants datagrams gets them in the answer. Making an id from the answer
+    // then fails.
     let or = |hint: c_int, usual: u32| if hint == 0 { usual.cast_signed() } else { hint };
     c.ai_qp_type = or(hints.ai_qp_type, IBV_QPT_RC);
     c.ai_port_space = or(hints.ai_port_space, RDMA_PS_TCP);

@@ -225,8 +225,8 @@ impl Id {
         may
     }
 
-    /// Returns true if the peer's TCP port differs from the number: the next attempt is made there.
-    /// A standing attempt (`stands`) is given up only if the server it met does not speak MPA.
+    /// Returns true if the next attempt must be made at the TCP port that the peer named, and
+    /// records that port. `stands` is as in [`Asking::elsewhere`].
     pub(super) fn is_elsewhere(self: &Arc<Self>, stands: bool) -> bool {
         let mut asking = locked(&self.asking);
         let Some(question) = &mut *asking else { return false };
@@ -244,8 +244,8 @@ impl Id {
     }
 
     /// Keeps the error of a failed attempt while the peer may still name another TCP port: the
-    /// attempt may have met another application's TCP server. Returns the error if the peer cannot
-    /// name one.
+    /// attempt may have reached another application's TCP server. Returns the error if no answer is
+    /// awaited.
     pub(super) fn fail_later(self: &Arc<Self>, error: Error) -> Result<(), Error> {
         let is_asking = locked(&self.asking).as_ref().is_some_and(Asking::awaits_answer);
         match &mut *locked(&self.attempt) {

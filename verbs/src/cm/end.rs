@@ -29,7 +29,7 @@ fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
     let mut phase = locked(&id.phase);
     match &*phase {
         Phase::Connected(connection) => connection.disconnect(),
-        // Accepted, and not established yet: it never will be.
+        // Accepted, but not established: give the connection up.
         Phase::Connecting(_) if id.accepted.load(Ordering::Acquire) => {
             *phase = Phase::Ended;
             id.tell_disconnected();
@@ -102,8 +102,8 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
     0
 }
 
-/// Drops an event that C never sees. For a request this destroys the id, which closes the
-/// connection.
+/// Drops an event that C never gets. For a peer's request this also destroys the new id, which
+/// closes the connection.
 fn forget(event: Pending) {
     if event.listener.is_some() {
         discard(&event.id);

@@ -54,7 +54,7 @@ fn done(answer: c_int) -> Result<(), ()> {
     if answer == 0 { Ok(()) } else { Err(()) }
 }
 
-/// `rdma_create_ep`: with the addresses of `rdma_getaddrinfo`.
+/// `rdma_create_ep`, with addresses from `rdma_getaddrinfo`.
 ///
 /// # Safety
 /// `res` is of `rdma_getaddrinfo`, `pd` and `attr` are NULL or live, `place` points at memory for

@@ -26,7 +26,7 @@ pub(super) struct Pending {
     pub(super) kind: u32,
     pub(super) status: c_int,
     pub(super) private_data: Vec<u8>,
-    /// Reads that the peer answers, and Reads that it may have outstanding.
+    /// `responder_resources` and `initiator_depth` of C's event.
     pub(super) depths: [u16; 2],
     pub(super) number_of_peer: u32,
 }

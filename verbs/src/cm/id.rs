@@ -37,40 +37,43 @@ use crate::turn::{OwnWaker, Timer};
 #[derive(Debug)]
 pub(crate) struct Id {
     pub(super) c: CPtr<rdma_cm_id>,
-    /// `None` once it is destroyed.
+    /// Channel of the id's events. `None` once the id is destroyed.
     channel: Mutex<Option<Attached>>,
     pub(super) phase: Mutex<Phase>,
-    /// The application chose the port to which it is bound, not the kernel.
+    /// True if the application chose the port to which the id is bound, false if the kernel did.
     pub(super) has_chosen_port: AtomicBool,
     pub(super) qp: Mutex<Option<Arc<Qp>>>,
-    /// The queue pair is the application's, which moves it to each state itself.
+    /// True if the queue pair is the application's own, which the application moves to each state
+    /// itself.
     pub(super) has_own_qp: AtomicBool,
-    /// The application saw the peer's Reply, and must call `rdma_establish` when its queue pair is
-    /// ready.
+    /// True if the application got the event of the peer's Reply, and must call `rdma_establish`
+    /// when its own queue pair is ready.
     pub(super) awaits_establish: AtomicBool,
-    /// Number of the peer's queue pair on this host.
+    /// Number by which this host knows the peer's queue pair.
     pub(super) number_of_peer: OnceLock<u32>,
     pub(super) depths: Mutex<Depths>,
     pub(super) options: Mutex<Options>,
     pub(super) unacknowledged: Unacknowledged,
-    /// Attributes for the queue pairs of its requests, for an endpoint.
+    /// Attributes of the queue pairs that a listening endpoint (`rdma_create_ep`) makes for its
+    /// requests.
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
-    /// Names the TCP port of a listener to peers, and keeps other processes from its number.
+    /// UDP port of a listener: names its TCP port to peers, and reserves its number.
     pub(super) announced: Mutex<Option<Announced>>,
-    /// Asks the peer for its TCP port.
+    /// Question to the peer for its TCP port, while this id connects.
     pub(super) asking: Mutex<Option<Asking>>,
-    /// The connection attempt, kept to repeat it.
+    /// Parameters of the connection attempt, kept to repeat it.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
     waker: OwnWaker,
-    /// Set while the peer has closed its end and this end has not.
+    /// Next step while the peer has closed its side and the local side is open.
     pub(super) peer_end: Mutex<Option<PeerEnd>>,
-    /// Set once it has accepted a peer's request.
+    /// True once the id has accepted a peer's request.
     pub(super) accepted: AtomicBool,
-    /// Set once C got the event that the connection is over.
+    /// True once the disconnected event is queued for C.
     pub(super) disconnected: Mutex<bool>,
-    /// Requests with an event that C has not taken; `backlog` is their maximum.
+    /// Number of peers' requests whose event C has not taken.
     pub(super) untaken: AtomicUsize,
+    /// Maximum of `untaken`.
     pub(super) backlog: AtomicUsize,
     /// Set for an id of an rsocket, which advances its connection itself.
     pub(super) of_socket: OnceLock<OfSocket>,
@@ -83,18 +86,18 @@ pub(crate) struct Id {
 pub(super) enum Phase {
     /// Neither bound nor resolved.
     Idle,
-    /// Bound to an address, which is kept for it until it listens.
+    /// Bound to an address, which the keeper reserves until the id listens.
     Bound(SocketAddr, Option<Keeper>),
     /// The peer's address is resolved.
     Resolved(Route),
     Listening(Listener),
-    /// A peer has sent a request, and waits for an answer.
+    /// A peer has sent a request, and waits for the application to accept or reject it.
     Requested(Box<ConnectRequest>),
     Connecting(Box<Connecting>),
     Connected(Box<Connection>),
-    /// The last attempt failed; it will be repeated.
+    /// The last attempt failed. Another one may follow.
     Refused,
-    /// A connection, or an attempt, has ended.
+    /// The connection or the last attempt has ended.
     Ended,
 }
 
@@ -188,11 +191,12 @@ impl Id {
         attached.as_ref().map(|attached| Arc::clone(&attached.channel)).ok_or(Errno::INVALID)
     }
 
-    /// Returns true if it was made without a channel: each call waits for its result.
+    /// Returns true if the id was made without a channel: each call waits for its result.
     pub(super) fn is_synchronous(&self) -> bool {
         locked(&self.channel).as_ref().is_some_and(|attached| attached.is_own)
     }
 
+    /// Queues an event for C, or for the rsocket of the id.
     pub(super) fn tell(&self, pending: Pending) {
         // Under the lock: an id that migrates to another channel takes all its events along, in
         // order.
@@ -238,8 +242,8 @@ impl Id {
         }
     }
 
-    /// Closes the connection in order after its queue pair went to the error state: nothing more is
-    /// sent.
+    /// Closes the connection in order. Called after its queue pair went to the error state, so that
+    /// no further request is sent.
     pub(crate) fn close(&self) {
         if let Phase::Connected(connection) = &*locked(&self.phase) {
             connection.disconnect();

@@ -1,7 +1,7 @@
 //! `librdmacm`: connection ids, their events, connections.
 //!
-//! One thread of the process (`turn`) advances ids when the endpoint's worker wakes them. It
-//! reports what happened to their connections as events to C.
+//! One thread of the process (`crate::turn`) advances the ids. It reports what happened to their
+//! connections as events to C.
 
 pub(crate) mod address;
 mod addrinfo;

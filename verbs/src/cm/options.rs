@@ -34,7 +34,7 @@ unsafe fn value_of<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno
 pub(super) struct Options {
     /// Type of service of IPv4 and traffic class of IPv6, which are the same byte.
     pub(super) traffic_class: Option<u8>,
-    /// `::` covers addresses of IPv6 only.
+    /// True if `::` covers addresses of IPv6 only.
     pub(super) only_ipv6: bool,
     /// InfiniBand's timeout for acknowledgments, in the encoding of queue pairs.
     pub(super) ack_timeout: u8,
@@ -61,8 +61,8 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
             locked(&of.options).traffic_class = Some(class);
         }
         RDMA_OPTION_ID_REUSEADDR => {
-            // Here addresses without a listener are shared even without the option, as servers over
-            // TCP share them.
+            // No effect: as with TCP servers, several ids may be bound to one address even without
+            // the option, as long as none listens there.
             // SAFETY: of `len` bytes, by this function's contract.
             unsafe { value_of::<c_int>(value, len) }?;
             if matches!(&*locked(&of.phase), Phase::Listening(_)) {

@@ -1,8 +1,8 @@
-//! Connections with the application's own queue pair. The parameters of `rdma_connect` and
-//! `rdma_accept` name it by its number, and the application moves it to each state itself, with the
-//! attributes of `rdma_init_qp_attr`. A number that names no queue pair here gets a stream all the
-//! same: some applications connect to exchange private data, and connect their queue pairs without
-//! rdma_cm.
+//! Connections with a queue pair that the application made itself. The parameters of `rdma_connect`
+//! and `rdma_accept` name it by its number, and the application moves it to each state itself, with
+//! the attributes of `rdma_init_qp_attr`. If the number names no queue pair of this process, the id
+//! connects nevertheless, with an unused queue pair: some applications use rdma_cm only to exchange
+//! private data, and connect their queue pairs without it.
 #![expect(unsafe_code, reason = "C's pointers to ids and attributes")]
 
 use std::sync::Arc;
@@ -67,8 +67,9 @@ impl Id {
         Ok(carrier)
     }
 
-    /// Returns the number of the peer's queue pair on this host. MPA does not carry it (RFC 5044
-    /// §7.1), so the library makes one up, in the range that marks a connection by rdma_cm.
+    /// Returns the number by which this host knows the peer's queue pair. MPA does not carry the
+    /// real number (RFC 5044 §7.1), so the library chooses one, in the range that marks a
+    /// connection by rdma_cm.
     pub(super) fn number_of_peer(&self) -> u32 {
         if personality() == Personality::Iwarp {
             // As the kernel reports it for iWARP.
@@ -234,9 +235,9 @@ unsafe extern "C" fn rdma_init_qp_attr(
     }))
 }
 
-/// `rdma_establish`: the application's own queue pair is ready. MPA's ready-to-receive message was
-/// sent before, as soon as the peer's Reply came (RFC 6581 §9.2): messages without a posted receive
-/// wait for one.
+/// `rdma_establish`: only checks that the call is expected. MPA's ready-to-receive message was sent
+/// as soon as the peer's Reply arrived (RFC 6581 §9.2), before the application's own queue pair was
+/// ready: messages of the peer wait until a receive is posted.
 ///
 /// # Safety
 /// `of` is live.

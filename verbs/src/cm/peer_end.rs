@@ -1,11 +1,18 @@
-//! Handles a peer that has closed its end of a connection, in the way of InfiniBand.
+//! Imitates InfiniBand when a peer closes its side of a connection.
 //!
-//! On iWARP a peer's close ends this end too, and flushes its receives. InfiniBand has no close:
-//! its connection manager reports the peer's end after a delay, and posted receives stay until the
-//! application ends its own end. Applications poll their completions and their events alternately.
-//! They take flushed receives for errors, and they take completions that they have not polled
-//! before the event for lost. So the event waits until the application has polled its completions,
-//! and this end stays open until the application ends it; both have a time limit.
+//! On iWARP a peer's close also closes the local side, and flushes the posted receives. InfiniBand
+//! has no close: its connection manager reports after a delay that the peer has disconnected, and
+//! posted receives remain until the application disconnects. Applications rely on this. They take
+//! flushed receives for errors. They poll completions and events alternately, and take completions
+//! that they have not polled before the event for lost. So this library delays the event and its
+//! own close:
+//!
+//! 1. A turn of the id finds that the peer has closed its side, and calls
+//!    [`peer_closes`](Id::peer_closes).
+//! 2. The id reports `RDMA_CM_EVENT_DISCONNECTED` once no completion waits in the application's
+//!    queue, which it checks each millisecond, or after [`COMPLETIONS_FIRST_FOR`].
+//! 3. The id closes the local side when the application disconnects or destroys the id, or
+//!    [`PROGRAM_ENDS_WITHIN`] after step 2.
 
 use std::sync::Arc;
 
@@ -15,22 +22,24 @@ use urnic_engine::time::{Duration, Instant};
 use super::id::Id;
 use crate::event_queue::locked;
 
-/// Progress of an id after its peer has closed.
+/// Next step of an id whose peer has closed its side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PeerEnd {
-    /// C gets the event when no completion waits, or at this time.
+    /// Step 2, at this time at the latest.
     ToldAt(Instant),
-    /// C got the event; this end closes when the application ends it, or at this time.
+    /// Step 3, at this time at the latest.
     ClosesAt(Instant),
 }
 
 impl Id {
-    /// Records that the peer has closed its end; from now on the id [follows](Self::follow_peer).
+    /// Records that the peer has closed its side. Each turn of the id then calls
+    /// [`follow_peer`](Self::follow_peer).
     pub(super) fn peer_closes(&self) {
         *locked(&self.peer_end) = Some(PeerEnd::ToldAt(monotonic_now() + COMPLETIONS_FIRST_FOR));
     }
 
-    /// Performs due steps after the peer has closed its end, and sets the timer for later steps.
+    /// Performs the steps that are due after the peer has closed its side, and sets the timer for
+    /// the next one. Does nothing if the peer has not closed.
     pub(super) fn follow_peer(self: &Arc<Self>, connection: &Connection) {
         let mut peer_end = locked(&self.peer_end);
         let Some(end) = *peer_end else { return };
@@ -53,15 +62,15 @@ impl Id {
         self.timer.set(self, closes_at);
     }
 
-    /// Returns true if completions wait that may be of the id's queue pair.
+    /// Returns true if completions wait in the completion queues of the id's queue pair.
     fn has_completions(&self) -> bool {
         locked(&self.qp).as_ref().is_some_and(|qp| qp.has_completions())
     }
 }
 
-/// Time that an application has to poll its completions before it gets the event of the peer's end.
+/// Time that the application has to poll its completions before it gets the event.
 const COMPLETIONS_FIRST_FOR: Duration = Duration::from_millis(100);
 /// Interval of the checks for waiting completions.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// Time that the application then has to end its own end.
+/// Time that the application has after the event to disconnect.
 const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(1);

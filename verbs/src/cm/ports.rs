@@ -1,18 +1,31 @@
-//! Ports of RDMA beside those of TCP. On InfiniBand the two are different things: servers listen at
-//! one number for both. Here a listener takes the TCP port of its number if that is free, as siw
-//! expects it. If another process uses that port for TCP, the listener takes another one, and tells
-//! peers which at the same number of UDP:
+//! Port numbers of RDMA, which are independent of TCP ports. On InfiniBand a server may listen at
+//! one number for RDMA and for TCP. Here RDMA runs over TCP, so a listener with number N whose TCP
+//! port another socket has must listen at another TCP port, and tell it to peers.
+//!
+//! 1. A listener takes TCP port N if it is free, as siw expects. Otherwise it takes any TCP port.
+//! 2. In both cases it takes UDP port N, and answers questions there with its TCP port.
+//! 3. A connecting end connects to TCP port N, and sends a question to UDP port N at the same time.
+//!    It repeats the question until there is an answer, up to 300 ms.
+//! 4. **The TCP port of the number takes precedence**: if the server at TCP port N sends an MPA
+//!    Reply, answers are ignored.
+//! 5. The end connects to the TCP port of the answer if the attempt at TCP port N failed without an
+//!    MPA Reply, or if a [`Probe`] shows that the server at TCP port N does not speak MPA.
 //!
 //! ```text
 //!   0  "uRPT"    4  version (1)    5  1: question, 2: answer    6  TCP port (2), 0 in a question    8  nonce (8)
 //! ```
 //!
-//! An end that connects asks while it connects. **The TCP port of the number counts before any
-//! answer**: the process that has UDP port N need not be the owner of TCP port N. The end uses an
-//! answer with another port only if the attempt at TCP port N failed without an MPA Reply, or if a
-//! [`Probe`] shows that the server there does not speak MPA. A listener that has its TCP port holds
-//! the UDP port too, so that no other process answers there, and answers "the same". If another
-//! user's process has the UDP port of a number that the application chose, the listener is refused.
+//! Racy and hostile cases:
+//!
+//! - *Another process has UDP port N.* A listener without TCP port N fails. A listener with TCP
+//!   port N continues, since step 4 protects it while it runs. But it is refused if that process is
+//!   another user's and the application chose N: the process could redirect peers at other times.
+//! - *A question or an answer is lost.* The end repeats the question. Without an answer only TCP
+//!   port N counts.
+//! - *A stale or forged answer.* The end ignores an answer with another nonce or from another port
+//!   than N.
+//! - *The server at TCP port N is silent.* It may be the peer, whose application has not answered
+//!   yet, or a server of another protocol. The probe decides.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -72,15 +85,14 @@ fn questions_at(local: SocketAddr, only_ipv6: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Returns true if another socket has the UDP port of this number: a listener of RDMA, or a process
-/// that blocks the way to tell peers a TCP port.
+/// Returns true if another socket has the UDP port of this number. A listener without the TCP port
+/// of its number could then not answer peers.
 pub(super) fn is_taken(local: SocketAddr, only_ipv6: bool) -> bool {
     let made = questions_at(local, only_ipv6);
     made.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// The UDP port of a listener's number, and the thread that answers questions there with the
-/// listener's TCP port.
+/// UDP port of a listener's number, and the thread that answers questions there.
 #[derive(Debug)]
 pub(super) struct Announced {
     /// The address that applications know.
@@ -92,11 +104,14 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    /// Holds the UDP port of a listener that has the TCP port of its number. Returns `None` if
-    /// another process has the UDP port. Returns EADDRINUSE if that is another user's process and
-    /// the application chose the number (`is_chosen`): that process could name peers another TCP
-    /// port while this process does not run. No user gains power to keep listeners out: a user who
-    /// may have UDP port N may have TCP port N.
+    /// Takes the UDP port for a listener that has the TCP port of its number. Returns `None` if
+    /// another process has the UDP port, or if the port cannot be taken for another reason.
+    ///
+    /// # Errors
+    /// EADDRINUSE if another user's process has the UDP port, the application chose the number
+    /// (`is_chosen`), and all users may have the number. That process could name another TCP port
+    /// to peers while this process does not run. The refusal gives no user new power: a user who
+    /// may take UDP port N may as well take TCP port N.
     pub(super) fn hold(
         local: SocketAddr,
         only_ipv6: bool,
@@ -133,7 +148,7 @@ impl Announced {
         if is_exposed { Err(IN_USE) } else { Ok(None) }
     }
 
-    /// Listens at any TCP port, and answers questions with it.
+    /// Listens at any TCP port, takes the UDP port of the number, and answers questions there.
     pub(super) fn listen(
         local: SocketAddr,
         params: ListenParams,
@@ -187,17 +202,19 @@ fn answer(questions: &UdpSocket, stop: &OwnedFd, tcp_port: u16) {
     }
 }
 
-/// A question to a listener, and the decision on its answer.
+/// Question of a connecting end to a listener, and the decision on the answer.
 #[derive(Debug)]
 pub(super) struct Asking {
     socket: UdpSocket,
     remote: SocketAddr,
     nonce: [u8; 8],
-    /// Time of the next question; `until` is the last time for an answer.
+    /// Time at which the question is repeated.
     again: Instant,
+    /// Pause before `again`; it doubles each time.
     wait: Duration,
+    /// Time until which an answer is awaited.
     until: Instant,
-    /// The TCP port that the holder of the UDP port has named.
+    /// TCP port that the holder of the UDP port has named.
     answer: Option<u16>,
     probe: Option<Probe>,
 }
@@ -210,11 +227,11 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Asking {
-    /// Sends a question. Returns `None` if there is none to send: then only the TCP port of the
-    /// number counts.
+    /// Sends a question. Returns `None` if it cannot be sent, or on an interface with urnic's own
+    /// TCP: then only the TCP port of the number counts.
     pub(super) fn start(remote: SocketAddr) -> Option<Self> {
         if network::device().is_some() {
-            // On an interface with urnic's own TCP, ports are RDMA's only.
+            // Only RDMA uses the ports of urnic's own TCP.
             return None;
         }
         let any: IpAddr = match remote {
@@ -259,11 +276,12 @@ impl Asking {
         None
     }
 
-    /// Returns the other TCP port to try. The answer must name one, and the TCP port of the number
-    /// must not be the peer's: the attempt there failed, or `stands` and the server there does not
-    /// speak MPA.
+    /// Returns the TCP port of the answer if the end must connect there (step 5). `stands` is true
+    /// while the attempt at the TCP port of the number is in progress: then the probe must show
+    /// that the server there does not speak MPA. It is false if the attempt failed without an MPA
+    /// Reply.
     ///
-    /// Only this function decides if an answer counts.
+    /// Only this function decides if an answer is used.
     pub(super) fn elsewhere(&mut self, stands: bool) -> Option<u16> {
         if self.answer.is_none() {
             self.answer = self.receive();

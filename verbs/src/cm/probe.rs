@@ -1,9 +1,9 @@
 //! Finds out if the server at a TCP port speaks MPA.
 //!
-//! A connection to a responder whose application has not answered yet looks like one to a server of
-//! another protocol: both are silent. So a second connection carries an MPA Request with a wrong
-//! key. A responder closes it as soon as it has read the key, whatever its application does (RFC
-//! 5044 §7.1.2 (8)).
+//! An MPA responder whose application has not answered yet and a server of another protocol are
+//! both silent. So the probe opens a second connection, and sends an MPA Request with a wrong key.
+//! A responder closes that connection as soon as it has read the key, whatever its application does
+//! (RFC 5044 §7.1.2 (8)).
 #![expect(unsafe_code, reason = "an ioctl that is not in rustix")]
 
 use std::io::{self, Read};
@@ -16,11 +16,12 @@ use socket2::{Domain, Socket, Type};
 use urnic::monotonic_now;
 use urnic_engine::time::{Duration, Instant};
 
-/// The second connection, and its result.
+/// Second connection, and the result.
 #[derive(Debug)]
 pub(super) struct Probe {
     socket: Option<Socket>,
-    /// Time at which the request was sent, or last seen unacknowledged.
+    /// Time at which the request was sent, or was last found to be unacknowledged. `None` before it
+    /// is sent.
     sent_at: Option<Instant>,
     pub(super) found: Option<Speaks>,
 }
@@ -29,14 +30,14 @@ pub(super) struct Probe {
 pub(super) enum Speaks {
     /// Something other than MPA.
     Other,
-    /// Possibly MPA: the connection was closed, or not made.
+    /// Possibly MPA: the peer closed the connection, answered by MPA, or could not be reached.
     Unknown,
 }
 
-/// As long as the head of a request, but with another key, no flags, no revision and no Private
-/// Data. It ends no line, for which line-oriented servers wait.
+/// Request with a wrong key, as long as the head of a correct one: no flags, no revision, no
+/// Private Data. It contains no line end, so a line-oriented server does not take it for a command.
 pub(super) const WRONG_REQUEST: [u8; 20] = *b"urnic: no MPA Req\0\0\0";
-/// Begins each frame of MPA's startup (RFC 5044 §7.1.1).
+/// First bytes of each frame of MPA's startup (RFC 5044 §7.1.1).
 const MPA: &[u8] = b"MPA ID";
 /// Minimum time that a responder has to close the connection, once its TCP has acknowledged the
 /// request: the process of a responder may wait for a processor.
@@ -90,8 +91,8 @@ impl Probe {
                     let is_over = monotonic_now() - at >= CLOSED_WITHIN;
                     return Ok(is_over.then_some(Speaks::Other));
                 }
-                // The listener's backlog is full, or it is far away: the time counts from the
-                // acknowledgment.
+                // The listener's backlog is full, or the round trip is long: the time counts from
+                // the acknowledgment.
                 *sent_at = Some(monotonic_now());
                 Ok(None)
             }

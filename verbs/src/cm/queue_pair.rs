@@ -1,4 +1,4 @@
-//! Queue pairs of ids, with the completion queues that an application leaves to rdma_cm.
+//! Queue pairs of ids, with the completion queues that rdma_cm makes if the application names none.
 #![expect(unsafe_code, reason = "C's pointers to ids and attributes")]
 
 use std::ptr;

@@ -1,4 +1,4 @@
-//! A turn of an id: its reactions to what has happened.
+//! Turn of an id: handles what has happened to its connection, and reports it to C as events.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Turn for Id {
 }
 
 impl Id {
-    /// Looks at what has happened, and reports it to C.
+    /// Handles what has happened since the last turn, by the id's phase.
     fn look(self: &Arc<Self>) {
         let mut phase = locked(&self.phase);
         *phase = match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -79,8 +79,8 @@ impl Id {
             event.private_data = private_data;
             // This end must answer the Reads that the peer will have outstanding.
             let asked = |depth: Option<u16>| match depth {
-                // This library's queue pairs ask for one Read more, for their own use, which is not
-                // the application's.
+                // A peer with this library asks for one Read more than its application: the library
+                // itself uses it.
                 Some(depth @ 1..READS_OUTSTANDING_MAX) if is_alike => depth - 1,
                 depth => depth.unwrap_or(DEPTH),
             };
@@ -93,7 +93,8 @@ impl Id {
         }
     }
 
-    /// Decides what follows a failed attempt.
+    /// Continues after a failed attempt: waits for the peer's TCP port, repeats the attempt, or
+    /// reports the error.
     fn refused(self: &Arc<Self>) -> Phase {
         let is_elsewhere = self.is_elsewhere(false);
         match self.take_failure().filter(|_| !is_elsewhere) {
@@ -122,7 +123,7 @@ impl Id {
             }
             Ok(Err(still)) => Phase::Connecting(Box::new(still)),
             Ok(Ok(connection)) => {
-                // No attempt follows: drop the parameters for one.
+                // No further attempt follows: drop the state of attempts.
                 *locked(&self.attempt) = None;
                 *locked(&self.asking) = None;
                 let is_active = !self.accepted.load(Ordering::Acquire);
@@ -178,16 +179,16 @@ impl Id {
             qp.inner().give_up(WcStatus::WrFlushErr);
         }
         if self.accepted.load(Ordering::Acquire) {
-            // siw's accept establishes the connection when the Reply is sent, so a peer that left
-            // after its request has disconnected. Servers wait for the two events in this order,
-            // and exit at any other event.
+            // As with siw, whose accept establishes the connection when it has sent the Reply: a
+            // peer that leaves after its request is reported as established, then disconnected.
+            // Servers wait for these two events, and exit at any other event.
             self.tell(Pending::new(self, RDMA_CM_EVENT_ESTABLISHED, 0));
             return self.tell_disconnected();
         }
         let (kind, private_data) = match &error {
             Error::Rejected(rejection) => (RDMA_CM_EVENT_REJECTED, rejection.private_data.clone()),
             Error::Startup(_) => (RDMA_CM_EVENT_REJECTED, Vec::new()),
-            // As Linux reports it for iWARP: the server there closes the connection.
+            // As Linux reports for iWARP, where a server that refuses closes the connection.
             Error::Io(
                 ErrorKind::ConnectionRefused
                 | ErrorKind::ConnectionReset
@@ -222,10 +223,11 @@ impl Id {
                     }
                     return Phase::Ended;
                 }
-                // Its messages may still match receives.
+                // Messages of the peer may still match receives.
                 Ok(Some(ConnectionEvent::PeerEnding)) => self.tell_disconnected(),
-                // C knows no half-closed connections: this end closes too. Messages that wait for
-                // receives may still match some, until the application ends the connection.
+                // C knows no half-closed connections, so the local side closes, too. But it remains
+                // open while messages wait for receives: the application may still post receives
+                // for them before it disconnects.
                 Ok(Some(ConnectionEvent::PeerClosed)) if self.has_messages() => {
                     self.tell_disconnected();
                 }
@@ -263,7 +265,8 @@ impl Id {
     }
 }
 
-/// Returns true if an attempt failed without a Reply of MPA: the server need not be the peer.
+/// Returns true if an attempt failed without an MPA Reply. The server at the TCP port may then be
+/// another one than the peer.
 const fn has_no_reply(error: &Error) -> bool {
     match error {
         Error::Io(_) | Error::Timeout | Error::Closed => true,
@@ -275,8 +278,8 @@ const fn has_no_reply(error: &Error) -> bool {
     }
 }
 
-/// Returns true if nothing listens at the peer, as far as this end can know: on an interface it
-/// only sees a reset.
+/// Returns true if probably nothing listens at the peer. On an interface with urnic's own TCP the
+/// error is that of any reset.
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Io(kind) => *kind == ErrorKind::ConnectionRefused,

@@ -43,9 +43,9 @@ pub(crate) struct Cq {
     /// Section entered to take completions, because values fetched by Atomics are stored in
     /// completion order. Its value is the completion that the extended interface reads.
     polling: Section<Option<Wc>>,
-    /// The parent domain that it was made with.
+    /// Parent domain with which the queue was made.
     _domain: Option<Arc<Pd>>,
-    /// Set if an event was requested and has not come: the application is about to sleep.
+    /// True from the request for an event until the event: the application is about to sleep.
     armed: Arc<AtomicBool>,
     /// Empty polls since the last completion was taken.
     empty_polls: AtomicUsize,
@@ -233,8 +233,8 @@ impl Cq {
         }
     }
 
-    /// Stays until the peer's Write has come, if the application waits for that. The queue holds a
-    /// completion that the caller takes next.
+    /// Stays until the peer's Write has arrived, if the application probably polls its memory for
+    /// it (see `memory_wait`). The queue holds a completion, which the caller takes next.
     #[cold]
     fn stay(&self, qp: &urnic::Qp) {
         if let Some(at_post) = self.memory_wait.stays() {
@@ -260,8 +260,9 @@ impl Cq {
         self.posts.posted()
     }
 
-    /// Takes the oldest completion that the application sees, and stores the values fetched by
-    /// Atomics on the way. Only one thread at a time calls it.
+    /// Takes the oldest completion that the application gets. Stores the value that an Atomic has
+    /// fetched, and drops the completion of an Atomic that was posted unsignaled. `_polling` proves
+    /// that the caller is alone in the section.
     fn take(&self, _polling: &mut Option<Wc>) -> Option<Wc> {
         loop {
             let wc = self.inner.poll()?;
@@ -277,7 +278,7 @@ impl Cq {
         }
     }
 
-    /// Makes room for completions that the application does not request.
+    /// Enlarges the queue for completions that only this library uses.
     pub(crate) fn add_room(&self, completions: usize) {
         // A queue of the largest depth keeps its depth.
         let _as_it_is = self.inner.resize(self.inner.depth() + completions);

@@ -1,17 +1,18 @@
-//! How an application posts: one request and then it waits, or many together.
+//! Detects if an application posts one request and waits, or posts many requests together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum number of posts between two polls that are each sent at once.
+/// Maximum number of posts between two polls with which each post is sent at once.
 const ALONE_MAX: usize = 2;
 
-/// Number of post calls whose requests complete to one queue. Threads that post at the same time
-/// may count too few: the count only affects speed.
+/// Numbers of post calls whose requests complete to one queue. Threads that post at the same time
+/// may count too few, which affects only speed.
 #[derive(Debug, Default)]
 pub(super) struct Posts {
-    /// Since the last poll.
+    /// Posts since the last poll.
     now: AtomicUsize,
-    /// Before the last poll that followed a post.
+    /// Posts of the round before: between the last poll that followed a post and the poll before
+    /// it.
     before: AtomicUsize,
 }
 
@@ -25,8 +26,9 @@ impl Posts {
         }
     }
 
-    /// Records a post. Returns true if it is sent at once: an application that posts more, now or
-    /// the last time, does not wait yet.
+    /// Records a post. Returns true if the post should be sent at once. An application that has
+    /// made more posts, since the last poll or in the round before, does not wait for a completion
+    /// yet.
     pub(super) fn posted(&self) -> bool {
         let posts = self.now.load(Ordering::Relaxed).saturating_add(1);
         self.now.store(posts, Ordering::Relaxed);

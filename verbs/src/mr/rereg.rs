@@ -1,4 +1,4 @@
-//! `ibv_rereg_mr`: gives a region other memory, another domain, or other rights. Its keys stay.
+//! `ibv_rereg_mr`: gives a region other memory, another domain, or other rights.
 
 use std::sync::{Arc, Mutex};
 
@@ -45,8 +45,8 @@ impl Held {
                 let base = if is_zero_based { 0 } else { addr.addr() as u64 };
                 (region(addr, len, access)?, base)
             }
-            // Memory that was only read may be written from now on: pages that need a copy are
-            // copied now.
+            // Memory that this process only read may be written from now on: make its pages present
+            // for writing.
             None if access.contains(Access::LOCAL_WRITE) && !old.mr.is_empty() => {
                 (region(place, old.mr.len(), access)?, old.iova)
             }
@@ -56,7 +56,8 @@ impl Held {
         let part = MrPart { range: 0..region.len(), base: TaggedOffset(base), access, only: None };
         let mr = old.mr.reregister(&pd.inner, region, part)?;
         let registered = Arc::new(Registered { mr, iova: base, flags, is_gone: Mutex::default() });
-        // Others may still hold a handle of the old memory; they store nothing there from now on.
+        // Atomics in progress may still hold a handle of the old memory; they store nothing there
+        // from now on.
         *locked(&old.is_gone) = true;
         self.pd.remove(old.key());
         pd.add(Arc::clone(&registered));

@@ -12,8 +12,8 @@
 //! Names are no secrets: other users of a host see ports, and with them numbers. PSNs are numbers
 //! of 24 bits that the two applications draw, exchange and give to `ibv_modify_qp`. A proof is
 //! SipHash-2-4 of the two names with a PSN as its key. An end in RTR knows the PSN of its peer; an
-//! end in RTS also knows its own. So an end that connects in RTR sends the first proof only, and an
-//! end that is asked in RTR needs the second.
+//! end in RTS also knows its own. So a connecting end in RTR can send the first proof only, and a
+//! passive end in RTR can check the second proof only.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -64,7 +64,7 @@ pub(super) struct Hello {
     from_proof: Option<u64>,
 }
 
-/// Omits the proofs: with a proof and the names, 2^24 attempts find a PSN.
+/// Omits the proofs: who has a proof and the names finds the PSN with 2^24 attempts.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, .. } = self;
@@ -75,7 +75,7 @@ impl fmt::Debug for Hello {
 /// Verdict on the sender of a [`Hello`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sender {
-    /// The application with which the names and PSNs were exchanged.
+    /// Application with which this application has exchanged names and PSNs.
     Peer,
     /// Not proved yet: one of the ends must reach RTS first.
     Unproved,
@@ -106,9 +106,9 @@ impl Hello {
         Self { from, to, to_proof: of(psns.peer), from_proof: psns.own.map(of) }
     }
 
-    /// Judges the sender, at the end that the message names. Only this function proves the peer of
-    /// a queue pair without rdma_cm: it checks the proof of each PSN that this end knows and the
-    /// message covers.
+    /// Returns the verdict on the sender, at the end that the message names. Checks each proof that
+    /// the message has and whose PSN this end knows. Only this function authenticates the peer of a
+    /// queue pair without rdma_cm.
     pub(super) fn sender(&self, psns: Psns) -> Sender {
         let proof = |psn| proof(self.from, self.to, psn);
         let by_to = psns.own.map(|own| proof(own) == self.to_proof);

@@ -1,9 +1,22 @@
-//! The connection of one queue pair that is connected without rdma_cm.
+//! Connection of one queue pair that is connected without rdma_cm.
 //!
-//! When two queue pairs name each other, the one with the smaller name connects, as soon as it is
-//! in RTS, or 20 ms after RTR, because a target of RDMA may never leave that state. The other one
-//! waits for the request. While both ends stay in RTR they open and drop a connection about every
-//! 0.55 s. Work posted meanwhile waits too.
+//! 1. On both ends `ibv_modify_qp` to RTR names the peer's queue pair, and starts a [`Link`]. The
+//!    end with the smaller name is active, the other end is passive.
+//! 2. The active end connects as soon as it is in RTS, or 20 ms after RTR: a target of RDMA may
+//!    never leave RTR. Its MPA Request carries a [`Hello`].
+//! 3. The passive end's listener (`requests`) keeps the request until the queue pair that it names
+//!    is in RTR, and until the proofs in it can be checked. Then the link accepts it.
+//! 4. The active end repeats a failed attempt after a pause, which grows from 5 ms to 500 ms. It
+//!    gives up when sends have waited too long, as InfiniBand does ([`Link::sends`]).
+//!
+//! Racy cases:
+//!
+//! - *The request arrives before the passive end is in RTR.* It waits, up to 25 s.
+//! - *Both ends are in RTR, so that no proof can be checked.* The passive end drops the request
+//!   after 50 ms, and the active end tries again: about every 0.55 s. Posted work waits meanwhile.
+//! - *A request arrives at a link that is connecting or connected.* It is rejected.
+//! - *The queue pair is destroyed, reset or set to error.* The link ends in that call. A turn that
+//!   follows finds the phase `Ended`.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
@@ -30,11 +43,11 @@ use crate::turn::{self, OwnWaker, Timer, Turn};
 /// First and longest pause between attempts to connect.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 const RETRY_LONGEST: Duration = Duration::from_millis(500);
-/// Time that an end in RTR waits for RTS before it connects without its own proof. Most
-/// applications reach RTS at once; targets of RDMA never do.
+/// Time that an end in RTR waits for RTS before it connects without the proof by its own PSN. Most
+/// applications reach RTS at once; targets of RDMA may never do.
 const RTS_FOLLOWS_WITHIN: Duration = Duration::from_millis(20);
-/// Minimum time for which a queue pair with work in its send queue tries, even if the application's
-/// timeout for InfiniBand packets is shorter.
+/// Minimum time for which a queue pair with work in its send queue tries to connect, even if the
+/// application's timeout for InfiniBand packets is shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Interval at which the passive end checks if its sends have waited too long.
@@ -54,7 +67,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Judges a request for the queue pair with these parameters.
+    /// Returns the verdict on the sender of a request for the queue pair with these parameters.
     fn sender(&self, hello: &Hello, psns: Psns) -> Sender {
         let is_named = hello.from == self.peer && hello.to.number == self.own.number;
         // A peer of a host with several addresses may know another one than this end uses.
@@ -141,8 +154,8 @@ impl Link {
         self.context.process.numbers.ready(self.terms.own.number);
     }
 
-    /// Handles RTS: sends are tried for at least as long as on InfiniBand. The own packet sequence
-    /// number proves this end's identity to the peer.
+    /// Handles RTS. Connects at once, and from now on waits for the peer at least as long as
+    /// InfiniBand retransmits. `own_psn` proves this end's identity to the peer.
     pub(crate) fn sends(self: &Arc<Self>, own_psn: u32, timeout: u8, retry_count: u8) {
         let _said_before = self.own_psn.set(own_psn);
         // InfiniBand's volume 1, C 9.7.5.1.3: 4.096 us times two to the power of `timeout`; 0 means
@@ -163,7 +176,7 @@ impl Link {
         Psns { peer: self.terms.peer_psn, own: self.own_psn.get().copied() }
     }
 
-    /// Judges the sender of a request for this queue pair.
+    /// Returns the verdict on the sender of a request for this queue pair.
     pub(super) fn sender(&self, hello: &Hello) -> Sender {
         self.terms.sender(hello, self.psns())
     }
@@ -186,8 +199,8 @@ impl Link {
         }
     }
 
-    /// Handles the error state: flushes work at once. What was sent before is delivered, and the
-    /// peer sees no error, as on InfiniBand, which reports nothing to it.
+    /// Handles the error state: flushes work at once, and closes the connection in order. Data sent
+    /// before is delivered, and the peer gets no error, as on InfiniBand.
     pub(crate) fn abort(&self) {
         // An endpoint that is down uses no memory.
         let _down = self.context.process.network.endpoint.release(&self.inner);
@@ -196,7 +209,7 @@ impl Link {
         self.inner.give_up(WcStatus::WrFlushErr);
     }
 
-    /// Ends the link of a destroyed queue pair: a connection closes in order.
+    /// Ends the link of a destroyed queue pair, and closes its connection in order.
     pub(crate) fn end(&self) {
         let phase = std::mem::replace(&mut *locked(&self.phase), Phase::Ended);
         drop(phase);
@@ -221,7 +234,8 @@ impl Link {
         self.context.process.network.endpoint.connect(remote, &self.inner, &options).ok()
     }
 
-    /// Plans the next attempt after a failed one, as InfiniBand retransmits packets.
+    /// Returns the phase after a failed attempt: a later attempt, or the end if the limit is
+    /// reached.
     fn again(self: &Arc<Self>, wait: Duration, now: Instant) -> Phase {
         if self.is_tired(now) {
             return self.give_up();

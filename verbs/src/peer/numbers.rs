@@ -1,6 +1,6 @@
 //! Numbers of queue pairs. The upper 16 of their 24 bits are the TCP port at which the process
-//! listens for peers that connect to them. So a peer that knows the number knows the port, and no
-//! two processes of a host use the same number.
+//! listens for peers that connect to the queue pairs. So a peer that knows the number knows the
+//! port, and no two processes of a host use the same number.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,8 @@ impl Numbers {
         number
     }
 
-    /// Returns a number for the queue pair of a peer, because MPA does not carry one.
+    /// Returns the next number of the range for rdma_cm. Numbers repeat when the range is
+    /// exhausted.
     pub(crate) fn next_of_ids(&self) -> u32 {
         let mut next = locked(&self.next_of_ids);
         *next = if is_of_id(*next + 1) { *next + 1 } else { OF_IDS.start };

@@ -1,5 +1,5 @@
-//! The listener for queue pairs that connect without rdma_cm. A peer may be faster than this
-//! application: its request waits until the queue pair that it names goes to RTR.
+//! Listener for queue pairs that connect without rdma_cm. A peer may be faster than the local
+//! application, so a request waits here until the queue pair that it names goes to RTR.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -21,8 +21,8 @@ const WAITING_MAX: usize = 256;
 const WAITING_OF_ONE_MAX: usize = WAITING_MAX / 2;
 /// Maximum waiting time, less than the peer waits for the Reply.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// Maximum waiting time of a request whose sender is not proved yet. The sender asks again with
-/// more proofs once its own queue pair is in RTS.
+/// Maximum waiting time of a request whose sender is not proved yet. The sender connects again, and
+/// once its own queue pair is in RTS its request has a proof that can be checked.
 const UNPROVED_FOR: Duration = Duration::from_millis(50);
 
 /// A peer's request whose queue pair is not ready.

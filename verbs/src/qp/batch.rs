@@ -39,9 +39,9 @@ pub(super) struct SendSide {
 #[derive(Debug)]
 struct Building {
     wr: SendWr,
-    /// Only for an Atomic.
+    /// Destination of the fetched value, for an Atomic.
     fetch: Option<Fetch>,
-    /// Its bytes are copied into the inline ring.
+    /// True if its bytes are in the inline ring.
     is_inline: bool,
 }
 
@@ -91,7 +91,7 @@ impl SendSide {
     }
 }
 
-/// Returns true for the operations that `IBV_SEND_INLINE` is for.
+/// Returns true if the operation may have inline data.
 const fn may_be_inline(op: &SendOp) -> bool {
     matches!(
         op,
@@ -209,7 +209,7 @@ impl Qp {
                 return Err(errno);
             }
             if !side.fetches.is_empty() {
-                // Before the completions of these Atomics can come.
+                // Before these Atomics can complete.
                 let mut fetches = locked(&self.fetches);
                 fetches.extend(side.fetches.drain(..));
             }

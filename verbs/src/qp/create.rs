@@ -1,4 +1,4 @@
-//! Making and destroying queue pairs.
+//! Makes and destroys queue pairs.
 #![expect(unsafe_code, reason = "C's pointers to queue pairs and attributes")]
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -50,7 +50,7 @@ pub(crate) enum Connects {
     Program,
 }
 
-/// Refuses what exceeds the device's limits, and writes what the queue pair will have.
+/// Refuses capabilities that exceed the device's limits, and replaces them by the actual ones.
 const fn settle(cap: &mut ibv_qp_cap) -> Result<(), Errno> {
     if cap.max_send_wr > WR_MAX
         || cap.max_recv_wr > WR_MAX
@@ -250,8 +250,9 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(of: *mut ibv_qp) -> *mut ibv_qp_ex {
     if is_extended { extended } else { std::ptr::null_mut() }
 }
 
-/// `ibv_destroy_qp`. When it returns, neither its requests nor its peer use memory, and no request
-/// completes. What was sent is delivered; the connection closes in the background.
+/// `ibv_destroy_qp`. When it returns, neither the queue pair's requests nor its peer use memory,
+/// and no request completes. Data sent before is delivered; the connection closes in the
+/// background.
 ///
 /// # Safety
 /// `of` is live and not used again.

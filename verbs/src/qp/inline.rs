@@ -1,4 +1,5 @@
-//! Memory that requests with inline data are sent from: C may reuse its own at once.
+//! Memory for inline data: the post call copies the application's bytes here, and the application
+//! may reuse its own memory at once.
 #![expect(unsafe_code, reason = "the program's memory is named by address and length")]
 
 use std::io;
@@ -9,8 +10,8 @@ use crate::abi::ibv_data_buf;
 use crate::attributes::INLINE_MAX;
 use crate::errno::Errno;
 
-/// A ring of slots, one more than requests can be outstanding: the request that last used the next
-/// slot has completed.
+/// Ring of slots, with one slot more than there can be outstanding requests. So the request that
+/// last used the next slot has completed.
 #[derive(Debug, Default)]
 pub(super) struct InlineRing {
     memory: Option<Mr>,

@@ -42,13 +42,13 @@ pub(crate) struct Qp {
     number: u32,
     pub(crate) c: CPtr<ibv_qp>,
     cqs: [CPtr<ibv_cq>; 2],
-    /// The shared queue from which it takes receives, or NULL.
+    /// Shared receive queue from which the queue pair takes receives, or NULL.
     srq: CPtr<ibv_srq>,
-    /// Set after `IBV_EVENT_QP_LAST_WQE_REACHED` was reported.
+    /// True after `IBV_EVENT_QP_LAST_WQE_REACHED` was reported.
     last_wqe_told: AtomicBool,
     cap: ibv_qp_cap,
     connects: Connects,
-    /// Every request completes, even if it does not ask for a completion.
+    /// True if every request is signaled, even if it does not ask for a completion.
     all_signaled: bool,
     /// Attributes that the application set by `ibv_modify_qp`.
     told: Mutex<ibv_qp_attr>,
@@ -58,23 +58,23 @@ pub(crate) struct Qp {
     send_side: Section<SendSide>,
     /// Posted Atomics, in posting order.
     fetches: Mutex<VecDeque<Fetch>>,
-    /// Set once an Atomic was posted whose completion the application does not see.
+    /// True once an unsignaled Atomic was posted: the application does not get its completion.
     has_quiet_atomics: AtomicBool,
     /// Asynchronous events that C took and has not acknowledged.
     pub(crate) unacknowledged: Unacknowledged,
-    /// The rdma_cm id that carries the connection.
+    /// Id of rdma_cm that connects the queue pair, if one does.
     pub(crate) id: Mutex<Weak<Id>>,
-    /// The connection made without rdma_cm.
+    /// Connection made without rdma_cm, if there is one.
     link: Mutex<Option<Arc<Link>>>,
 }
 
-/// One Atomic. The engine always completes it, because the fetched value is stored at its
+/// Outstanding Atomic. It is always posted signaled, because the fetched value is stored at its
 /// completion.
 #[derive(Debug)]
 struct Fetch {
     /// Destination of the fetched value; `None` if the request names no memory that it may use.
     sink: Option<Sink>,
-    /// The application asked for a completion.
+    /// True if the application asked for a completion.
     signaled: bool,
 }
 
@@ -118,7 +118,7 @@ impl Qp {
         self.cqs.contains(&CPtr(cq))
     }
 
-    /// Returns true if its send or receive CQ holds completions, also those of other queue pairs.
+    /// Returns true if its send or receive CQ holds completions, of this or another queue pair.
     pub(crate) fn has_completions(&self) -> bool {
         let QpConfig { send_cq, recv_cq, .. } = &self.config;
         !send_cq.is_empty() || !recv_cq.is_empty()
@@ -129,8 +129,8 @@ impl Qp {
         locked(&self.link).clone()
     }
 
-    /// Returns true if an id may carry it: the application connects this queue pair, and it is not
-    /// connected.
+    /// Returns true if an id may connect it: the application made this queue pair without an id,
+    /// and it is not connected.
     pub(crate) fn may_be_carried(&self) -> bool {
         self.connects == Connects::Program
             && locked(&self.link).is_none()
@@ -153,14 +153,14 @@ impl Qp {
         self.told_state.load(Ordering::Acquire)
     }
 
-    /// Returns its state in C's numbers. The state of the connection overrides what the application
-    /// set.
+    /// Returns its state in C's numbers. The state of the connection overrides the state that the
+    /// application set.
     pub(crate) fn state(&self) -> u32 {
         let told = self.told_state();
         match self.inner().state() {
             QpState::Closing | QpState::Error => IBV_QPS_ERR,
-            // Connected by rdma_cm: the application need not call `ibv_modify_qp`, unless the queue
-            // pair is its own.
+            // Connected by rdma_cm. Only for its own queue pair must the application call
+            // `ibv_modify_qp`.
             QpState::Rts if told < IBV_QPS_RTR && self.connects == Connects::Id => IBV_QPS_RTS,
             QpState::Rts | QpState::Init => told,
         }

@@ -86,8 +86,8 @@ fn check_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns true if rdma_cm carries the application's own queue pair, or will: then this call
-/// connects to no peer.
+/// Returns true if rdma_cm connects the application's own queue pair, or will connect it: then this
+/// call must not connect it.
 const fn is_carried(has_id: bool, attr: &ibv_qp_attr, mask: u32) -> bool {
     has_id || mask & IBV_QP_AV == 0 || is_of_id(attr.dest_qp_num)
 }
@@ -97,8 +97,8 @@ impl Qp {
         fault::check(Call::ModifyQp)?;
         let from = self.state();
         let to = if mask & IBV_QP_STATE == 0 { from } else { attr.qp_state };
-        // A queue pair that rdma_cm connected is in RTS; the state follows applications that go
-        // there themselves.
+        // A queue pair that an id has connected is in RTS. An application that also moves it there
+        // by this call may do so: only its recorded state changes.
         let by_cm = locked(&self.id).upgrade();
         let is_own = self.connects == Connects::Program;
         if is_own || matches!(to, IBV_QPS_ERR | IBV_QPS_RESET) {
@@ -132,8 +132,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Connects to the peer that the application named. The two connect in the background, because
-    /// the other end may reach RTR later, even in this thread.
+    /// Connects to the peer that the application named, in the background: the other end may reach
+    /// RTR later, even by a call in this thread.
     fn link_up(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let local = address::local(&attr.ah_attr)?;
         let remote = address::remote(&attr.ah_attr, local.address)?;
@@ -151,7 +151,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the connection, if there is one, and flushes.
+    /// Ends the connection, if there is one, and flushes posted work.
     fn fail(&self, id: Option<&Id>) {
         if let Some(link) = self.link() {
             link.abort();

@@ -97,9 +97,9 @@ impl Qp {
         })
     }
 
-    /// Lets the posting thread send a lone request, because the application probably waits for it.
-    /// Several requests are sent together, when the application polls its CQ or by the endpoint's
-    /// thread.
+    /// Sends a lone request in the posting thread, because the application probably waits for it.
+    /// Several requests are sent together later: when the application polls its completion queue,
+    /// or by the endpoint's thread.
     pub(super) fn turn(&self) {
         // SAFETY: a queue is not destroyed while queue pairs complete to it.
         let queue = unsafe { cq(self.cqs[0].0) };
@@ -112,7 +112,8 @@ impl Qp {
         }
     }
 
-    /// Makes an Atomic complete always, and returns what happens at its completion.
+    /// Makes an Atomic signaled, and returns where its fetched value is stored and if the
+    /// application gets the completion.
     pub(super) fn fetch(&self, wr: &mut SendWr, elements: &[ibv_sge]) -> Result<Fetch, Errno> {
         let [element] = elements else { return Err(Errno::INVALID) };
         let fetch = Fetch { sink: self.atomic_sink(element), signaled: wr.signaled };

@@ -151,8 +151,8 @@ extern "C" fn rclose(fd: c_int) -> c_int {
         if socket.is_own() {
             return socket.close();
         }
-        // The socket belongs to the parent, which goes on using it: only its descriptor is this
-        // process's.
+        // The socket belongs to the parent, which continues to use it. Only the descriptor belongs
+        // to this process.
         fork::forget(socket);
         // SAFETY: the descriptor of the socket, which is closed only here.
         unsafe { libc::close(fd) };

@@ -10,8 +10,8 @@ use super::wire::Target;
 use crate::errno::Errno;
 use std::sync::Arc;
 
-/// Maximum number of regions that one socket maps for itself alone. The peer's table limits those
-/// for the peer.
+/// Maximum number of regions that one socket maps without permission for the peer to write. The
+/// peer's table limits the others.
 const LOCAL_MAPS_MAX: usize = 1024;
 
 /// A mapped region.
@@ -21,7 +21,7 @@ struct Mapped {
     address: u64,
     len: usize,
     offset: u64,
-    /// The peer must be notified.
+    /// True if the peer must still be notified.
     is_untold: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Connections of closed sockets. The memory that their peers may write stays until the connections
-//! end.
+//! Connections of closed sockets. The memory that their peers may write is kept until the
+//! connections end.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Lingering {
     connection: Box<Connection>,
-    /// Time of the reset.
+    /// Time at which the connection is reset if it is still open.
     until: Instant,
     timer: Timer,
     waker: OwnWaker,

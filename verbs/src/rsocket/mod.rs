@@ -45,8 +45,7 @@ fn lookup(fd: RawFd) -> Result<Arc<Socket>, Errno> {
     sockets.get(&fd).cloned().ok_or(Errno(libc::EBADF))
 }
 
-/// Does the same as [`lookup`], but refuses a socket inherited from a parent process, which does
-/// not work here.
+/// Like [`lookup`], but refuses a socket inherited from a parent process, which does not work here.
 fn usable(fd: RawFd) -> Result<Arc<Socket>, Errno> {
     lookup(fd).and_then(|socket| if socket.is_own() { Ok(socket) } else { Err(Errno(libc::EBADF)) })
 }

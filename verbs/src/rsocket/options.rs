@@ -18,18 +18,18 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Default bytes of the send ring, and of the receive ring.
+/// Default length of the send ring, and of the receive ring, in bytes.
 const RING_LEN: u32 = 1 << 18;
-/// Range that an application may ask for.
+/// Range of lengths that an application may request.
 const RING_LEN_MIN: u32 = 1 << 13;
 const RING_LEN_MAX: u32 = 1 << 24;
-/// Default requests of each queue, and the range that an application may ask for: `RS_QP_MIN_SIZE`
-/// of rdma-core, and the maximum that credits of 16 bits can distinguish.
+/// Default depth of each queue, and the range that an application may request: from
+/// `RS_QP_MIN_SIZE` of rdma-core to the maximum that credits of 16 bits can distinguish.
 const QUEUE_LEN: u32 = 384;
 const QUEUE_LEN_MIN: u32 = 16;
 const QUEUE_LEN_MAX: u32 = 16_384;
 const INLINE_LEN: u32 = 64;
-/// Seconds until TCP would probe the peer.
+/// Default idle time before TCP's keep-alive probes, in seconds.
 const KEEP_IDLE_S: u32 = 7200;
 
 /// Values set by `setsockopt` and `fcntl`.
@@ -37,7 +37,7 @@ const KEEP_IDLE_S: u32 = 7200;
 pub(super) struct Options {
     /// Flags of the descriptor.
     pub(super) flags: c_int,
-    /// `connect` has returned success.
+    /// True once `connect` has returned success.
     pub(super) is_told_open: bool,
     send_ring: u32,
     receive_ring: u32,
@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the options of a socket that is accepted at one with these.
+    /// Returns the options of a socket accepted by a listening socket with these options.
     pub(super) fn inherited(self) -> Self {
         Self { flags: libc::O_RDWR, is_told_open: true, ..self }
     }
@@ -118,7 +118,7 @@ impl State {
         let is_new = self.is_new();
         let options = &mut self.options;
         match (level, name) {
-            // Addresses without a listener are shared even without it.
+            // No effect: sockets may share an address even without it, as long as none listens.
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_address = is_on,
             (SOL_SOCKET, SO_RCVBUF) if is_new => options.receive_ring = ring(value),
             (SOL_SOCKET, SO_SNDBUF) if is_new => options.send_ring = ring(value),

@@ -21,7 +21,7 @@ pub(super) struct Pieces<'a> {
     /// Bytes of the first piece that are done.
     done: usize,
     left: usize,
-    /// The call writes the pieces; otherwise it reads them.
+    /// True if the call writes the pieces, false if it reads them.
     written: bool,
 }
 

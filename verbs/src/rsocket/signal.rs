@@ -1,5 +1,16 @@
 //! Wake-ups for calls that wait at a socket. Each call has a descriptor of its own, so that a
 //! signal of the kernel ends its sleep, as it ends that of a system call.
+//!
+//! 1. A call that has to wait makes a [`Sleeper`], and [watches](Sleeper::watch) the [`Signal`] of
+//!    each of its sockets.
+//! 2. It arms the wake-up of each socket. After that it looks at the sockets.
+//! 3. If it finds nothing, it [sleeps](Sleeper::sleep) until its descriptor is readable.
+//! 4. An event rings the signal, which makes the descriptors of all waiting calls readable.
+//! 5. The call clears its descriptor, and continues with step 2.
+//!
+//! Racy case: *an event occurs after the look of step 2.* The wake-up is armed, so the event makes
+//! the descriptor readable, and step 3 ends at once. A ring that step 5 clears is not lost: the
+//! look that follows finds its event.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -11,8 +22,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 
-/// The calls that wait at a socket. Rung when something may have happened; each call then looks for
-/// itself.
+/// Calls that wait at a socket. An event wakes all of them, and each looks at the socket itself.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     sleepers: Mutex<Vec<Arc<OwnedFd>>>,
@@ -38,7 +48,7 @@ impl Wake for Signal {
     }
 }
 
-/// A call that is about to sleep. After [`watch`](Self::watch), events of the socket end the sleep.
+/// A call that is about to sleep.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     fd: Arc<OwnedFd>,
@@ -61,7 +71,7 @@ impl Sleeper {
         &self.fd
     }
 
-    /// Clears the wake-ups that were seen.
+    /// Clears past wake-ups.
     pub(super) fn clear(&self) {
         let _none = rustix::io::read(&*self.fd, &mut [0; 8]);
     }

@@ -37,11 +37,11 @@ pub(super) struct Socket {
     process: Arc<Process>,
     signal: Arc<Signal>,
     state: Mutex<State>,
-    /// Unsuccessful attempts since the last successful one.
+    /// Number of attempts of waiting calls since one last succeeded.
     found_nothing: AtomicUsize,
-    /// Held by the call that sends, so that its data stays together; `receiving` is held by the
-    /// call that receives.
+    /// Held by a call while it sends, so that the data of two calls does not mix.
     pub(super) sending: Mutex<()>,
+    /// Held by a call while it receives, for the same reason.
     pub(super) receiving: Mutex<()>,
 }
 
@@ -218,7 +218,8 @@ impl Socket {
         Ok(Self { fd, generation, process, signal, state, found_nothing, sending, receiving })
     }
 
-    /// Returns true if this process made it: a child lacks the threads that it needs.
+    /// Returns true if this process made the socket. A forked child lacks the threads that the
+    /// socket needs.
     pub(super) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
@@ -240,14 +241,14 @@ impl Socket {
         let _down_sends_nothing = self.process.network.endpoint.poll_turn(false);
     }
 
-    /// Runs the endpoint while the call waits. An application that polls its memory next calls once
-    /// or twice.
+    /// Runs the endpoint while the call waits. Keeps the endpoint in this thread only after several
+    /// attempts: an application that calls once or twice may then poll its memory, without calls.
     pub(super) fn spin(&self) {
         let stays = self.found_nothing.fetch_add(1, Ordering::Relaxed) > 2;
         let _down_brings_nothing = self.process.network.endpoint.poll_turn(stays);
     }
 
-    /// Registers the thread, which is about to sleep, for wake-ups.
+    /// Registers a call that is about to sleep for wake-ups.
     pub(super) fn watch(&self, sleeper: &mut Sleeper) {
         sleeper.watch(&self.signal);
         self.process.network.endpoint.hand_over();
@@ -383,7 +384,7 @@ impl Socket {
         })
     }
 
-    /// Ends one direction, or both. What was sent before is delivered.
+    /// Ends one direction, or both. Data sent before is delivered.
     pub(super) fn shutdown(&self, how: c_int) -> Result<(), Errno> {
         let [reads, writes] = match how {
             libc::SHUT_RD => [true, false],

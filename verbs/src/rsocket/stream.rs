@@ -1,9 +1,16 @@
 //! One end of a byte stream: credits, the ring that the peer writes into, posted requests. The file
 //! is long because each of them changes with the others.
 //!
-//! The peer gets one half of the receive ring after the other, as they are read, and a limit on the
-//! number of data messages; both come with a message of credits. This end checks the peer's
-//! messages against what it gave: more data, or more messages, end the stream.
+//! 1. The sender writes data into the receiver's ring by RDMA, and sends a message with the length.
+//!    It may use the halves of the ring that the receiver has opened, and as many messages as it
+//!    has credits.
+//! 2. The receiver's application reads the data from the ring.
+//! 3. When half of the ring or half of the credits was read, the receiver writes the half that is
+//!    free into the sender's target SGL, if there is one, and sends a message with the new limit of
+//!    credits.
+//!
+//! Each end checks the peer's messages against what it gave: more data, or more messages, end the
+//! stream. An end cannot check where in its own ring the peer writes.
 //!
 //! ```text
 //! open to the peer   receive ring (two halves) | target SGL (2 entries) | iomap
@@ -20,7 +27,7 @@ use urnic::{
 use super::wire::{ConnData, IOMAP_LEN, MESSAGE_LEN, Message, SGE_LEN, Target, iomap, of_iomap};
 use crate::errno::Errno;
 
-/// Entries of the target SGL: one for each half of the peer's ring.
+/// Entries of the target SGL, in which the peer announces the halves of its ring.
 const TARGETS: usize = 2;
 /// Entries of the send queue that data does not use, so that messages of credits and the last
 /// message have room.
@@ -45,15 +52,16 @@ pub(super) struct Sizes {
 /// Reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// One of both ends has announced it, or the connection was closed in order.
+    /// One of the two ends has announced the end, or the connection was closed in order.
     Disconnected,
     /// The connection was lost, or the peer has broken the protocol.
     Failed(Errno),
 }
 
-/// Posted requests that have not completed: one value for each completion.
+/// Posted requests that share one completion.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
+    /// Entries of the send queue.
     slots: usize,
     /// Bytes of the send ring.
     octets: usize,
@@ -66,11 +74,13 @@ pub(super) struct Stream {
     pub(super) cq: Cq,
     pub(super) pd: Pd,
     sizes: Sizes,
+    /// Memory that the peer may write.
     open: Mr,
+    /// Memory of this end only.
     own: Mr,
-    /// The peer accepts data, and this end may send it.
+    /// True while this end may send data.
     pub(super) writable: bool,
-    /// More data may arrive.
+    /// True while more data may arrive.
     pub(super) readable: bool,
     pub(super) end: Option<End>,
 
@@ -81,10 +91,13 @@ pub(super) struct Stream {
     ring_free: usize,
     message_at: usize,
     sge_at: usize,
-    /// Destinations for data: first that of the next byte. `target_at` is the entry to read next.
+    /// Opened parts of the peer's ring. The next byte goes to the front of the first one.
     targets: VecDeque<Target>,
+    /// Entry of the target SGL that the peer writes next.
     target_at: usize,
+    /// Number of data messages sent, modulo 2^16.
     sent: u16,
+    /// Limit of `sent`: the credits of the peer.
     sent_max: u16,
 
     // The peer's tables.
@@ -95,13 +108,17 @@ pub(super) struct Stream {
     // Receiving.
     /// Unread bytes of each data message.
     messages: VecDeque<usize>,
+    /// Offset in the receive ring of the next byte to read.
     read_at: usize,
     /// Bytes that the peer may still write.
     given: usize,
-    /// Bytes that were read and are not open to the peer yet; `give_at` is their start.
+    /// Bytes that were read and are not open to the peer yet.
     readable_free: usize,
+    /// Offset in the receive ring of these bytes.
     give_at: usize,
+    /// Number of data messages read, modulo 2^16.
     read: u16,
+    /// Value of `read` at which new credits are due.
     credits_at: u16,
 }
 
@@ -174,7 +191,7 @@ impl Stream {
         }
     }
 
-    /// Takes over the peer's private data.
+    /// Applies the peer's private data: its credits, its ring and its tables.
     pub(super) fn meet(&mut self, peer: &ConnData) {
         self.sent_max = peer.credits;
         self.targets.push_back(peer.buffer);
@@ -292,8 +309,9 @@ impl Stream {
         is_given
     }
 
-    /// Takes an entry that the peer has written into the target SGL. The message of credits comes
-    /// behind the Write. Without a new entry, its length is still the 0 that this end left there.
+    /// Takes the entries that the peer has written into the target SGL. Each Write arrives before
+    /// its message of credits. An entry that the peer has not written still has the length 0, which
+    /// this end stores when it takes an entry.
     fn take_target(&mut self) {
         while self.targets.len() < TARGETS {
             let at = self.sizes.receive_ring + self.target_at * SGE_LEN;
@@ -309,8 +327,8 @@ impl Stream {
         }
     }
 
-    /// Gives the peer new credits and room, once half of either was read. Does nothing while the
-    /// send queue lacks room.
+    /// Gives the peer new credits, and opens a half of the ring, once half of the credits or of the
+    /// ring was read. Does nothing while the send queue lacks room.
     pub(super) fn give(&mut self) {
         let is_due = (self.read.wrapping_sub(self.credits_at).cast_signed()) >= 0;
         let half = self.half();
@@ -341,7 +359,8 @@ impl Stream {
         self.say(Message::Credits(credits), if gives_ring { 1 } else { 0 }, 0);
     }
 
-    /// Sends a message. It completes together with `behind` unsignaled requests before it.
+    /// Sends a message. Its completion is also that of the `behind` unsignaled requests posted
+    /// before it.
     fn say(&mut self, message: Message, behind: usize, octets: usize) {
         let start = self.sizes.send_ring + self.message_at * MESSAGE_LEN;
         self.message_at = (self.message_at + 1) % usize::from(self.sizes.send_queue);
@@ -401,8 +420,8 @@ impl Stream {
         SendWr::write(WrId(0), to, used.map(|(at, len)| self.own.sge(at..at + len)))
     }
 
-    /// Sends as much data as there is room for, and returns the number of bytes. `copy` copies that
-    /// many of the next bytes to the given place.
+    /// Sends at most `len` bytes of data, and returns the number of bytes for which there was room.
+    /// `copy` gets a region, an offset and a length, and copies the next bytes there.
     pub(super) fn send(&mut self, len: usize, copy: impl FnMut(&Mr, usize, usize)) -> usize {
         if !self.can_send() {
             return 0;
@@ -430,7 +449,8 @@ impl Stream {
         len
     }
 
-    /// Opens memory to the peer at `offset` of its `riowrite`; `false` without room.
+    /// Tells the peer the memory for an offset of its `riowrite`. Returns false if there is no
+    /// room.
     pub(super) fn send_iomap(&mut self, index: u16, offset: u64, target: Target) -> bool {
         if !self.can_send() {
             return false;
@@ -490,8 +510,8 @@ impl Stream {
         !self.messages.is_empty()
     }
 
-    /// Reads available data, and returns the number of bytes. `copy` copies that many bytes from
-    /// the given place, in order.
+    /// Reads at most `len` bytes of available data, and returns their number. `copy` gets a region,
+    /// an offset and a length, and copies the bytes from there, in order.
     pub(super) fn read(&mut self, len: usize, mut copy: impl FnMut(&Mr, usize, usize)) -> usize {
         let mut done = 0;
         while done < len
@@ -511,7 +531,7 @@ impl Stream {
         done
     }
 
-    /// Does the same as [`read`](Self::read), but leaves the data unread.
+    /// Like [`read`](Self::read), but leaves the data unread.
     pub(super) fn peek(&self, len: usize, mut copy: impl FnMut(&Mr, usize, usize)) -> usize {
         let there: usize = self.messages.iter().sum();
         let len = len.min(there);

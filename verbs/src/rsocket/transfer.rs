@@ -14,7 +14,7 @@ use urnic::Mr;
 pub(super) trait Cursor {
     /// Returns the number of bytes that are left.
     fn left(&self) -> usize;
-    /// Copies the next bytes, from or to a place.
+    /// Copies the next `len` bytes from or to offset `at` of a region.
     fn copy(&mut self, mr: &Mr, at: usize, len: usize);
 }
 

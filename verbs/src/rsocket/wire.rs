@@ -9,9 +9,9 @@
 //! iomap                     offset 8, SGE                                 a Write behind the target SGL
 //! ```
 //!
-//! Everything but the Private Data is in the byte order of both ends. This end uses little endian
-//! on all machines, and says so. A peer with the other byte order is refused, because rdma-core's
-//! own form for iWARP does not work between the two.
+//! Everything but the Private Data is in the byte order of the two hosts. This library uses little
+//! endian on all machines, and states that in the flags. A peer with the other byte order is
+//! refused, because rdma-core's form for iWARP does not work between hosts of different byte order.
 
 use urnic::{RemoteBuffer, Stag, TaggedOffset};
 
@@ -77,7 +77,8 @@ impl Target {
     }
 }
 
-/// Encodes an entry of an iomap: a peer that writes at `offset` and behind writes there.
+/// Encodes an entry of an iomap: a `riowrite` of the peer at `offset` writes to the start of
+/// `target`.
 pub(super) fn iomap(offset: u64, target: Target) -> [u8; IOMAP_LEN] {
     let mut octets = [0; IOMAP_LEN];
     octets[..8].copy_from_slice(&offset.to_le_bytes());
@@ -137,7 +138,7 @@ impl ConnData {
     }
 }
 
-/// Sizes beyond 128 are counted in units of 256 (`rs_value_to_scale`).
+/// Encodes a size in eight bits; sizes beyond 128 in units of 256 (`rs_value_to_scale`).
 const fn to_scale(size: u16) -> u8 {
     let [high, low] = size.to_be_bytes();
     if size <= 128 { low } else { 128 | high }
@@ -155,17 +156,17 @@ pub(super) fn scaled(size: u16) -> u16 {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Number of bytes that were written to the stream, behind earlier ones.
+    /// Number of bytes that this end has written into the peer's ring, behind earlier ones.
     Data(u32),
     /// Data messages up to this number may be sent; the target SGL may have a new entry.
     Credits(u16),
     /// This entry of the iomap was written.
     Iomap(u32),
-    /// This end will neither send nor take data.
+    /// The sender will neither send nor accept data.
     Disconnect,
-    /// The peer is alive.
+    /// The sender is alive.
     KeepAlive,
-    /// This end will not send further data.
+    /// The sender will not send further data.
     Shutdown,
 }
 

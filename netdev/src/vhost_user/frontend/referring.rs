@@ -73,9 +73,9 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Returns the guest address of a fragment that is to be sent by reference. `None` if it must
-    /// be copied, also where the table would have no room for one more run with the rest of the
-    /// frame.
+    /// Returns the guest address of a fragment that can be sent by reference. `None` if the
+    /// fragment must be copied: it is short, it is not in published memory, or the table would have
+    /// no entry left for the rest of the frame.
     #[inline]
     fn find(&mut self, fragment: Fragment<'_>) -> Option<u64> {
         // The open run has no entry yet.
