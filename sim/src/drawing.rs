@@ -37,7 +37,7 @@ struct Drawing {
 
 /// Once this message is delivered and complete, all earlier ones are (RFC 5040 §5.5).
 const LAST: Op = Op { solicited: true, ..Op::new(Kind::Send, 3) };
-/// Frames that an impairment holds: more than windows permit in flight.
+/// Most frames that an impairment holds: more than windows permit in flight.
 const HELD_MAX: usize = 4096;
 const MILLISECOND_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -47,7 +47,7 @@ const VANISH_ONE_IN: u64 = 16;
 /// Mask that derives another seed, for the meaning of completions.
 const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
-/// Scenarios without faults that must stop before the end.
+/// Scenarios in which no event ends the impairment of frames: the oracle does not require that.
 const WITHOUT_AN_END: [Scenario; 6] = [
     Scenario::Clean,
     Scenario::BlackHole,

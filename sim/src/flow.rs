@@ -19,8 +19,8 @@ use crate::world::{Node, World};
 const TCP_PORT_FIRST: u16 = 7000;
 /// Maximum number of attempts to connect while faults may be in the way.
 const ATTEMPTS_MAX: u32 = 40;
-/// Longest time of three transmissions without an answer before the next timer: each timeout is at
-/// most a minute, and a peer that has missed fewer is not given up.
+/// Longest time of three unanswered transmissions: each timeout is at most a minute. TCP does not
+/// give up a peer after fewer.
 const UNANSWERED: Duration = Duration::from_secs(3 * 60);
 /// Maximum delay until a user timeout is noticed: the longest time between two window probes, and
 /// data that was in flight when the peer vanished.
@@ -54,22 +54,25 @@ pub(crate) struct Flow<'p> {
     /// Time at which the remaining end closes.
     close_at: Option<Instant>,
     told: [bool; 2],
-    /// Time of each end's deed, if it has one and has not done it.
+    /// Time and action with which each end will end the connection, if the plan has one that was
+    /// not performed yet.
     deeds: [Option<(Instant, Deed)>; 2],
     /// Time at which a side invalidates the memory that the peer reads.
     revokes: Option<(usize, Instant)>,
     /// Messages that an end had posted before it left; all of them must be delivered.
     left_behind: [usize; 2],
-    /// Number of Requests rejected so far; `rejected_attempt` is the attempt of the last one.
+    /// Number of Requests rejected so far.
     rejected: u32,
+    /// Attempt whose Request was rejected last.
     rejected_attempt: u32,
-    /// Time of the first opening; `done_at` is the time when all its work was done.
+    /// Time of the first opening.
     pub(crate) opened_at: Option<Instant>,
+    /// Time when all work was done.
     pub(crate) done_at: Option<Instant>,
-    /// Set once no frame reaches either end.
+    /// True once no frame reaches either end.
     is_silent: bool,
-    /// For each end that waited for an acknowledgment when the silence began: the request it waited
-    /// with, and the time by which it must have given up.
+    /// For each end that waited for an acknowledgment when the silence began: its first incomplete
+    /// request, and the time by which it must have given up.
     gives_up: [Option<(usize, Instant)>; 2],
     pub(crate) counters: Vec<ConnectionCounters>,
 }
@@ -114,7 +117,7 @@ impl<'p> Flow<'p> {
         TCP_PORT_FIRST + self.plan.listener
     }
 
-    /// Returns the time at which it opens, if that is known.
+    /// Returns the time at which the connection opens, if that is known.
     pub(crate) fn opens_at(&self, stages: &[Stage]) -> Option<Instant> {
         match self.plan.start {
             Start::At(ns) => Some(Instant::from_nanos(ns)),
@@ -165,7 +168,7 @@ impl<'p> Flow<'p> {
             && private_data == self.private_data()
     }
 
-    /// Returns true if it took more than one attempt, apart from rejected ones.
+    /// Returns true if the connection took more than one attempt, apart from rejected ones.
     pub(crate) const fn was_tried_again(&self) -> bool {
         self.attempt > self.rejected + 1
     }
@@ -198,8 +201,8 @@ impl<'p> Flow<'p> {
             .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
     }
 
-    /// Cuts the ends off from each other. Each end must notice that by itself and is not asked to
-    /// close. `user_timeouts` are those of the ends.
+    /// Handles the begin of the silence: no frame reaches the other end any longer. Each end must
+    /// notice that by its timers; no end is asked to close. `user_timeouts` are those of the ends.
     pub(crate) fn fall_silent(&mut self, now: Instant, user_timeouts: [Duration; 2]) {
         self.is_silent = true;
         self.close_at = None;
@@ -317,8 +320,8 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Closes a rejected connection. It belongs to the application, in streaming mode (RFC 5044
-    /// §7.1.2 (6)), which has no use for it.
+    /// Closes a rejected connection. The connection belongs to the application, in streaming mode
+    /// (RFC 5044 §7.1.2 (6)), and the application does not need it.
     fn close_rejected(&self, world: &mut World) {
         let Some(id) = self.sides[0].connection else { return };
         let port = world.port(self.plan.nodes[0]);
@@ -391,7 +394,7 @@ impl<'p> Flow<'p> {
         if let Some((side, _)) = self.revokes.take_if(|(_, at)| *at <= now) {
             let side = &mut self.sides[side];
             side.live.revoke(&side.memory);
-            // The work of other ends may go on; work that reads this memory cannot.
+            // Work that reads the invalidated memory cannot continue; close after a while.
             self.close_at.get_or_insert(now + PATIENCE);
         }
         for side in [0, 1] {
@@ -421,7 +424,7 @@ impl<'p> Flow<'p> {
         !self.is_told() && !self.plan.is_hostile && !matches!(self.plan.ending, Ending::Acts(_))
     }
 
-    /// Performs the ends' deeds when it is time. Returns true if there was one.
+    /// Performs the due actions with which ends end the connection. Returns true if there was one.
     fn act(&mut self, world: &mut World, now: Instant) -> Result<bool, String> {
         let mut acted = false;
         for side in [0, 1] {
@@ -444,7 +447,7 @@ impl<'p> Flow<'p> {
         Ok(acted)
     }
 
-    /// Closes and aborts when it is time. Returns true if it did.
+    /// Closes or aborts the connection when it is time. Returns true if it did.
     fn end(&mut self, world: &mut World, now: Instant) -> bool {
         let before = (self.stage, self.told);
         if self.stage == Stage::Open {

@@ -1,6 +1,6 @@
-//! A node that forges frames between others. It sees all frames that cross the switch, so its
-//! addresses and ports are right. At least one of the numbers that only the ends know is wrong in
-//! every frame.
+//! A node that forges frames between others. It sees all frames that the switch forwards, so its
+//! addresses and ports are right. In every forged frame at least one of the numbers that only the
+//! ends know is wrong.
 
 use crate::plan::Guesses;
 use crate::random::Random;
@@ -47,7 +47,7 @@ impl Guesser {
         Self { random, left: count, period_ns, next_ns: 0, seen: Vec::new(), forged: 0 }
     }
 
-    /// Remembers a frame that crosses the switch.
+    /// Remembers a frame that the switch forwards.
     pub(crate) fn see(&mut self, frame: &[u8]) {
         let Some(tcp) = tcp_at(frame) else { return };
         let segment = (frame.to_vec(), tcp);
@@ -108,8 +108,8 @@ impl Guesser {
             9 => (wrong_seq, wrong_ack, PSH | ACKED),
             _ => (wrong_seq, 0, SYN),
         };
-        // Old for data in order, and far ahead for other data: the receiver must not take it for
-        // new.
+        // An old timestamp for data in order, and one far ahead for other data: the receiver must
+        // not accept the segment as new.
         let shift: u32 = 1 << 29;
         // RFC 7323 §4.3 accepts the timestamp of a segment with the right sequence number. Such a
         // segment is not a wrong guess.

@@ -1,8 +1,8 @@
 //! The memory of one end of a connection, and its expected contents.
 //!
-//! All of it is one region: guards that may not be written, and between them the registered parts.
-//! Every byte is written at most once. So even in the middle of a run each byte holds either its
-//! initial value or the one that the work puts there.
+//! The memory is one region: guards that nothing may write, and between them the registered parts.
+//! Every byte is written at most once. So at any time each byte has either its initial value or the
+//! value that the work writes there.
 
 use std::io;
 use std::ops::Range;
@@ -165,7 +165,8 @@ pub(crate) struct Memory {
     pub(crate) region: Arc<Region>,
     pub(crate) layout: Layout,
     parts: Vec<Mr>,
-    /// In the sequence of their use: first for the peer's invalidations, then for this end's own.
+    /// Regions to be invalidated, in this order: first those that the peer invalidates, then those
+    /// that this end invalidates itself.
     pub(crate) disposable: Vec<Mr>,
 }
 
@@ -232,8 +233,8 @@ pub(crate) fn read_extent(
     }
 }
 
-/// Returns the length of the buffer posted for a message; less than the message if that is the
-/// mishap.
+/// Returns the length of the buffer posted for a message. It is shorter than the message if the
+/// plan has that mishap.
 pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize {
     let op = &flow.sides[sender].work[index];
     let too_long = Ending::Mishap { side: sender, at: index, what: Mishap::TooLong };

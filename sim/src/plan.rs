@@ -22,7 +22,7 @@ pub struct Plan {
     pub flows: Vec<FlowPlan>,
     /// Changes of the link, in order of time.
     pub changes: Vec<Change>,
-    /// Time after which no frame arrives, if that happens.
+    /// Begin of the silence, in which no frame arrives. `None` without a silence.
     pub silence: Option<Silence>,
     /// Peers of node 0 that open connections and do nothing with them.
     pub idlers: Vec<Idler>,
@@ -81,7 +81,7 @@ pub enum Sabotage {
     Request,
 }
 
-/// Connections that a node opens to the first flow's listener and then leaves alone.
+/// Connections that a node opens to the first flow's listener, and on which it then stays silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Idler {
     /// Node that opens them.
@@ -137,15 +137,15 @@ pub enum Silence {
 pub struct NodePlan {
     /// Receive window of its connections, in bytes.
     pub window_bytes: u32,
-    /// Place FPDUs that arrive ahead of others at once.
+    /// True if FPDUs that arrive ahead of others are placed at once.
     pub out_of_order_placement: bool,
     /// Blocks of the port's piece store.
     pub piece_blocks: usize,
     /// Congestion controller.
     pub congestion: CongestionKind,
-    /// Ask for selective acknowledgments.
+    /// True if SACK is offered.
     pub sack: bool,
-    /// Ask for timestamps.
+    /// True if timestamps are offered.
     pub timestamps: bool,
     /// Maximum time that data may stay unacknowledged, in nanoseconds.
     pub user_timeout_ns: u64,
@@ -166,10 +166,10 @@ pub struct LinkPlan {
     pub rate_bits_per_second: Option<u64>,
     /// Maximum number of frames in flight per direction.
     pub queue_frames: usize,
-    /// The link takes super-frames and partial checksums.
+    /// True if the link accepts super-frames and partial checksums.
     pub super_frames: bool,
-    /// The nodes are hosts of a link of InfiniBand, on a fabric whose packets have four bytes more
-    /// than `mtu`, which is 2044 or 4092. The fabric has no rate and no queue of its own.
+    /// True if the nodes are hosts of an IPoIB link. The fabric's packets have four bytes more than
+    /// `mtu`, which is 2044 or 4092. The fabric ignores rate and queue.
     pub is_fabric: bool,
 }
 
@@ -227,20 +227,20 @@ pub enum FabricEvent {
 pub struct FlowPlan {
     /// Nodes of the initiator and the responder.
     pub nodes: [usize; 2],
-    /// The connection uses IPv6.
+    /// True if the connection uses IPv6.
     pub ipv6: bool,
     /// Listener of the responder's node; flows with the same number share one.
     pub listener: u16,
-    /// When it is opened.
+    /// Time of the opening.
     pub start: Start,
     /// The ends: initiator and responder.
     pub sides: [SidePlan; 2],
-    /// How it ends.
+    /// End of the connection.
     pub ending: Ending,
     /// Number of rejections before the responder accepts.
     pub rejects: u32,
-    /// Messages wait for receives: they are sent even if there are none, and the first receive is
-    /// posted after the connection is established.
+    /// True if messages wait for receives: the sender sends them even if none is posted, and the
+    /// first receive is posted after the connection is established.
     pub waits: bool,
     /// Hostile initiator: any outcome is accepted if all resources are released.
     pub is_hostile: bool,
@@ -260,13 +260,13 @@ pub enum Start {
 pub struct SidePlan {
     /// MPA settings.
     pub startup: StartupConfig,
-    /// How MPA uses TCP.
+    /// Layering of MPA on TCP.
     pub lower_layer: LowerLayer,
     /// Inbound and outbound Reads and Atomics.
     pub depths: [u16; 2],
     /// Requests for the send queue, in order.
     pub work: Vec<Op>,
-    /// Completions of Writes and Sends mean that the data is placed at the peer.
+    /// True if completions of Writes and Sends mean that the data is placed at the peer.
     pub placed: bool,
     /// Depth of the send queue.
     pub send_depth: usize,
@@ -303,7 +303,7 @@ pub enum Ending {
     },
     /// A completion queue of a side is too short and not polled.
     Overflow(usize),
-    /// Each side ends it in its own way at its own time, whatever is in flight.
+    /// Each side ends the connection by its own action at its own time, whatever is in flight.
     Acts([Act; 2]),
     /// A side invalidates the memory that the peer reads, and overwrites it.
     Invalidate {
@@ -369,11 +369,11 @@ pub struct Op {
     pub len: usize,
     /// Number of scatter elements, at the side that has them.
     pub pieces: usize,
-    /// Wait for earlier Reads and Atomics.
+    /// True if the request waits for earlier Reads and Atomics.
     pub fence: bool,
-    /// Success raises a completion.
+    /// True if success generates a completion.
     pub signaled: bool,
-    /// Ask for an event at the peer.
+    /// True if the request asks for an event at the peer.
     pub solicited: bool,
 }
 

@@ -36,7 +36,7 @@ const PATIENCE_CLEAN: Duration = Duration::from_secs(70);
 /// with a backed-off timer; a startup; TIME-WAIT.
 const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60);
 
-/// Additional time for the work of a connection beside hostile ones, on a link that loses nothing.
+/// Extra time for the work of a connection beside hostile ones, on a link that loses nothing.
 const UNNOTICED: Duration = Duration::from_secs(5);
 /// Longer than any work takes.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -52,7 +52,7 @@ struct Run<'p> {
     world: World,
     flows: Vec<Flow<'p>>,
     faulty_until: Instant,
-    /// Connections that are left alone, with their nodes.
+    /// Open connections on which nothing more is sent, with their nodes.
     idle: Vec<(usize, ConnectionId)>,
     idlers_done: usize,
     /// Time of the silence, once it is known.
@@ -163,7 +163,7 @@ impl Run<'_> {
         port.listen(flow.tcp_port(), params).map_err(|error| error.to_string())
     }
 
-    /// Opens the connections that are left alone.
+    /// Opens the connections of the plan's idlers that are due.
     fn open_idle(&mut self) -> Result<(), String> {
         let now = self.world.now();
         while let Some(idler) = self.plan.idlers.get(self.idlers_done) {
@@ -398,7 +398,7 @@ impl Run<'_> {
             limit = limit.max(self.deadline());
         }
         for (node, id) in std::mem::take(&mut self.idle) {
-            // The ends that left them alone vanish: no frame announces the end.
+            // The ends that opened them vanish: no frame announces the end.
             self.world.silence(node);
             self.world.port(node).abort(id);
             limit = limit.max(self.world.now() + GONE_UNNOTICED);
@@ -445,8 +445,8 @@ impl Run<'_> {
         }
     }
 
-    /// Checks CRCs: a peer whose memory changes while it is read still sends the bytes over which
-    /// it computed its CRCs.
+    /// Checks that no CRC was wrong on links without corruption: even if memory changes while a
+    /// peer sends it, the peer sends the bytes over which it computed the CRC.
     // RFC 5044 §4.4: a CRC that is wrong ends the stream, or has the segment retransmitted.
     fn check_crcs(&self) -> Result<(), String> {
         let corrupts = self.plan.nodes.iter().any(|node| node.impair.corrupt > 0.0);

@@ -30,9 +30,9 @@ pub(crate) struct Side {
     pub(crate) queues: Queues,
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) established: bool,
-    /// The connection is over at this side.
+    /// True if the connection is over at this side.
     pub(crate) closed: bool,
-    /// The stream failed at this side.
+    /// True if the stream failed at this side.
     pub(crate) failed: bool,
     spots: Vec<Spot>,
     peer_spots: Vec<Spot>,
@@ -41,9 +41,9 @@ pub(crate) struct Side {
     pub(crate) progress: Progress,
     /// Time of the application's next poll.
     pub(crate) next_pump: Instant,
-    /// The peer has posted receives since the last poll.
+    /// True if the peer has posted receives since the last poll.
     pub(crate) credit: bool,
-    /// The application never polls, so its queue overflows.
+    /// True if the application never polls, so that its queue overflows.
     blind: bool,
     /// Begin and end of the application's pause.
     pub(crate) pause: Option<(Instant, Instant)>,
@@ -51,7 +51,7 @@ pub(crate) struct Side {
     pub(crate) live: Live,
     /// The peer's counter when each request was posted.
     live_at_post: Vec<u64>,
-    /// The application has dropped its handles and sees nothing from then on.
+    /// True once the application has dropped its handles. It gets no completions from then on.
     pub(crate) has_left: bool,
     /// Intentional fault in its completions.
     pub(crate) sabotage: Option<Sabotage>,
@@ -72,16 +72,17 @@ pub(crate) struct Progress {
     pub(crate) posted: usize,
     /// Posted requests that take a receive of the peer.
     pub(crate) messages: usize,
-    /// All requests before this index have completed, as far as completions show.
+    /// Index before which all requests have completed, as far as completions show.
     completed: usize,
-    /// Receives posted; `received` counts those completed.
+    /// Receives posted.
     pub(crate) receives_posted: usize,
+    /// Receives completed.
     received: usize,
-    /// All requests of the peer before this index were checked in memory.
+    /// Index before which the data of all the peer's requests was checked in memory.
     seen: usize,
     /// Completions taken.
     pub(crate) completions: usize,
-    /// For each queue: a completion without success was taken.
+    /// For send and receive queue: true if a completion without success was taken.
     broken: [bool; 2],
     /// Receives that completed with success.
     pub(crate) delivered: usize,
@@ -294,7 +295,7 @@ impl Side {
             Some(Mishap::WriteBounds) => sink.remote(sink.len() as u64),
             Some(Mishap::WriteAccess) => self.memory.part(Part::Source).remote(0),
             Some(Mishap::WriteGuess) => {
-                // Similar to a right one, which others hold as well: every byte of it may differ.
+                // A guess near the right STag, which other connections use: any byte may differ.
                 let RemoteBuffer { stag, to } = sink.remote(0);
                 let wrong = u32::try_from(spot.from).unwrap_or(1).wrapping_mul(0x9e37_79b9) | 1;
                 RemoteBuffer { stag: Stag(stag.0.wrapping_add(wrong)), to }
@@ -308,8 +309,8 @@ impl Side {
 
     /// Takes all completions, and checks each against the model.
     ///
-    /// `peer_live` is the peer's counter now. If `peer_memory` is given, completed data must be
-    /// there.
+    /// `peer_live` is the peer's counter now. If `peer_memory` is given, it must contain completed
+    /// data.
     pub(crate) fn poll(
         &mut self,
         flow: &FlowPlan,
@@ -459,8 +460,9 @@ impl Side {
         self.progress.completed
     }
 
-    /// Returns the first incomplete request if only acknowledgments are missing: no incomplete
-    /// request is a Read or an Atomic, or may wait for one, or for a confirmation by the peer.
+    /// Returns the first incomplete request if it can only wait for acknowledgments of TCP: no
+    /// incomplete request is a Read or an Atomic, waits for one, or waits for a confirmation of
+    /// placement.
     pub(crate) fn waits_with(&self, plan: &SidePlan) -> Option<usize> {
         let work = &plan.work;
         let Progress { completed, posted, .. } = self.progress;

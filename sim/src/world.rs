@@ -23,7 +23,7 @@ use crate::switch::Switch;
 /// Destination of a recording.
 pub(crate) type Sink = Box<dyn Write + Send>;
 
-/// The device of a node: sent frames are impaired, then recorded, then travel.
+/// Device of a node. A sent frame is impaired, then recorded, then put on the link.
 type NodeDevice = Impair<Box<dyn Device>>;
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl World {
         let virtual_ns = [switch, change].into_iter().flatten().map(Instant::from_nanos);
         match ports.chain(virtual_ns).chain(wakeup).min() {
             Some(next) => {
-                // A wake-up that is due already may need the clock to tick once to make progress.
+                // Advance by at least 1 ns, so that an event that is due already makes progress.
                 self.now = next.max(self.now.plus_nanos(1));
                 true
             }
@@ -247,7 +247,7 @@ fn make_node(
         is_on_fabric.then(|| fabric::guid(index).interface_identifier(false));
     config.out_of_order_placement = plan.out_of_order_placement;
     config.piece_blocks = plan.piece_blocks;
-    // Depends on the seed alone, so that plans stay as they were.
+    // Depends on the seed alone and draws nothing, so that the plans of old seeds do not change.
     config.send_path = if seed.is_multiple_of(3) { SendPath::Stage } else { SendPath::Auto };
     config.tcp.window_bytes = plan.window_bytes;
     config.tcp.congestion = plan.congestion;

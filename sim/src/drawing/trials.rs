@@ -1,5 +1,5 @@
-//! Scenarios of trials: ends of life, exhausted resources, memory that changes while it is read,
-//! guessed secrets, and messages that arrive too early.
+//! Draws further scenarios: endings in every order, exhausted resources, memory that changes while
+//! it is read, guessed secrets, and messages that arrive before their receives.
 
 use urnic_engine::limits::HELD_BYTES_MAX;
 use urnic_engine::port::LowerLayer;
@@ -86,8 +86,9 @@ impl Drawing {
         }
     }
 
-    /// Draws ends of life in every order: each side ends in its own way at any time, Requests are
-    /// rejected, listeners are replaced, and a peer vanishes while the other ends.
+    /// Draws endings in every order: each side ends the connection by its own action at any time,
+    /// Requests are rejected, listeners are replaced, and a peer vanishes while the other one
+    /// closes.
     fn ends(&mut self, plan: &mut Plan) {
         let round_ns = 2 * plan.link.latency_ns + 100_000;
         for flow in &mut plan.flows {
@@ -190,7 +191,7 @@ impl Drawing {
     }
 
     /// Draws the other actions of a hostile node: its frames arrive in pieces and out of order, it
-    /// opens connections that it leaves alone, and it vanishes.
+    /// opens connections and stays silent on them, and it vanishes.
     fn harm(&mut self, plan: &mut Plan, node: usize) {
         let random = &mut self.random;
         let bad = ImpairConfig {
