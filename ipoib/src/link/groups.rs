@@ -33,7 +33,7 @@ impl Multicast {
 enum State {
     Joining,
     Member(Multicast),
-    /// It does not exist, or the administrator refuses this port.
+    /// The group does not exist, or the administrator refuses this port.
     Absent {
         until_ns: u64,
     },
@@ -60,7 +60,8 @@ impl Group {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     table: BTreeMap<Gid, Group>,
-    /// Memberships to leave: of evicted groups, or of groups whose leave was not answered.
+    /// Memberships to leave at the next refresh: of evicted groups, and of groups whose leave the
+    /// administrator has not answered.
     owed: BTreeMap<Gid, JoinState>,
 }
 
@@ -81,9 +82,9 @@ pub(super) enum Route {
 /// Result of beginning to receive a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// It is received already.
+    /// The link receives the group already.
     Already,
-    /// It must be joined.
+    /// The caller must join the group.
     Joins,
     /// The table is full of groups in use.
     Full,

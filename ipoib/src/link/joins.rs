@@ -30,7 +30,8 @@ impl Link {
         // These joins include the deferred ones of the last refresh.
         self.chores.retain(|(_, _, joins)| !joins);
         self.chores.extend(joins.chain(leaves));
-        // If the administrator is silent, no request is sent: leaves are recorded instead.
+        // While the administrator is silent, no request is sent. Beyond the limit, record leaves
+        // instead of deferring them.
         while self.chores.len() > 2 * GROUPS_MAX
             && let Some(at) = self.chores.iter().rposition(|(.., joins)| !joins)
             && let Some((mgid, state, _)) = self.chores.remove(at)

@@ -131,8 +131,8 @@ impl Membership {
 }
 
 impl Link {
-    /// Handles the port's settings by the subnet manager. If they have changed, the link restarts:
-    /// earlier information of an administrator is not used again.
+    /// Handles the settings of the port that the subnet manager made. If they have changed, the
+    /// link restarts, and drops all information from the administrator.
     pub fn handle_port(&mut self, now_ns: u64, mut port: PortInfo) {
         port.p_keys.truncate(P_KEYS_MAX);
         if self.port.as_ref() == Some(&port) {
@@ -341,8 +341,8 @@ impl Link {
         self.client.ask(now_ns, Request::Join { record, creates: false });
     }
 
-    /// Drops the information of an administrator, and the neighbours, whose announcements meanwhile
-    /// were missed.
+    /// Drops all information from the administrator, and the known neighbours: while the link was
+    /// down it could not receive their announcements.
     fn forget_fabric(&mut self) {
         self.neighbours.forget_known();
         self.counters.waiting_dropped += self.paths.clear(&mut self.budget);

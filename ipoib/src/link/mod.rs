@@ -62,7 +62,7 @@ const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
 pub struct Link {
     config: LinkConfig,
     map: MulticastMap,
-    /// The port's settings by the subnet manager, once known.
+    /// Settings of the port, as the subnet manager made them, once known.
     port: Option<PortInfo>,
     /// The port's key of the link's partition: of a full member, or of a limited one.
     own_key: PKey,
@@ -76,14 +76,14 @@ pub struct Link {
     dhcp: Option<lease::Client>,
     paths: Paths,
     budget: Budget,
-    /// Deferred joins (`true`) and leaves, sent when the administrator has answered other requests:
-    /// at most those of the table, and the changes meanwhile.
+    /// Deferred joins (`true`) and leaves (`false`), sent when the administrator has answered other
+    /// requests.
     chores: VecDeque<(Gid, JoinState, bool)>,
     /// Answers to Reports.
     answers: VecDeque<(Lid, [u8; MAD_LEN])>,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Payloads whose neighbour does not answer, or has no path, until
+    /// Payloads whose neighbour does not answer, or has no path. The caller takes them by
     /// [`poll_undeliverable`](Self::poll_undeliverable).
     undeliverable: VecDeque<Vec<u8>>,
     psn: u32,

@@ -9,7 +9,7 @@ use crate::wire::address::{Gid, LinkAddress};
 
 #[derive(Debug)]
 enum State {
-    /// All hosts of the link are being asked.
+    /// Unknown: all hosts of the link are being asked.
     Asking { attempts: u32, due_ns: u64 },
     /// Known. RFC 4391 §9.4: the address must be confirmed, since a port's queue pair may change.
     /// The first datagram after the reachable time starts unicast probes, which a timer repeats
@@ -48,10 +48,10 @@ pub(super) enum Due {
     Ask(IpAddr),
     /// Send a probe to its known address.
     Probe(IpAddr, LinkAddress),
-    /// It does not answer at its address: it is resolved again, and its port's path may have
-    /// changed.
+    /// The neighbour does not answer at its known address. It is resolved again, and the path to
+    /// its port may have changed.
     Lost(LinkAddress),
-    /// It does not answer: these payloads cannot be delivered.
+    /// The neighbour does not answer: these payloads cannot be delivered.
     Silent(Vec<Vec<u8>>),
 }
 

@@ -71,8 +71,8 @@ impl Paths {
         }
     }
 
-    /// Notes that a message arrived from a port with this source LID. Returns true if the path must
-    /// be queried again, because the known one has another LID.
+    /// Compares the source LID of a received message with the known path to its port. Returns true
+    /// if they differ, so that the path must be queried again.
     pub(super) fn has_moved(&mut self, now_ns: u64, gid: Gid, slid: Lid) -> bool {
         let Some(Path { state: State::Known { hop, asked_ns }, .. }) = self.table.get_mut(&gid)
         else {

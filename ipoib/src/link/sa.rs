@@ -79,7 +79,7 @@ impl Request {
         }
     }
 
-    /// Removes from this request the part that a later one reverses. Returns true if anything
+    /// Removes the part of this request that a later request reverses. Returns true if a part
     /// remains.
     fn yields_to(&mut self, later: &Self) -> bool {
         match (self, later) {
@@ -114,7 +114,7 @@ impl Request {
         SaMad::new(method, attribute, transaction, &data).masked(mask)
     }
 
-    /// Returns the outcome of an answer; `None` if it is about something else.
+    /// Returns the outcome of an answer; `None` if the answer is not about this request's subject.
     fn answered(&self, mad: &SaMad) -> Option<Outcome> {
         let expected = match self {
             Self::Join { .. } | Self::Subscribe(_) | Self::Path(_) => Method::GetResp,
@@ -177,8 +177,8 @@ pub(super) struct Client {
     random: ChaCha20Rng,
 }
 
-/// The low 48 bits of a transaction belong to the requester. The others may change on the way:
-/// drivers and simulators put their own marks there.
+/// Low 48 bits of a transaction, which belong to the requester. Drivers and simulators overwrite
+/// the other bits.
 const TRANSACTION_MASK: u64 = (1 << 48) - 1;
 
 impl Client {
@@ -202,8 +202,8 @@ impl Client {
         true
     }
 
-    /// Returns true if there is room for deferrable requests: half of the room is reserved for
-    /// others.
+    /// Returns true if there is room for a deferrable request. Half of the room is reserved for
+    /// other requests.
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() < SA_REQUESTS_MAX / 2
     }
@@ -268,8 +268,8 @@ impl Client {
     }
 }
 
-/// Returns the timeout: doubled after each attempt, plus up to a quarter at random, so that ports
-/// that lost the same administrator do not return to it all at once.
+/// Returns the timeout: doubled after each attempt, plus up to a quarter at random. So ports whose
+/// administrator was silent do not all repeat their requests at the same time.
 fn back_off_ns(attempts: u32, random: u32) -> u64 {
     let doublings = attempts.saturating_sub(1).min(16);
     let wait_ns = (SA_RETRY_FIRST_NS << doublings).min(SA_RETRY_LAST_NS);

@@ -20,10 +20,10 @@ pub enum SendError {
     /// This port is not in the broadcast group.
     #[error("the link is down")]
     Down,
-    /// It is longer than the link's MTU.
+    /// The datagram is longer than the link's MTU.
     #[error("longer than the link's MTU")]
     TooLong,
-    /// It is no IP datagram, or no neighbour leads to its destination.
+    /// The bytes are no IP datagram, or no neighbour leads to the destination.
     #[error("no datagram that this link can carry")]
     Refused,
 }
@@ -44,11 +44,12 @@ pub(crate) fn destination(head: &[u8]) -> Option<(DatagramType, IpAddr)> {
 }
 
 impl Link {
-    /// Sends an IP datagram of `len` bytes that begins with `head`; `fill` writes it whole. It
-    /// waits, or is dropped, while its neighbour, path or group is being resolved.
+    /// Sends an IP datagram of `len` bytes that begins with `head`; `fill` writes the whole
+    /// datagram. While its neighbour, path or group is being resolved, the datagram is queued, or
+    /// dropped if the queue is full.
     ///
     /// # Errors
-    /// If it was not taken.
+    /// [`SendError`] if the datagram was not taken.
     pub fn send(
         &mut self,
         now_ns: u64,
@@ -180,8 +181,7 @@ impl Link {
             }
         });
         match routers.filter(|routers| *routers != absent) {
-            // The routers' group is link-local, so a payload that waits for it gets here at most
-            // once.
+            // The routers' group is link-local, so a payload for it is not sent here again.
             Some(routers) => {
                 self.send_to_group(now_ns, routers, payload.len(), |place| {
                     place.copy_from_slice(payload);
