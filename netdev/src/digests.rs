@@ -13,8 +13,8 @@ use crate::sys::fragment::Fragment;
 pub struct Digest {
     /// Offset of the first payload byte not yet covered by the register.
     pub from: u32,
-    /// Offset of the digest's [`LEN`](Self::LEN) bytes; the digest covers the bytes from `from` to
-    /// here. The fragments' bytes at this place are not sent.
+    /// Offset of the digest's [`LEN`](Self::LEN) bytes. The device adds the bytes from `from` to
+    /// here to the register, and sends the digest instead of the fragments' bytes at this offset.
     pub at: u32,
     /// Register before the bytes from `from` on are added.
     pub register: u32,

@@ -162,7 +162,7 @@ impl PacketSocket {
     /// Binds to a new interface of the same name, after the first one was deleted.
     fn bind_again(&mut self, interface_index: u32) {
         let fd = self.socket.as_fd();
-        // Refused in a fanout group: such a socket stays down until it is opened again.
+        // The kernel refuses this in a fanout group: such a socket is down until it is reopened.
         let bound = packet_socket::bind(fd, interface_index)
             .and_then(|()| packet_socket::join(fd, interface_index, self.membership));
         if bound.is_ok() {

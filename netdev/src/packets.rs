@@ -5,10 +5,10 @@
 //! layer above ═ packets, checksums complete ═ Packets ═ super-frames, partial checksums ═ device
 //! ```
 //!
-//! A received super-frame is cut as the kernel cuts it for a device without offloads, so the layer
-//! above gets the packets as on a wire. In the other direction, if enabled, consecutive packets of
-//! one flow are sent as one super-frame, but only if cutting it gives the same packets, byte for
-//! byte. The order of packets is kept, and a packet with a wrong checksum is sent alone.
+//! A received super-frame is segmented as the kernel segments it for a device without offloads, so
+//! the layer above gets the packets as on a wire. In the other direction, if enabled, consecutive
+//! packets of one flow are sent as one super-frame, but only if its segments are the same packets,
+//! byte for byte. The order of packets is kept, and a packet with a wrong checksum is sent alone.
 
 mod cut;
 mod merge;
@@ -30,7 +30,7 @@ pub struct Packets<D> {
     merges: bool,
     /// Packets that did not fit the caller's last burst.
     rest: Rest,
-    /// Packets to be sent together, in the next `flush` at the latest.
+    /// Packets that are merged, and sent by the next `flush` at the latest.
     train: Train,
     lost: u64,
     /// Buffer for a contiguous received frame; keeps its allocation.
@@ -133,7 +133,7 @@ impl<D: Device> Device for Packets<D> {
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
-        // Packets that were cut off are available now.
+        // The remaining packets of a super-frame are available now.
         if self.rest.is_empty() { self.inner.next_arrival_ns() } else { Some(0) }
     }
 

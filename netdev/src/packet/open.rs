@@ -79,7 +79,7 @@ const BLOCK_LEN: usize = 256 * 1024;
 /// Limit of frames that wait to be sent, in bytes, with the kernel's own overhead: some tens of
 /// super-frames.
 const SEND_BUFFER_LEN: i32 = 4 << 20;
-/// Limit of long frames that wait behind their slots, in bytes: a TCP window of several MiB.
+/// Limit of the socket's queue of long frames, in bytes: a TCP window of several MiB.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
 
 pub(super) fn check_rights() -> Result<(), OpenError> {

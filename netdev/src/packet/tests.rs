@@ -98,8 +98,8 @@ fn what_cannot_be_is_no_frame() {
     assert!(frame_in(good, &mut slot, &empty(), &mut []).is_some());
 }
 
-/// The frame behind a slot is read even if a pending error is returned first. Otherwise each later
-/// slot would get the frame of the slot before.
+/// A slot's frame in the socket's queue is read even if a read returns a pending error first.
+/// Otherwise each later slot would get the frame of the slot before it.
 #[test]
 fn an_error_that_waits_on_the_socket_does_not_leave_its_frame_behind() {
     use std::net::UdpSocket;

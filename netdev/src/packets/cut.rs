@@ -1,4 +1,4 @@
-//! Cuts received super-frames into packets.
+//! Segments received super-frames into packets.
 
 use std::num::NonZeroU16;
 use std::ops::Range;
@@ -25,7 +25,7 @@ struct Next {
     layout: Layout,
     /// Payload bytes per packet.
     size: usize,
-    /// Number of packets cut off before.
+    /// Number of packets before it.
     index: u16,
 }
 
@@ -46,7 +46,7 @@ impl Rest {
     }
 
     /// Hands over at most `burst` packets of a super-frame, and keeps the others. Returns the
-    /// number handed over. A frame that cannot be cut is handed over unchanged.
+    /// number handed over. A frame that cannot be segmented is handed over unchanged.
     pub(super) fn cut(
         &mut self,
         frame: &[u8],

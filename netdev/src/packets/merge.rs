@@ -5,10 +5,10 @@ use std::num::NonZeroU16;
 use crate::segment::{self, CWR, FIN, Layout, PSH, TCP_CHECKSUM, TCP_FLAGS};
 use crate::{Fragment, Medium, TransmitError, TxChecksum, TxFrame};
 
-/// Consecutive packets of one flow, to be sent as one frame.
+/// Train: consecutive packets of one flow, which are sent as one super-frame.
 ///
-/// Invariant: if the kernel cuts the frame after every `size` bytes of payload, the result is the
-/// merged packets, byte for byte.
+/// Invariant: if the kernel segments the frame at every `size` bytes of payload, the segments are
+/// the merged packets, byte for byte.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     /// First packet unchanged, then the payload of the others.
@@ -26,7 +26,7 @@ pub(super) struct Train {
 }
 
 impl Train {
-    /// Begins with a packet that others may follow. Returns false for other packets.
+    /// Begins a train with a packet. Returns false if no other packet may follow this one.
     pub(super) fn begin(&mut self, frame: &TxFrame<'_>, medium: Medium) -> bool {
         debug_assert!(self.layout.is_none(), "the train before has departed");
         let packet = in_one_place(frame, &mut self.scratch);

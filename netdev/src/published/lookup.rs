@@ -43,7 +43,7 @@ impl<N: Copy> Lookup<N> {
         &mut self.entries
     }
 
-    /// Removes the regions for which `stays` returns false.
+    /// Keeps only the regions for which `stays` returns true.
     pub(crate) fn retain(&mut self, stays: impl FnMut(&Entry<N>) -> bool) {
         self.entries.retain(stays);
         self.last = 0;

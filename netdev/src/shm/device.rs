@@ -161,7 +161,7 @@ impl Shm {
     #[cold]
     fn end(&mut self, error: &SessionError) {
         if let Some(session) = self.session.take() {
-            // The socket may stay open until another thread closes it.
+            // Another thread may close the socket much later: stop watching it now.
             self.watch.remove(session.as_fd());
         }
         self.counters.sessions_ended += 1;

@@ -34,7 +34,7 @@ use session::Session;
 #[repr(align(128))]
 pub struct VhostUser {
     shared: Arc<SharedPair>,
-    /// Control socket. The device of the first pair serves it for all pairs.
+    /// Control socket. The device of the first virtqueue pair serves it for all of them.
     control: Option<Control>,
     capabilities: Capabilities,
     is_up: bool,
@@ -420,7 +420,7 @@ impl Control {
         let Some((channel, session)) = &mut self.peer else { return };
         if let Err(error) = serve(channel, session) {
             debug!(target: TRACE, %error, "frontend disconnected");
-            // The socket may stay open until another thread closes it.
+            // Another thread may close the socket much later: stop watching it now.
             self.pairs[0].watch.remove(channel.as_fd());
             self.peer = None;
             let _woken_later = self.watch_meeting();

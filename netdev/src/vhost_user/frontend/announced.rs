@@ -22,10 +22,11 @@
 //!
 //! - *Memory is withdrawn while a frame that refers to it is in the ring.* The backend reads it
 //!   until step 3: its mapping keeps the memory.
-//! - *Memory is withdrawn between steps 4 and 5, and `answer` still finds it.* `answer` adds the
-//!   region, but step 1 has made all pairs outdated: none uses it before step 2 removes it.
-//! - *Memory is withdrawn between steps 4 and 5, and step 2 has run.* `answer` does not find the
-//!   region in the publisher. The next `turn` removes it from the backend.
+//! - *Memory is withdrawn between steps 4 and 5.* `answer` does not find the region in the
+//!   publisher. The next `turn` removes it from the backend.
+//! - *Memory is withdrawn while `answer` runs.* `answer` may add the region after the withdrawal.
+//!   But the withdrawal has made all virtqueue pairs outdated, so none uses the region before step
+//!   2 removes it.
 //! - *The socket is full.* `turn` continues at the next call with the first message not sent.
 
 use std::collections::VecDeque;

@@ -111,7 +111,7 @@ impl Control {
         if let Err(error) = outcome {
             debug!(target: TRACE, %error, "disconnected from a backend");
             if let Some(session) = self.session.take() {
-                // The socket may stay open until another thread closes it.
+                // Another thread may close the socket much later: stop watching it now.
                 self.pairs[0].watch.remove(session.as_fd());
             }
             let _woken_later = self.watch_meeting();

@@ -43,7 +43,7 @@ use pair::{Pair, Queues, SharedPair};
 #[repr(align(128))]
 pub struct VirtioUser {
     shared: Arc<SharedPair>,
-    /// Control socket. The device of the first pair serves it for all pairs.
+    /// Control socket. The device of the first virtqueue pair serves it for all of them.
     control: Option<Control>,
     capabilities: Capabilities,
     is_up: bool,

@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-/// Both queues of a pair.
+/// Both queues of a virtqueue pair.
 #[derive(Debug)]
 pub(super) struct Queues {
     pub(super) table: Arc<MemoryTable>,
