@@ -165,8 +165,8 @@ pub(crate) struct Memory {
     pub(crate) region: Arc<Region>,
     pub(crate) layout: Layout,
     parts: Vec<Mr>,
-    /// Regions to be invalidated, in this order: first those that the peer invalidates, then those
-    /// that this end invalidates itself.
+    /// Regions to be invalidated: first the peer's messages invalidate some, one after the other;
+    /// this end itself invalidates the rest.
     pub(crate) disposable: Vec<Mr>,
 }
 

@@ -49,11 +49,11 @@ pub enum Scenario {
     BlackHole,
     /// Megabytes of data.
     Large,
-    /// A peer vanishes in the middle.
+    /// A peer vanishes without FIN or RST.
     Vanish,
-    /// Ends of life on both sides, in every order.
+    /// Both sides end connections, by every action and in every order.
     Ends,
-    /// Peers that take all they can get, beside one that does its work.
+    /// Peers that take all resources that they can get, beside one that does its work.
     Exhausted,
     /// Memory that changes while it is read, and is invalidated.
     Changing,
@@ -70,7 +70,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All scenarios, and their weights in the draw. The last ones were added later: they are drawn
-    /// from other bits of the seed, so that the seeds of the others keep their meaning.
+    /// from other bits of the seed, so that the plans of older scenarios do not change.
     pub const ALL: [(Self, &'static str, u64); 30] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),

@@ -70,7 +70,7 @@ impl Sweep {
         events: &mpsc::SyncSender<io::Result<SweepEvent>>,
     ) {
         while !stop.load(Ordering::Relaxed) {
-            // The last possible seed has none after it.
+            // `u64::MAX` has no next seed.
             let following = |seed| (seed < self.seeds.end).then(|| seed + 1);
             let Ok(seed) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, following)
             else {

@@ -9,7 +9,7 @@
 //! 1. When the process opens its network, [`prepare`] starts the closing thread, which parks, and
 //!    registers an exit handler with C's library.
 //! 2. `exit`, or the return from `main`, runs the handler. It stores the ID of the ending thread.
-//! 3. The handler wakes the closing thread, and waits for it, at most [`DRAINED_FOR`] and
+//! 3. The handler wakes the closing thread, and waits for it, at most [`DRAINED_FOR`] plus
 //!    [`GRACE`].
 //! 4. The closing thread closes all connections of the endpoint ([`DRAINED_FOR`] at most), and
 //!    wakes the handler.

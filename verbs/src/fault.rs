@@ -122,7 +122,7 @@ impl Fault {
         text.split(',').filter(|part| !part.is_empty()).map(Self::parse).collect()
     }
 
-    /// Counts a call. Returns the effect if it is the one that fails.
+    /// Counts a call. Returns the effect if this is the call that must fail.
     fn meets(&self, call: Call) -> Option<Outcome> {
         let is_it =
             self.call == call && self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.number;

@@ -27,7 +27,7 @@ pub(crate) struct Registered {
     iova: u64,
     /// Access rights as C's flags.
     flags: c_uint,
-    /// True after the region was deregistered: the memory may be unmapped.
+    /// True after the region was deregistered, or got other memory: this memory may be unmapped.
     is_gone: Mutex<bool>,
 }
 
@@ -53,7 +53,7 @@ impl Registered {
         (end <= self.mr.len()).then(|| self.mr.sge(start..end))
     }
 
-    /// Stores the value that an Atomic fetched, unless the region was deregistered.
+    /// Stores the value that an Atomic fetched, unless the memory is no longer registered.
     pub(crate) fn store(&self, addr: u64, value: u64) {
         let Some(start) = addr.checked_sub(self.iova).and_then(|at| usize::try_from(at).ok())
         else {

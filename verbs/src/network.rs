@@ -204,6 +204,14 @@ fn local_socket(path: &str) -> std::io::Result<(Socket, SockAddr)> {
 /// Takes a name of the abstract namespace, which any user may take. The second value is true if the
 /// name is taken by a process that does not hold it for urnic: the process belongs to a user other
 /// than this one and root, or it does not listen.
+///
+/// 1. A process binds a socket to the name, and listens. It holds the name until it ends.
+/// 2. For another process the bind fails. This process connects to the name, to find out the user
+///    of the holder.
+/// 3. The holder never accepts: the connection remains in its backlog.
+///
+/// Racy case: *the holder is between bind and listen.* The connection is refused. The process waits
+/// [`LISTENS_WITHIN`], and begins again.
 #[expect(clippy::disallowed_methods, reason = "another process has no way to say that it listens")]
 fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     let take = || -> std::io::Result<Socket> {

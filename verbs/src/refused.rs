@@ -97,8 +97,8 @@ extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     .as_ptr()
 }
 
-/// Reads a file of sysfs without its line end, as a C string. Returns the length, or -1, also if
-/// the string does not fit.
+/// Reads a file of sysfs without its line end, as a C string. Returns the length; -1 after an
+/// error, or if the string does not fit.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_read_sysfs_file(
     folder: *const c_char,

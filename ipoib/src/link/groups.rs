@@ -159,7 +159,7 @@ impl Groups {
         self.table.get(&mgid).is_some_and(|group| matches!(group.state, State::Member(_)))
     }
 
-    /// Records a join request: the administrator may grant it.
+    /// Records that a join request was sent: from now on this port may be a member.
     pub(super) fn asked(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.and(state);
@@ -222,9 +222,9 @@ impl Groups {
         }
     }
 
-    /// Handles the creation or deletion of a group (RFC 4391 §10). It is joined again when it is
-    /// used next, since a deleted group's MLID must not be used (RFC 4392 §4.2.3). Returns true if
-    /// it must be joined now, because it is received.
+    /// Handles the creation or deletion of a group (RFC 4391 §10). The next packet to the group
+    /// joins it again, since a deleted group's MLID must not be used (RFC 4392 §4.2.3). Returns
+    /// true if the caller must join the group now, because the link receives it.
     pub(super) fn changed(&mut self, mgid: Gid, exists: bool) -> bool {
         if !exists {
             self.owed.remove(&mgid);
@@ -312,7 +312,8 @@ impl Groups {
         dropped
     }
 
-    /// Adds a group; may evict the send-only group that is unused for the longest time.
+    /// Adds a group; may evict the send-only group that is unused for the longest time. Returns
+    /// false if the table is full of groups in use.
     fn insert(&mut self, now_ns: u64, mgid: Gid, receives: bool) -> bool {
         if self.table.len() >= GROUPS_MAX {
             let idle =

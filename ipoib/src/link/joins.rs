@@ -60,7 +60,7 @@ impl Link {
                 self.ask_join(now_ns, mgid, state, state == JoinState::FULL_MEMBER);
                 continue;
             }
-            // The group may be used again meanwhile.
+            // The group may be in use again since the leave was deferred.
             let wanted = self.groups.wanted(mgid);
             if state.has(wanted) {
                 self.groups.owe(mgid, wanted);
@@ -116,7 +116,7 @@ impl Link {
             return;
         }
         match self.receive_group(now_ns, mgid) {
-            // A later report may find room.
+            // The host repeats its reports: there may be room then.
             Received::Full => return,
             Received::Joins if self.membership.record().is_some() => {
                 self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
@@ -148,7 +148,7 @@ impl Link {
         let Some(left) = self.groups.leave(mgid, &mut self.budget) else { return };
         self.counters.waiting_dropped += left.dropped;
         self.chores.retain(|(other, _, joins)| !joins || *other != mgid);
-        // A join may have been granted even if its answer was lost.
+        // The administrator may have granted a join although its answer was lost.
         if !left.held.is_none() {
             self.add_chore(now_ns, (mgid, left.held, false));
         }

@@ -296,7 +296,8 @@ impl Link {
         }
         self.counters.link_ups += 1;
         info!(target: TRACE, mtu, group = %record.mgid, mlid = record.mlid.0, "link up");
-        // A lease may have ended while the link was down: do not announce its address.
+        // Drop a lease that has ended while the link was down, so that its address is not
+        // announced.
         self.run_dhcp(now_ns);
         for mgid in self.own_groups() {
             self.receive_group(now_ns, mgid);

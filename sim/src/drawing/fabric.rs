@@ -16,7 +16,8 @@ pub(super) fn is_drawn(seed: u64) -> bool {
     Random::new(seed ^ FABRIC_BITS).one_in(FABRIC_ONE_IN)
 }
 
-/// Draws the impairment of a node's datagrams. Only other links have bit errors and cut segments.
+/// Draws the impairment of a node's datagrams, without bit errors and without cut segments, which
+/// an InfiniBand fabric does not have.
 pub(super) fn impair(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     let mut perhaps = |percent_max| if random.one_in(3) { 0.0 } else { random.chance(percent_max) };
     ImpairConfig {

@@ -76,7 +76,7 @@ pub(super) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Ch
 pub(super) struct Attached {
     pub(super) channel: Arc<Channel>,
     pub(super) c: CPtr<rdma_event_channel>,
-    /// Made for the id, whose calls wait for their events themselves.
+    /// True if the channel was made for this id alone, whose calls wait for their events.
     pub(super) is_own: bool,
 }
 
@@ -93,7 +93,7 @@ impl Attached {
         Ok(Self { channel, c: CPtr(c), is_own })
     }
 
-    /// Returns the channel for an id that is created by a request to this one.
+    /// Returns the channel for an id that a peer's request to this id creates.
     pub(super) fn inherited(&self) -> Result<Self, Errno> {
         if self.is_own {
             // SAFETY: NULL.
@@ -118,7 +118,7 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     or_null(create())
 }
 
-/// `rdma_destroy_event_channel`. A thread that waits at it keeps waiting.
+/// `rdma_destroy_event_channel`. A thread that waits for an event of the channel continues to wait.
 ///
 /// # Safety
 /// `channel` is live. Only threads that take events from it use it again, no id does.

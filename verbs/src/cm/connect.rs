@@ -215,7 +215,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Id {
-    /// Schedules another attempt after a refusal. Returns false if it is too late for one.
+    /// Schedules another attempt after a refusal. Returns false if the time for attempts is over.
     pub(super) fn try_later(self: &Arc<Self>) -> bool {
         let now = monotonic_now();
         let may = locked(&self.attempt).as_ref().is_some_and(|attempt| now < attempt.until);

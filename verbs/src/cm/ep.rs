@@ -17,7 +17,7 @@ use crate::event_queue::locked;
 use crate::object::{CPtr, optional};
 use crate::srq::rdma_destroy_srq;
 
-/// Attributes for the queue pairs of requests at a listening endpoint.
+/// Attributes of the queue pairs that a listening endpoint makes for peers' requests.
 #[derive(Debug)]
 pub(super) struct ListenerAttr {
     pd: CPtr<ibv_pd>,

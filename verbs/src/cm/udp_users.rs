@@ -14,8 +14,8 @@ pub(super) enum Holder {
     AnotherUser,
 }
 
-/// First TCP and UDP port that all users may have, if the kernel does not say (ip(7),
-/// `ip_unprivileged_port_start`).
+/// First TCP and UDP port that all users may have, if `ip_unprivileged_port_start` cannot be read
+/// (ip(7)).
 const UNPRIVILEGED_FIRST: u16 = 1024;
 
 /// Returns true if all users may have this port, of TCP and of UDP.

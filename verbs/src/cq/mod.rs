@@ -56,7 +56,7 @@ pub(crate) struct Cq {
 /// Every queue is made as an extended one; C's plain queue is its first part.
 type CqObject = Object<ibv_cq_ex, Cq>;
 
-/// Notifies a channel, until the queue is destroyed. A late call finds no channel.
+/// Notifies a channel, until the queue is destroyed: a call after that finds no channel.
 #[derive(Debug)]
 struct Notify {
     to: Mutex<Option<(Arc<CompChannel>, CPtr<ibv_cq>)>>,
@@ -76,7 +76,7 @@ impl Wake for Notify {
 #[derive(Debug)]
 struct Overflow {
     context: Arc<Context>,
-    /// `None` once the queue is destroyed: a call may come late.
+    /// `None` once the queue is destroyed: a call after that reports nothing.
     cq: Mutex<Option<CPtr<ibv_cq>>>,
 }
 
@@ -182,7 +182,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     }
     if let (Some(channel), Some((notify, waker))) = (&queue.channel, &queue.notify) {
         queue.inner.cancel_notify(waker);
-        // A late call finds no channel to notify.
+        // A call of the waker in another thread finds no channel from now on.
         drop(locked(&notify.to).take());
         channel.events.remove(|event| event.0 == cq);
     }
@@ -261,8 +261,8 @@ impl Cq {
     }
 
     /// Takes the oldest completion that the application gets. Stores the value that an Atomic has
-    /// fetched, and drops the completion of an Atomic that was posted unsignaled. `_polling` proves
-    /// that the caller is alone in the section.
+    /// fetched, and drops the completion of a successful Atomic that was posted unsignaled.
+    /// `_polling` proves that the caller is alone in the section.
     fn take(&self, _polling: &mut Option<Wc>) -> Option<Wc> {
         loop {
             let wc = self.inner.poll()?;

@@ -160,7 +160,7 @@ fn connected(cqe: c_int) -> [End; 2] {
     connected_as(cqe, false)
 }
 
-/// Does the same. A `foreign` peer knows only the extensions in the RFCs.
+/// Like [`connected`]. A `foreign` peer knows only the extensions in the RFCs.
 fn connected_as(cqe: c_int, foreign: bool) -> [End; 2] {
     let mut ends = [End::new(cqe), End::new(cqe)];
     let connections = connect([&ends[0], &ends[1]], foreign);

@@ -1,4 +1,4 @@
-//! `ibv_rereg_mr`: the keys stay, and stand for the new memory and rights.
+//! `ibv_rereg_mr`: the keys do not change, and refer to the new memory and rights.
 
 use super::*;
 use crate::abi::{
