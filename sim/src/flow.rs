@@ -394,7 +394,8 @@ impl<'p> Flow<'p> {
         if let Some((side, _)) = self.revokes.take_if(|(_, at)| *at <= now) {
             let side = &mut self.sides[side];
             side.live.revoke(&side.memory);
-            // Work that reads the invalidated memory cannot continue; close after a while.
+            // Work that reads the invalidated memory cannot continue: when the connection is
+            // ending, do not wait longer than this for the other end's close.
             self.close_at.get_or_insert(now + PATIENCE);
         }
         for side in [0, 1] {

@@ -129,7 +129,8 @@ impl World {
         guesser.map_or(0, |guesser| guesser.forged)
     }
 
-    /// Polls every node once. Returns the number of frames moved.
+    /// Applies the changes that are due, then polls every node that is not paused, and the switch,
+    /// once. Returns the number of frames moved.
     pub(crate) fn poll(&mut self) -> usize {
         self.steps += 1;
         self.apply_changes();

@@ -1,6 +1,6 @@
-//! Announces this port's addresses when it comes up, since a neighbour may know another queue pair
-//! (RFC 4391 §9.4). Repeats the announcement, as the first may be lost: the subnet manager may set
-//! switches up for a group after it has granted the join.
+//! Announces this interface's addresses when the link comes up, since neighbours may still know the
+//! queue pair that it had before (RFC 4391 §9.4). Repeats the announcement, as the first may be
+//! lost: the subnet manager may set switches up for a group after it has granted the join.
 
 use std::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ use crate::wire::address::LinkAddress;
 use crate::wire::arp::{ArpPacket, Operation};
 use crate::wire::datagram::DatagramType;
 
-/// Announcements that are left.
+/// Announcements that are still to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Announcing {
     left: u32,

@@ -98,7 +98,7 @@ impl Link {
         }
     }
 
-    /// Releases the address (RFC 2131 §4.4.6), while the link is up.
+    /// Releases the leased address (RFC 2131 §4.4.6). The server learns it only if the link is up.
     pub(super) fn release_address(&mut self, now_ns: u64) {
         let id = self.client_id();
         if let Some(question) = self.dhcp.as_mut().and_then(|client| client.release(id)) {

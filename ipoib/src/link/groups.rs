@@ -73,7 +73,7 @@ pub(super) enum Route {
     Wait {
         ask: Option<JoinState>,
     },
-    /// There is no such group.
+    /// The group does not exist, or this port could not join it.
     Absent,
     /// The table is full of groups in use.
     Full,
@@ -200,8 +200,8 @@ impl Groups {
         Some((multicast, payload))
     }
 
-    /// Records that the administrator refused the join. Returns the waiting payloads, which the
-    /// caller sends elsewhere.
+    /// Records that this port could not join the group in this state. Returns the waiting payloads,
+    /// for the caller to send elsewhere or to drop.
     pub(super) fn absent(
         &mut self,
         now_ns: u64,

@@ -18,7 +18,8 @@ pub(super) const TRAPS: [Trap; 4] =
     [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
 
 impl Link {
-    /// Subscribes, joins groups to be received, and leaves unused ones.
+    /// Subscribes to Reports, and defers the joins of all groups of this port and the leaves of
+    /// unused ones.
     pub(super) fn refresh(&mut self, now_ns: u64) {
         for trap in TRAPS {
             let info = InformInfo { trap, subscribe: true, qpn: Qpn::GSI };
@@ -40,8 +41,9 @@ impl Link {
         }
     }
 
-    /// Defers a join or leave. If there are too many, the next refresh repeats joins of received
-    /// groups, and leaves are recorded.
+    /// Defers a join or leave, and sends as many deferred ones as there is room for. If too many
+    /// are deferred, drops the join, which the next refresh repeats for a received group, or
+    /// records the leave.
     pub(super) fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
         if self.chores.len() < 2 * GROUPS_MAX {
             self.chores.push_back(chore);

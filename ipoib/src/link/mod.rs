@@ -192,7 +192,7 @@ impl Link {
         Some((sm_lid, mad))
     }
 
-    /// Returns true if no request is outstanding.
+    /// Returns true if no request is outstanding or deferred.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.chores.is_empty() && self.client.poll_timeout().is_none()
@@ -203,9 +203,9 @@ impl Link {
         self.out.pop_front()
     }
 
-    /// Returns the next datagram whose neighbour does not answer, or to whose port the
-    /// administrator knows no path. A router reports it to the datagram's sender (RFC 1812
-    /// §5.2.7.1, RFC 4861 §7.2.2). The last [`UNDELIVERABLE_MAX`] are kept.
+    /// Returns the next datagram whose neighbour does not answer, or to whose port no path was
+    /// found. A router reports it to the datagram's sender (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
+    /// The last [`UNDELIVERABLE_MAX`] are kept.
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         let mut payload = self.undeliverable.pop_front()?;
         Some(payload.split_off(HEADER_LEN.min(payload.len())))

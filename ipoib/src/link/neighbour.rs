@@ -9,7 +9,7 @@ use crate::wire::address::{Gid, LinkAddress};
 
 #[derive(Debug)]
 enum State {
-    /// Unknown: all hosts of the link are being asked.
+    /// Unknown: being resolved by multicast questions.
     Asking { attempts: u32, due_ns: u64 },
     /// Known. RFC 4391 §9.4: the address must be confirmed, since a port's queue pair may change.
     /// The first datagram after the reachable time starts unicast probes, which a timer repeats
@@ -48,15 +48,16 @@ pub(super) enum Due {
     Ask(IpAddr),
     /// Send a probe to its known address.
     Probe(IpAddr, LinkAddress),
-    /// The neighbour does not answer at its known address. It is resolved again, and the path to
-    /// its port may have changed.
+    /// The neighbour does not answer at its known address, and was removed from the table: the next
+    /// datagram resolves it again. The path to its port may have changed.
     Lost(LinkAddress),
     /// The neighbour does not answer: these payloads cannot be delivered.
     Silent(Vec<Vec<u8>>),
 }
 
 impl Neighbours {
-    /// Returns the decision on a datagram to the neighbour. Adds a new neighbour to the table.
+    /// Returns the decision on a datagram to the neighbour. Adds an unknown neighbour to the table,
+    /// to be resolved.
     pub(super) fn route(&mut self, now_ns: u64, ip: IpAddr, budget: &mut Budget) -> Route {
         let Some(entry) = self.table.get_mut(&ip) else {
             self.insert(now_ns, ip, State::Asking { attempts: 0, due_ns: now_ns }, budget);
@@ -130,7 +131,7 @@ impl Neighbours {
         self.table.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
     }
 
-    /// Returns the actions that are due, one at a time.
+    /// Returns the next action that is due, if there is one.
     pub(super) fn poll_due(&mut self, now_ns: u64, budget: &mut Budget) -> Option<Due> {
         if self.due_ns.is_none_or(|due_ns| due_ns > now_ns) {
             return None;

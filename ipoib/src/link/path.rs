@@ -72,7 +72,7 @@ impl Paths {
     }
 
     /// Compares the source LID of a received message with the known path to its port. Returns true
-    /// if they differ, so that the path must be queried again.
+    /// if they differ and the path was not queried recently: the caller must then query it.
     pub(super) fn has_moved(&mut self, now_ns: u64, gid: Gid, slid: Lid) -> bool {
         let Some(Path { state: State::Known { hop, asked_ns }, .. }) = self.table.get_mut(&gid)
         else {

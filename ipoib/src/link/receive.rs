@@ -51,7 +51,8 @@ impl Link {
     }
 
     /// Checks that the packet is for this interface and has the link's keys. Returns true if it was
-    /// sent to a group; `None` if it is refused.
+    /// sent to a group, and false if it was sent to this port; `None` if it is refused, which is
+    /// counted.
     fn admits(&mut self, header: &PacketHeader) -> Option<bool> {
         let counter = match self.judge(header) {
             Ok(is_multicast) => return Some(is_multicast),
@@ -181,8 +182,8 @@ impl Link {
         }
     }
 
-    /// Stores a neighbour's own report of its link-layer address, and the LID that it was sent
-    /// from.
+    /// Stores the link-layer address that a neighbour itself reports, and sends the datagrams that
+    /// wait for it. Queries the path to its port if the source LID of the report is another one.
     fn learn(&mut self, now_ns: u64, ip: IpAddr, (at, slid): (LinkAddress, Lid), wanted: bool) {
         if self.paths.has_moved(now_ns, at.gid, slid) {
             self.ask_path(now_ns, at.gid);
@@ -208,7 +209,8 @@ fn is_interface(address: LinkAddress) -> bool {
         && address.qpn.bits() > Qpn::GSI.bits()
 }
 
-/// Refuses a unicast datagram that was sent to a group (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
+/// Returns the datagram without padding. `None` if its length is invalid, or if it is a unicast
+/// datagram that was sent to a group (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
 fn ipv4(
     datagram: &[u8],
     came_to_group: bool,

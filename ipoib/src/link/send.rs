@@ -134,8 +134,9 @@ impl Link {
         }
     }
 
-    /// Sends a payload to a group. RFC 4391 §10: if this port is no member, the group is joined to
-    /// send only; if there is no such group, the payload is sent to the routers or dropped.
+    /// Sends a payload to a group (RFC 4391 §10). If this port is no member, queues the payload and
+    /// joins the group, to send only. If the group does not exist, sends the payload to the routers
+    /// or drops it.
     pub(super) fn send_to_group(
         &mut self,
         now_ns: u64,
@@ -214,7 +215,8 @@ impl Link {
         }
     }
 
-    /// Asks for the holder of an address: all hosts of the link, or the known holder.
+    /// Asks for the holder of an address: the known holder if `at` is given; otherwise all hosts of
+    /// the link (IPv4), or the solicited-node group (IPv6).
     pub(super) fn ask_neighbour(&mut self, now_ns: u64, ip: IpAddr, at: Option<LinkAddress>) {
         let own = self.own_address();
         match ip {

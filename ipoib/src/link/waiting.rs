@@ -28,7 +28,8 @@ impl Budget {
 }
 
 impl<T> Waiting<T> {
-    /// Adds a payload. Returns the number of payloads dropped for it, itself included.
+    /// Adds a payload. Drops the oldest ones if the queue is full, and the new one if all queues
+    /// together hold too many bytes. Returns the number of dropped payloads.
     pub(super) fn push(&mut self, budget: &mut Budget, to: T, payload: Vec<u8>) -> u64 {
         let mut dropped = 0;
         while self.0.len() >= WAITING_MAX {
