@@ -13,9 +13,9 @@
 //!
 //! The oracle checks:
 //!
-//! - Every byte of memory is what the work makes of it; all other bytes are unchanged.
+//! - Every byte of memory has the value that the work writes there; all other bytes are unchanged.
 //! - Each completion is the next one due, with the right contents, and its data is in memory.
-//! - Everything posted completes.
+//! - Every posted receive and every signaled request completes.
 //! - When a run is over, no connection, piece or region is left.
 //! - A run ends within a bounded virtual time after the last fault, and much sooner without faults.
 

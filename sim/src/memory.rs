@@ -1,8 +1,8 @@
 //! The memory of one end of a connection, and its expected contents.
 //!
 //! The memory is one region: guards that nothing may write, and between them the registered parts.
-//! Every byte is written at most once. So at any time each byte has either its initial value or the
-//! value that the work writes there.
+//! Except in the parts `Numbers` and `Live`, every byte is written at most once. So at any time
+//! each byte has either its initial value or the value that the work writes there.
 
 use std::io;
 use std::ops::Range;
@@ -241,7 +241,7 @@ pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize
     match op.kind {
         Kind::Immediate | Kind::WriteImmediate => 0,
         _ if flow.ending == too_long => op.len / 2,
-        // Sometimes with room to spare.
+        // Some buffers are longer than their messages.
         _ if index.is_multiple_of(3) => op.len + GAP_LEN,
         _ => op.len,
     }

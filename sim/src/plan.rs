@@ -436,13 +436,14 @@ impl Op {
 }
 
 impl Plan {
-    /// Returns the time at which the last fault stops, in nanoseconds.
+    /// Returns the time of the last change of the link, in nanoseconds: all faults that stop have
+    /// stopped by then.
     #[must_use]
     pub(crate) fn faults_end_ns(&self) -> u64 {
         self.changes.last().map_or(0, |change| change.at_ns)
     }
 
-    /// Returns true if no frame is ever impaired.
+    /// Returns true if the link never changes, and neither impairs frames nor limits their rate.
     #[must_use]
     pub(crate) fn is_clean(&self) -> bool {
         self.changes.is_empty()

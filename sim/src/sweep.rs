@@ -13,9 +13,9 @@ use crate::{Failure, Outcome, Plan, Scenario, run};
 pub struct Sweep {
     /// The seeds.
     pub seeds: Range<u64>,
-    /// Only this scenario.
+    /// Scenario of all runs. `None` for the scenario of each seed.
     pub only: Option<Scenario>,
-    /// Threads, at least one.
+    /// Number of threads; 0 counts as one.
     pub threads: usize,
     /// Failures after which no further seed is begun.
     pub failures_max: usize,
@@ -24,14 +24,15 @@ pub struct Sweep {
 /// Report of a sweep while it runs.
 #[derive(Debug)]
 pub enum SweepEvent {
-    /// A seed is done.
+    /// The run of a seed has passed.
     Done(Outcome),
-    /// A seed has failed.
+    /// The run of this seed has failed.
     Failed(u64, Failure),
 }
 
 impl Sweep {
-    /// Runs all seeds and reports each to `report`, in order of completion.
+    /// Runs all seeds, at most until `failures_max` failures, and reports each to `report`, in
+    /// order of completion. Returns the counts of the passed runs.
     ///
     /// # Errors
     /// If memory cannot be allocated.

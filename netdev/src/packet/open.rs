@@ -59,10 +59,10 @@ impl<'a> PacketConfig<'a> {
     }
 }
 
-/// A TCP window of several MiB in frames of 1500 bytes.
+/// Default of `ring_frames`: a TCP window of several MiB in frames of 1500 bytes.
 const RING_FRAMES: usize = 4096;
 const RING_FRAMES_RANGE: RangeInclusive<usize> = 16..=65_536;
-/// Sockets in one fanout group; older kernels accept 256, recent ones many more.
+/// Accepted numbers of sockets in one fanout group; recent kernels accept many more.
 const QUEUES: RangeInclusive<usize> = 1..=256;
 
 /// Overhead of a slot: the kernel's header, an address, alignment and the `virtio_net_hdr` in front
@@ -70,7 +70,8 @@ const QUEUES: RangeInclusive<usize> = 1..=256;
 const SLOT_OVERHEAD: usize = 192;
 /// Alignment of the kernel's ring.
 const SLOT_ALIGNMENT: usize = 64;
-/// Longer frames, of an unusual MTU, are read from the queue like super-frames.
+/// Longest slot, in bytes. Longer frames, of an unusual MTU, are read from the socket's queue like
+/// super-frames.
 const SLOT_LEN_MAX: usize = 16 * 1024;
 /// Length of a block, in bytes; the kernel allocates blocks from memory that need not be
 /// contiguous.

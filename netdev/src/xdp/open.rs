@@ -75,7 +75,7 @@ impl Reopen {
 /// Largest MTU whose frames fit into a chunk, with a VLAN tag, in bytes.
 pub const MTU_MAX: usize = CHUNK_LEN_MAX - HEADROOM_LEN - LINK_HEADER_LEN;
 
-/// A TCP window of several MiB in frames of 1500 bytes.
+/// Default of `ring_frames`: a TCP window of several MiB in frames of 1500 bytes.
 const RING_FRAMES: usize = 4096;
 const RING_FRAMES_RANGE: RangeInclusive<usize> = 64..=32_768;
 const QUEUES: RangeInclusive<usize> = 1..=256;

@@ -70,7 +70,8 @@ fn kinds(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Draws depths for ends that request no Reads, or accept none, or one; stated, or not negotiated.
+/// Draws depths for ends that request no Reads, accept none, or request and accept one. Draws also
+/// if the depths are negotiated.
 fn depths(random: &mut Random, flow: &mut FlowPlan) {
     let is_said = random.one_in(2);
     // The Request decides if depths are negotiated.

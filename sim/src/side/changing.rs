@@ -12,7 +12,7 @@ impl Side {
         self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
     }
 
-    /// Returns the bytes at the place of a Read.
+    /// Returns the bytes at the destination of a Read.
     pub(super) fn landed(&self, spot: Spot, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         self.memory.part(Part::Landing).copy_out(spot.to, &mut octets);

@@ -154,7 +154,7 @@ unsafe extern "C" fn rdma_create_qp_ex(
     minus_one(unsafe { make(of, attr) })
 }
 
-/// `rdma_destroy_qp`, with the queues that were made for it.
+/// `rdma_destroy_qp`: also destroys the completion queues and channels that were made for it.
 ///
 /// # Safety
 /// `of` is live, and its queue pair is not used again.

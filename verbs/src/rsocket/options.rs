@@ -102,7 +102,8 @@ fn number(value: c_int) -> u32 {
     value.cast_unsigned()
 }
 
-/// Doubles a size, as Linux does to account for its own overhead.
+/// Returns the length of a ring for a requested size: doubled, as Linux doubles it to account for
+/// its own overhead, and within the permitted range.
 fn ring(value: c_int) -> u32 {
     number(value).saturating_mul(2).clamp(RING_LEN_MIN, RING_LEN_MAX)
 }

@@ -384,7 +384,7 @@ impl Socket {
         })
     }
 
-    /// Ends one direction, or both. Data sent before is delivered.
+    /// Ends one direction, or both. Waits until data sent before is delivered, at most [`LINGER`].
     pub(super) fn shutdown(&self, how: c_int) -> Result<(), Errno> {
         let [reads, writes] = match how {
             libc::SHUT_RD => [true, false],

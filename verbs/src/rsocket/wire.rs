@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns the place `offset` bytes into the memory.
+    /// Returns the remote buffer that begins `offset` bytes into the memory.
     pub(super) const fn at(self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: Stag(self.key), to: TaggedOffset(self.address.wrapping_add(offset)) }
     }
