@@ -21,7 +21,7 @@
 //!   references. The object gets no turn.
 //! - *The process forks.* Requests in the parent's channel get no turn in the child, which does not
 //!   have the thread. Objects of the parent cannot be used in the child.
-//! - *The thread cannot be started.* An error is logged, and requests of this process are dropped.
+//! - *The thread cannot be started.* An error is logged. Requests wait, and the next one tries again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -108,27 +108,46 @@ impl Wake for Call {
     }
 }
 
-fn send(request: Request) {
-    static TURNS: Mutex<Option<(u32, Sender<Request>)>> = Mutex::new(None);
-    let generation = fork::generation();
-    let mut turns = locked(&TURNS);
-    let (_, sender) = match turns.take() {
-        Some(turns) if turns.0 == generation => turns,
-        // A forked child does not have the parent's thread.
-        _ => (generation, start()),
-    };
-    let _the_thread_never_ends = sender.send(request);
-    *turns = Some((generation, sender));
+/// The channel to the thread of this process.
+struct Channel {
+    /// Generation of the process that made it: a forked child does not have the parent's thread.
+    generation: u32,
+    sender: Sender<Request>,
+    /// End for the thread, until the thread has started.
+    requests: Option<Receiver<Request>>,
 }
 
-fn start() -> Sender<Request> {
-    let (sender, requests) = unbounded();
+fn send(request: Request) {
+    static CHANNEL: Mutex<Option<Channel>> = Mutex::new(None);
+    send_by(&mut locked(&CHANNEL), fork::generation(), request, start);
+}
+
+/// Sends a request. Starts the thread if it has not started; if that fails, the request waits in the
+/// channel until the next one.
+fn send_by(
+    channel: &mut Option<Channel>,
+    generation: u32,
+    request: Request,
+    start: impl FnOnce(Receiver<Request>) -> bool,
+) {
+    channel.take_if(|channel| channel.generation != generation);
+    let channel = channel.get_or_insert_with(|| {
+        let (sender, requests) = unbounded();
+        Channel { generation, sender, requests: Some(requests) }
+    });
+    let _the_thread_never_ends = channel.sender.send(request);
+    channel.requests.take_if(|requests| start(requests.clone()));
+}
+
+/// Starts the thread. Returns false if the system refuses it.
+fn start(requests: Receiver<Request>) -> bool {
     let body = move || run(&requests);
     let start = || thread::Builder::new().name("urnic-cm".to_owned()).spawn(body);
-    if let Err(error) = run_as_own(start).flatten() {
-        error!(target: "urnic", %error, "cannot start the thread for connections: they get no events");
+    let started = run_as_own(start).flatten();
+    if let Err(error) = &started {
+        error!(target: "urnic", %error, "cannot start the thread for connections: events wait");
     }
-    sender
+    started.is_ok()
 }
 
 /// Timed turns that the thread has not made yet.
@@ -220,6 +239,27 @@ mod tests {
         drop(bell);
         // At most the turn that was already requested: a dropped object has none.
         assert!(turns.try_iter().count() <= 1);
+    }
+
+    #[test]
+    fn requests_wait_until_the_thread_can_be_started() {
+        let bell = Arc::new(Bell(unbounded().0));
+        let of: Weak<dyn Turn> = Arc::downgrade(&(Arc::clone(&bell) as Arc<dyn Turn>));
+        let request = || Request { of: Weak::clone(&of), at: None };
+        let (mut channel, mut thread) = (None, None);
+        send_by(&mut channel, 0, request(), |_refused| false);
+        send_by(&mut channel, 0, request(), |requests| {
+            thread = Some(requests);
+            true
+        });
+        send_by(&mut channel, 0, request(), |_| panic!("the thread was started twice"));
+        assert_eq!(thread.take().unwrap().try_iter().count(), 3);
+        // A forked child has none of them, and no thread.
+        send_by(&mut channel, 1, request(), |requests| {
+            thread = Some(requests);
+            true
+        });
+        assert_eq!(thread.unwrap().try_iter().count(), 1);
     }
 
     /// Requests its next turn in each turn, until it is stopped.

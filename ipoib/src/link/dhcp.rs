@@ -104,6 +104,7 @@ impl Link {
         if let Some(question) = self.dhcp.as_mut().and_then(|client| client.release(id)) {
             self.ask_server(now_ns, &question);
             self.config.ipv4 = None;
+            self.config.gateway_v4 = None;
         }
     }
 

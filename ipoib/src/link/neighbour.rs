@@ -183,7 +183,7 @@ impl Neighbours {
             if let Some(ip) = oldest.map(|(&ip, _)| ip)
                 && let Some(mut entry) = self.table.remove(&ip)
             {
-                entry.waiting.clear(budget);
+                entry.waiting.evict(budget);
             }
         }
         let entry = Neighbour { state, waiting: Waiting::default(), used_ns: now_ns };

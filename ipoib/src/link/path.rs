@@ -149,8 +149,10 @@ impl Paths {
             return;
         }
         let oldest = self.table.iter().min_by_key(|(_, entry)| entry.used_ns);
-        if let Some(gid) = oldest.map(|(&gid, _)| gid) {
-            self.forget(gid, budget);
+        if let Some(gid) = oldest.map(|(&gid, _)| gid)
+            && let Some(mut entry) = self.table.remove(&gid)
+        {
+            entry.waiting.evict(budget);
         }
     }
 

@@ -189,6 +189,7 @@ impl Link {
             self.ask_path(now_ns, at.gid);
         }
         self.neighbours.learn(now_ns, ip, at, wanted, &mut self.budget);
+        self.counters.waiting_dropped += self.budget.take_evicted();
         self.flush_neighbour(now_ns, ip);
     }
 }

@@ -78,7 +78,9 @@ impl Link {
             return Ok(());
         }
         let hop = self.config.next_hop(to).ok_or(SendError::Refused)?;
-        match self.neighbours.route(now_ns, hop, &mut self.budget) {
+        let route = self.neighbours.route(now_ns, hop, &mut self.budget);
+        self.counters.waiting_dropped += self.budget.take_evicted();
+        match route {
             Route::Known { at, probe } => {
                 self.send_to(now_ns, at, payload_len, write);
                 if probe {
@@ -103,7 +105,9 @@ impl Link {
         len: usize,
         write: impl FnOnce(&mut [u8]),
     ) {
-        let asks = match self.paths.route(now_ns, to.gid, &mut self.budget) {
+        let route = self.paths.route(now_ns, to.gid, &mut self.budget);
+        self.counters.waiting_dropped += self.budget.take_evicted();
+        let asks = match route {
             path::Route::Known { hop, ask } => {
                 self.emit_unicast(to, hop, len, write);
                 ask

@@ -18,6 +18,15 @@ impl<T> Default for Waiting<T> {
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     used: usize,
+    /// Payloads dropped with the queues of evicted entries, since they were last counted.
+    evicted: u64,
+}
+
+impl Budget {
+    /// Takes the number of payloads that were dropped with evicted entries.
+    pub(super) const fn take_evicted(&mut self) -> u64 {
+        std::mem::replace(&mut self.evicted, 0)
+    }
 }
 
 #[cfg(test)]
@@ -28,17 +37,15 @@ impl Budget {
 }
 
 impl<T> Waiting<T> {
-    /// Adds a payload. Drops the oldest ones if the queue is full, and the new one if all queues
-    /// together hold too many bytes. Returns the number of dropped payloads.
+    /// Adds a payload in place of the oldest one if the queue is full. Drops the new one if all queues
+    /// together would hold too many bytes. Returns the number of dropped payloads.
     pub(super) fn push(&mut self, budget: &mut Budget, to: T, payload: Vec<u8>) -> u64 {
-        let mut dropped = 0;
-        while self.0.len() >= WAITING_MAX {
-            drop(self.pop(budget));
-            dropped += 1;
+        let oldest = if self.0.len() >= WAITING_MAX { self.0.front() } else { None };
+        let used = budget.used - oldest.map_or(0, |(_, payload)| payload.len());
+        if used + payload.len() > WAITING_BYTES_MAX {
+            return 1;
         }
-        if budget.used + payload.len() > WAITING_BYTES_MAX {
-            return dropped + 1;
-        }
+        let dropped = u64::from(oldest.is_some() && self.pop(budget).is_some());
         budget.used += payload.len();
         self.0.push_back((to, payload));
         dropped
@@ -48,6 +55,11 @@ impl<T> Waiting<T> {
         let (to, payload) = self.0.pop_front()?;
         budget.used -= payload.len();
         Some((to, payload))
+    }
+
+    /// Drops all payloads of an entry that makes room for another.
+    pub(super) fn evict(&mut self, budget: &mut Budget) {
+        budget.evicted += self.clear(budget);
     }
 
     /// Drops all payloads. Returns their number.
@@ -61,5 +73,31 @@ impl<T> Waiting<T> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_keeps_its_oldest_payload_if_the_new_one_does_not_fit() {
+        let (mut budget, mut full) = (Budget::default(), Waiting::default());
+        for number in 0..WAITING_MAX {
+            assert_eq!(full.push(&mut budget, number, vec![0; 10]), 0);
+        }
+        let left = WAITING_BYTES_MAX - budget.used;
+        // It takes the place of the oldest, and all the bytes that are left.
+        assert_eq!(full.push(&mut budget, WAITING_MAX, vec![0; left + 10]), 1);
+        assert_eq!(budget.used, WAITING_BYTES_MAX);
+        assert_eq!(full.push(&mut budget, WAITING_MAX + 1, vec![0; 11]), 1);
+        assert_eq!(full.pop(&mut budget).map(|(number, _)| number), Some(1));
+        let mut other = Waiting::default();
+        assert_eq!((other.push(&mut budget, (), vec![0; 11]), other.is_empty()), (1, true));
+        assert_eq!((other.push(&mut budget, (), vec![0; 10]), other.is_empty()), (0, false));
+        other.evict(&mut budget);
+        assert_eq!((budget.take_evicted(), budget.take_evicted()), (1, 0));
+        assert_eq!(full.clear(&mut budget), WAITING_MAX as u64 - 1);
+        assert_eq!(budget.used, 0);
     }
 }
