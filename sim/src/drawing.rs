@@ -1,7 +1,9 @@
 //! Draws a plan from a seed: the space that is searched.
 
 mod fabric;
+mod moving;
 mod ready;
+mod shared;
 mod trials;
 
 use urnic_engine::mpa::startup::StartupConfig;
@@ -26,6 +28,8 @@ impl Plan {
         let drawn = if vanishes { Scenario::Vanish } else { drawn };
         let drawn = trials::draw(seed).unwrap_or(drawn);
         let drawn = if fabric::is_drawn(seed) { Scenario::Ipoib } else { drawn };
+        let drawn = if moving::is_drawn(seed) { Scenario::Moving } else { drawn };
+        let drawn = if shared::is_drawn(seed) { Scenario::Shared } else { drawn };
         Drawing { random, scenario: only.unwrap_or(drawn) }.plan(seed)
     }
 }
@@ -47,14 +51,15 @@ const VANISH_ONE_IN: u64 = 16;
 /// Mask that derives another seed, for the meaning of completions.
 const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
-/// Scenarios in which no event ends the impairment of frames: the oracle does not require that.
-const WITHOUT_AN_END: [Scenario; 6] = [
+/// Scenarios with no faults that have to stop before the end.
+const WITHOUT_AN_END: [Scenario; 7] = [
     Scenario::Clean,
     Scenario::BlackHole,
     Scenario::Vanish,
     Scenario::Exhausted,
     Scenario::Guesses,
     Scenario::Pause,
+    Scenario::Shared,
 ];
 
 impl Drawing {
@@ -62,6 +67,8 @@ impl Drawing {
         let node_count = match self.scenario {
             Scenario::Star => self.random.len(3, 6),
             Scenario::Exhausted | Scenario::Guesses => self.random.len(3, 4),
+            Scenario::Moving => self.random.len(3, 4),
+            Scenario::Shared => 4,
             Scenario::Ipoib => self.random.len(2, 3),
             _ => 2,
         };
@@ -70,7 +77,7 @@ impl Drawing {
         let flows = self.flows(node_count);
         let changes = self.changes(&nodes);
         let silence = (self.scenario == Scenario::Vanish).then(|| self.silence(&link, &flows));
-        let (idlers, guesses) = (Vec::new(), None);
+        let (idlers, guesses, shared) = (Vec::new(), None, None);
         let scenario = self.scenario;
         let sabotage = None;
         let mut plan = Plan {
@@ -83,6 +90,7 @@ impl Drawing {
             silence,
             idlers,
             guesses,
+            shared,
             sabotage,
         };
         self.make_trial(&mut plan);
@@ -107,8 +115,14 @@ impl Drawing {
         // A switch forwards whole frames; devices that rewrite frames refuse super-frames
         // themselves.
         let is_fabric = self.scenario == Scenario::Ipoib;
-        let is_switched =
-            matches!(self.scenario, Scenario::Star | Scenario::Exhausted | Scenario::Guesses);
+        let is_switched = matches!(
+            self.scenario,
+            Scenario::Star
+                | Scenario::Exhausted
+                | Scenario::Guesses
+                | Scenario::Moving
+                | Scenario::Shared
+        );
         let super_frames = !is_switched && !is_fabric && random.one_in(3);
         let has_bottleneck = match self.scenario {
             Scenario::Bottleneck => true,
@@ -116,7 +130,8 @@ impl Drawing {
             | Scenario::Exhausted
             | Scenario::Guesses
             | Scenario::Ipoib
-            | Scenario::Pause => false,
+            | Scenario::Pause
+            | Scenario::Shared => false,
             _ => random.one_in(8),
         };
         let rate_bits_per_second = has_bottleneck
@@ -189,9 +204,11 @@ impl Drawing {
             if random.one_in(3) { 0.0 } else { random.chance(percent_max) }
         };
         match self.scenario {
-            Scenario::Clean | Scenario::Exhausted | Scenario::Guesses | Scenario::Pause => {
-                ImpairConfig::default()
-            }
+            Scenario::Clean
+            | Scenario::Exhausted
+            | Scenario::Guesses
+            | Scenario::Pause
+            | Scenario::Shared => ImpairConfig::default(),
             Scenario::Changing => trials::unchanging(random, quiet),
             Scenario::Ipoib => fabric::impair(random, quiet),
             Scenario::Loss => ImpairConfig { loss: random.chance(12), ..quiet },
@@ -369,6 +386,7 @@ impl Drawing {
             },
             rejects: 0,
             waits: false,
+            shares: false,
             is_hostile: false,
         };
         match self.scenario {

@@ -12,6 +12,7 @@ use urnic_engine::time::{Duration, Instant};
 use crate::address::address;
 use crate::memory::Model;
 use crate::plan::{Act, Deed, Ending, FlowPlan, Sabotage, SidePlan, Start};
+use crate::shared::SharedPool;
 use crate::side::Side;
 use crate::world::{Node, World};
 
@@ -82,12 +83,15 @@ impl<'p> Flow<'p> {
         plan: &'p FlowPlan,
         index: usize,
         nodes: &[Node],
+        pool: Option<&SharedPool>,
         sabotage: Option<Sabotage>,
     ) -> io::Result<Self> {
         let [a, b] = plan.nodes;
+        let pool = pool.filter(|_| plan.shares).cloned();
         let mut model = Model::of(plan);
         sabotage.inspect(|sabotage| sabotage.change(&mut model, plan));
-        let mut sides = [Side::new(&nodes[a].rnic, plan, 0)?, Side::new(&nodes[b].rnic, plan, 1)?];
+        let mut sides =
+            [Side::new(&nodes[a].rnic, plan, 0, None)?, Side::new(&nodes[b].rnic, plan, 1, pool)?];
         sides.iter_mut().for_each(|side| side.sabotage = sabotage);
         Ok(Self {
             plan,

@@ -196,12 +196,12 @@ fn finish(frame: &mut [u8], tcp: usize) {
     frame[tcp + CHECKSUM..tcp + CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-fn sum(octets: &[u8]) -> u64 {
+pub(crate) fn sum(octets: &[u8]) -> u64 {
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low));
     octets.chunks(2).map(word).sum()
 }
 
-fn fold(mut sum: u64) -> u16 {
+pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -25,13 +25,16 @@ mod fabric;
 mod failure;
 mod flow;
 mod guess;
+mod liar;
 mod live;
 mod memory;
+mod moving;
 pub mod plan;
 mod random;
 mod run;
 mod sabotage;
 mod scenario;
+mod shared;
 mod side;
 mod sweep;
 mod switch;
@@ -75,6 +78,10 @@ pub struct Outcome {
     pub refused_for_room: u64,
     /// Frames forged by a node that guesses.
     pub frames_forged: u64,
+    /// Frames to a link address that its host has left.
+    pub frames_astray: u64,
+    /// Messages of liars that claimed an impossible number.
+    pub lies: u64,
 }
 
 impl Outcome {
@@ -95,6 +102,8 @@ impl Outcome {
             bytes_without_receive,
             refused_for_room,
             frames_forged,
+            frames_astray,
+            lies,
         } = other;
         self.runs += *runs;
         self.steps += *steps;
@@ -110,6 +119,8 @@ impl Outcome {
         self.bytes_without_receive += *bytes_without_receive;
         self.refused_for_room += *refused_for_room;
         self.frames_forged += *frames_forged;
+        self.frames_astray += *frames_astray;
+        self.lies += *lies;
     }
 }
 

@@ -28,7 +28,9 @@ pub struct Plan {
     pub idlers: Vec<Idler>,
     /// Frames forged by a separate node, which guesses secret numbers.
     pub guesses: Option<Guesses>,
-    /// Intentional fault that the oracle must find.
+    /// A receive queue that connections of node 0 share, and those that lie to it.
+    pub shared: Option<SharedPlan>,
+    /// A fault made on purpose, which the oracle has to find.
     pub sabotage: Option<Sabotage>,
 }
 
@@ -79,6 +81,36 @@ pub enum Sabotage {
     Undone,
     /// A Request belongs to no connection of the plan.
     Request,
+    /// A buffer of the shared receive queue gets lost.
+    Buffer,
+    /// A byte of the shared receive queue's memory changes that no message is to write.
+    Slack,
+    /// An end does not notice that its peer lies.
+    Believed,
+}
+
+/// A shared receive queue of node 0.
+#[derive(Clone, Debug)]
+pub struct SharedPlan {
+    /// Buffers.
+    pub buffers: usize,
+    /// Bytes of each.
+    pub len: usize,
+    /// Connections of the last node that lie, besides all flows.
+    pub liars: Vec<LiarPlan>,
+}
+
+/// A connection whose peer sends some messages and then one whose number is impossible.
+#[derive(Clone, Copy, Debug)]
+pub struct LiarPlan {
+    /// When it is opened, in nanoseconds.
+    pub at_ns: u64,
+    /// Whole messages with the right numbers.
+    pub messages: u32,
+    /// Whether the first segment of a message follows, whose other segments never come.
+    pub is_partial: bool,
+    /// Added to the number that is due: anything but 0.
+    pub lie: u32,
 }
 
 /// Connections that a node opens to the first flow's listener, and on which it then stays silent.
@@ -197,7 +229,11 @@ pub enum Event {
     ListenAgain(usize),
     /// A node does nothing for this many nanoseconds. Frames that arrive meanwhile wait for it.
     Pause(usize, u64),
-    /// Event of a fabric of InfiniBand.
+    /// A node gets another link address; it tells all others, or none.
+    Move(usize, bool),
+    /// So many hosts that do not exist ask for a node's link address: its neighbour table forgets others.
+    Crowd(usize, u32),
+    /// Of a fabric of InfiniBand.
     Fabric(FabricEvent),
 }
 
@@ -242,7 +278,10 @@ pub struct FlowPlan {
     /// True if messages wait for receives: the sender sends them even if none is posted, and the
     /// first receive is posted after the connection is established.
     pub waits: bool,
-    /// Hostile initiator: any outcome is accepted if all resources are released.
+    /// The responder's messages take their buffers from the shared receive queue.
+    pub shares: bool,
+    /// The initiator means harm: whatever becomes of the connection is right, as long as nothing of
+    /// it is left.
     pub is_hostile: bool,
 }
 

@@ -1,5 +1,6 @@
 //! Executes a plan, from the first frame to the last check.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -15,8 +16,10 @@ use crate::Outcome;
 use crate::address::address;
 use crate::failure::Failure;
 use crate::flow::{Flow, Stage};
+use crate::liar::Liars;
 use crate::plan::{Ending, FlowPlan, NodePlan, Plan, Sabotage, Says, Silence, Start};
 use crate::scenario::Scenario;
+use crate::shared::{Pool, SharedPool};
 use crate::world::{self, Node, Sink, World};
 
 /// Maximum number of steps, more than any plan needs: stops two ends that keep each other busy for
@@ -55,7 +58,10 @@ struct Run<'p> {
     /// Open connections on which nothing more is sent, with their nodes.
     idle: Vec<(usize, ConnectionId)>,
     idlers_done: usize,
-    /// Time of the silence, once it is known.
+    /// The shared receive queue, and those that lie to it.
+    shared: Option<(SharedPool, Liars)>,
+    lies: u64,
+    /// When no frame arrives any more, as soon as that is known.
     silent_at: Option<Instant>,
     is_silent: bool,
 }
@@ -64,14 +70,22 @@ struct Run<'p> {
 pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome, Failure>> {
     let capture = sink.map(world::capture).transpose()?;
     let world = World::new(plan, capture.as_ref());
+    let rnic = &world.nodes[0].rnic;
+    let pool = plan.shared.as_ref().map(|shared| Pool::new(rnic, shared, plan.sabotage));
+    let pool = pool.transpose()?.map(RefCell::new).map(SharedPool::new);
     let flows = plan.flows.iter().enumerate();
-    let flows = flows.map(|(index, flow)| Flow::new(flow, index, &world.nodes, plan.sabotage));
+    let flows = flows
+        .map(|(index, flow)| Flow::new(flow, index, &world.nodes, pool.as_ref(), plan.sabotage));
     let flows = flows.collect::<io::Result<Vec<_>>>()?;
     let faulty_until = if plan.is_clean() {
         Instant::ZERO
     } else {
         Instant::from_nanos(plan.faults_end_ns()) + AFTERMATH
     };
+    let shared = pool.map(|pool| {
+        let liars = Liars::new(plan, rnic, &pool);
+        (pool, liars)
+    });
     let mut run = Run {
         plan,
         world,
@@ -79,6 +93,8 @@ pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome,
         faulty_until,
         idle: Vec::new(),
         idlers_done: 0,
+        shared,
+        lies: 0,
         silent_at: None,
         is_silent: false,
     };
@@ -93,12 +109,15 @@ impl Run<'_> {
     fn all(&mut self) -> Result<Outcome, String> {
         self.listen()?;
         let mut deadline = self.deadline();
-        while !self.flows.iter().all(|flow| flow.stage == Stage::Over) {
+        while !self.is_over() {
             if self.fall_silent() {
                 deadline = self.deadline();
             }
             self.open_flows()?;
             self.open_idle()?;
+            if let Some((_, liars)) = &mut self.shared {
+                liars.open(&mut self.world)?;
+            }
             let moved = self.world.poll();
             while let Some(node) = self.world.next_relisten() {
                 self.listen_again(node)?;
@@ -107,11 +126,13 @@ impl Run<'_> {
             for flow in &mut self.flows {
                 acted |= flow.pump(&mut self.world)?;
             }
+            if let Some((_, liars)) = &mut self.shared {
+                acted |= liars.pump()?;
+            }
             if moved == 0 && !acted {
                 let wakeup = self.wakeup();
-                let is_over = self.flows.iter().all(|flow| flow.stage == Stage::Over);
-                if !is_over && !self.world.advance(wakeup) {
-                    return Err(format!("stuck, with no event to come: {}", self.describe()));
+                if !self.is_over() && !self.world.advance(wakeup) {
+                    return Err(format!("nothing ever happens again: {}", self.describe()));
                 }
             }
             self.check_sizes()?;
@@ -124,10 +145,24 @@ impl Run<'_> {
         }
         self.check_crcs()?;
         self.check_unnoticed()?;
+        self.check_shared()?;
         self.let_go()?;
         let outcome = self.outcome();
         self.check_leaks()?;
         Ok(outcome)
+    }
+
+    fn is_over(&self) -> bool {
+        let liars_are = self.shared.as_ref().is_none_or(|(_, liars)| liars.are_over());
+        liars_are && self.flows.iter().all(|flow| flow.stage == Stage::Over)
+    }
+
+    /// Checks that no buffer of the shared receive queue was lost, whatever its connections did.
+    fn check_shared(&mut self) -> Result<(), String> {
+        let Some((pool, liars)) = &mut self.shared else { return Ok(()) };
+        self.lies = liars.lies();
+        liars.end()?;
+        pool.borrow_mut().check_whole()
     }
 
     fn is_sabotaged(&self, by: Sabotage) -> bool {
@@ -135,6 +170,9 @@ impl Run<'_> {
     }
 
     fn listen(&mut self) -> Result<(), String> {
+        if let Some((_, liars)) = &self.shared {
+            liars.listen(&mut self.world)?;
+        }
         (0..self.flows.len()).try_for_each(|flow| self.listen_for(flow))
     }
 
@@ -215,7 +253,8 @@ impl Run<'_> {
 
     /// Checks that connections beside hostile ones are not affected.
     fn check_unnoticed(&self) -> Result<(), String> {
-        if !matches!(self.plan.scenario, Scenario::Exhausted | Scenario::Guesses) {
+        if !matches!(self.plan.scenario, Scenario::Exhausted | Scenario::Guesses | Scenario::Shared)
+        {
             return Ok(());
         }
         for (index, flow) in self.flows.iter().enumerate().filter(|(_, flow)| !flow.plan.is_hostile)
@@ -339,6 +378,7 @@ impl Run<'_> {
         let idler = idler.map(|idler| Instant::from_nanos(idler.at_ns));
         pumps
             .chain(idler)
+            .chain(self.shared.as_ref().and_then(|(_, liars)| liars.wakeup()))
             .chain(waiting.filter_map(|flow| flow.opens_at(&stages)))
             .chain(silence)
             .min()
@@ -357,6 +397,11 @@ impl Run<'_> {
     }
 
     fn on_event(&mut self, node: usize, event: PortEvent) -> Result<(), String> {
+        if let Some((_, liars)) = &mut self.shared
+            && liars.on_event(&mut self.world, node, &event)?
+        {
+            return Ok(());
+        }
         let (PortEvent::Stream { connection: id, .. } | PortEvent::Closed { connection: id, .. }) =
             event
         else {
@@ -434,8 +479,11 @@ impl Run<'_> {
             }
         }
         let sides = self.flows.iter().flat_map(|flow| &flow.sides);
-        let regions: Vec<Weak<Region>> =
+        let mut regions: Vec<Weak<Region>> =
             sides.map(|side| Arc::downgrade(&side.memory.region)).collect();
+        let shared = self.shared.take();
+        regions.extend(shared.iter().map(|(pool, _)| Arc::downgrade(&pool.borrow().region)));
+        drop(shared);
         let keeps = self.is_sabotaged(Sabotage::Region);
         let _kept = regions.first().filter(|_| keeps).and_then(Weak::upgrade);
         self.flows.clear();
@@ -471,6 +519,8 @@ impl Run<'_> {
             outcome.frames_lost += counters.dropped;
         }
         outcome.frames_forged = self.world.frames_forged();
+        outcome.frames_astray = self.world.frames_astray();
+        outcome.lies = self.lies;
         for counters in self.flows.iter().flat_map(|flow| &flow.counters) {
             outcome.connections += 1;
             outcome.retransmissions += counters.tcp.retransmissions;

@@ -66,12 +66,16 @@ pub enum Scenario {
     Ipoib,
     /// Hosts that stop for a while. No frame is lost.
     Pause,
+    /// Hosts that get another link address in mid-transfer, and are pushed out of neighbour tables.
+    Moving,
+    /// Connections on one shared receive queue, beside some that claim impossible message numbers.
+    Shared,
 }
 
 impl Scenario {
-    /// All scenarios, and their weights in the draw. The last ones were added later: they are drawn
-    /// from other bits of the seed, so that the plans of older scenarios do not change.
-    pub const ALL: [(Self, &'static str, u64); 30] = [
+    /// All of them, and how often each is drawn. The last ones came later: they are drawn from other
+    /// bits of the seed, so that the seeds of all others mean what they did.
+    pub const ALL: [(Self, &'static str, u64); 32] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
         (Self::Loss, "loss", 6),
@@ -102,6 +106,8 @@ impl Scenario {
         (Self::Unready, "unready", 0),
         (Self::Ipoib, "ipoib", 0),
         (Self::Pause, "pause", 0),
+        (Self::Moving, "moving", 0),
+        (Self::Shared, "shared", 0),
     ];
 
     /// Returns its name.

@@ -3,6 +3,7 @@
 mod changing;
 mod placed;
 mod request;
+mod shared;
 
 use std::io;
 
@@ -17,6 +18,7 @@ use urnic_engine::verbs::{
 use crate::live::{self, Live};
 use crate::memory::{self, Memory, Model, Part, Spot};
 use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, Sabotage, SidePlan};
+use crate::shared::SharedPool;
 
 use request::{arrives_as, cmp_swap, cut, immediate, opcode, send, write_immediate};
 
@@ -55,6 +57,8 @@ pub(crate) struct Side {
     pub(crate) has_left: bool,
     /// Intentional fault in its completions.
     pub(crate) sabotage: Option<Sabotage>,
+    /// Buffers that it shares with other connections.
+    pool: Option<SharedPool>,
 }
 
 /// The queues of one attempt to connect: a queue pair serves one connection.
@@ -89,7 +93,13 @@ pub(crate) struct Progress {
 }
 
 impl Queues {
-    fn new(rnic: &Rnic, pd: &Pd, flow: &FlowPlan, side: usize) -> io::Result<Self> {
+    fn new(
+        rnic: &Rnic,
+        pd: &Pd,
+        flow: &FlowPlan,
+        side: usize,
+        pool: Option<&SharedPool>,
+    ) -> io::Result<Self> {
         let plan = &flow.sides[side];
         let messages = messages(&flow.sides[1 - side].work).len();
         let overflows = flow.ending == Ending::Overflow(side);
@@ -105,6 +115,7 @@ impl Queues {
         let config = QpConfig {
             send_depth: plan.send_depth,
             recv_depth: plan.receives_posted,
+            srq: pool.map(|pool| pool.borrow().srq.clone()),
             receiver_not_ready: match flow.waits {
                 true => ReceiverNotReady::Wait,
                 false => ReceiverNotReady::Terminate,
@@ -127,12 +138,18 @@ fn messages(work: &[Op]) -> Vec<usize> {
 }
 
 impl Side {
-    pub(crate) fn new(rnic: &Rnic, flow: &FlowPlan, index: usize) -> io::Result<Self> {
-        let pd = rnic.alloc_pd();
+    /// Makes an end; its messages take their buffers from `pool`, if there is one.
+    pub(crate) fn new(
+        rnic: &Rnic,
+        flow: &FlowPlan,
+        index: usize,
+        pool: Option<SharedPool>,
+    ) -> io::Result<Self> {
+        let pd = pool.as_ref().map_or_else(|| rnic.alloc_pd(), |pool| pool.borrow().pd.clone());
         Ok(Self {
             index,
             memory: Memory::new(&pd, flow, index)?,
-            queues: Queues::new(rnic, &pd, flow, index)?,
+            queues: Queues::new(rnic, &pd, flow, index, pool.as_ref())?,
             rnic: rnic.clone(),
             pd,
             connection: None,
@@ -151,12 +168,13 @@ impl Side {
             live_at_post: Vec::new(),
             has_left: false,
             sabotage: None,
+            pool,
         })
     }
 
     /// Prepares another attempt to connect.
     pub(crate) fn renew(&mut self, flow: &FlowPlan) -> io::Result<()> {
-        self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index)?;
+        self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index, self.pool.as_ref())?;
         self.connection = None;
         self.established = false;
         self.closed = false;
@@ -169,12 +187,16 @@ impl Side {
     pub(crate) fn leave(&mut self, flow: &FlowPlan) -> io::Result<()> {
         self.has_left = true;
         self.blind = true;
-        self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index)?;
+        self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index, self.pool.as_ref())?;
         Ok(())
     }
 
     /// Posts receives up to the plan's number.
     pub(crate) fn post_receives(&mut self, flow: &FlowPlan) -> Result<(), String> {
+        if self.pool.is_some() {
+            self.progress.receives_posted = self.peer_messages.len();
+            return Ok(());
+        }
         let sender = 1 - self.index;
         let posted_max = self.progress.received + flow.sides[self.index].receives_posted;
         while self.progress.receives_posted < posted_max.min(self.peer_messages.len()) {
@@ -326,6 +348,7 @@ impl Side {
                 continue;
             };
             self.progress.completions += 1;
+            let wc = self.out_of_pool(flow, wc)?;
             self.on_received(flow, model, &wc)?;
         }
         while let Some(wc) = self.queues.send_cq.poll() {

@@ -1,17 +1,16 @@
 //! An Ethernet switch between links in memory.
 
 use crate::guess::Guesser;
+use crate::moving::Movers;
 use urnic_netdev::memory::MemoryDevice;
 use urnic_netdev::{Device, TxFrame};
 
 /// Frames taken from one port per poll.
 const BURST: usize = 64;
-/// Length of an Ethernet address.
-const ADDRESS_LEN: usize = 6;
 
-/// Forwards each frame to the node of its destination address, or to all nodes.
+/// Passes each frame to the node that has its destination address, or to all.
 ///
-/// A node's Ethernet address ends in its number, counted from 1, so the switch learns nothing.
+/// A node's Ethernet address ends in its number, counted from 1: the switch learns nothing.
 #[derive(Debug)]
 pub(crate) struct Switch {
     ports: Vec<MemoryDevice>,
@@ -19,18 +18,41 @@ pub(crate) struct Switch {
     frames: Vec<Vec<u8>>,
     /// A node that sees all frames and forges others.
     pub(crate) guesser: Option<Guesser>,
+    /// The present addresses of the nodes.
+    pub(crate) movers: Movers,
 }
 
 impl Switch {
-    pub(crate) const fn new(ports: Vec<MemoryDevice>, guesser: Option<Guesser>) -> Self {
-        Self { ports, frames: Vec::new(), guesser }
+    pub(crate) fn new(ports: Vec<MemoryDevice>, guesser: Option<Guesser>) -> Self {
+        let movers = Movers::new(ports.len());
+        Self { ports, frames: Vec::new(), guesser, movers }
+    }
+
+    /// Gives a node another link address, which it tells to all if `announces`.
+    pub(crate) fn move_node(&mut self, now_ns: u64, node: usize, announces: bool) {
+        self.movers.move_host(node);
+        if announces {
+            for mut frame in self.movers.announcements(node) {
+                send(&mut self.ports, &mut self.movers, node, now_ns, &mut frame);
+            }
+        }
+    }
+
+    /// Has hosts that do not exist ask for the link address of a node.
+    pub(crate) fn crowd(&mut self, now_ns: u64, node: usize, hosts: u32) {
+        for _ in 0..hosts {
+            let frame = self.movers.made_up(node);
+            // The tail of a full queue drops, as in any switch.
+            let _dropped = self.ports[node].transmit(now_ns, &TxFrame::whole(&frame));
+        }
+        self.ports[node].flush(now_ns);
     }
 
     /// Forwards arrived frames. Returns their number.
     pub(crate) fn poll(&mut self, now_ns: u64) -> usize {
         let mut moved = 0;
         for from in 0..self.ports.len() {
-            let Self { ports, frames, guesser } = self;
+            let Self { ports, frames, guesser, movers } = self;
             let mut count = 0;
             ports[from].receive(now_ns, BURST, &mut |frame| {
                 if frames.len() == count {
@@ -40,16 +62,17 @@ impl Switch {
                 frames[count].extend_from_slice(frame.head);
                 count += 1;
             });
-            for frame in &frames[..count] {
+            for frame in &mut frames[..count] {
                 if let Some(guesser) = guesser {
                     guesser.see(frame);
                 }
-                send(ports, from, now_ns, frame);
+                movers.leave(from, frame);
+                send(ports, movers, from, now_ns, frame);
             }
             moved += count;
         }
-        while let Some(frame) = self.guesser.as_mut().and_then(|guesser| guesser.poll(now_ns)) {
-            send(&mut self.ports, usize::MAX, now_ns, &frame);
+        while let Some(mut frame) = self.guesser.as_mut().and_then(|guesser| guesser.poll(now_ns)) {
+            send(&mut self.ports, &mut self.movers, usize::MAX, now_ns, &mut frame);
             moved += 1;
         }
         self.ports.iter_mut().for_each(|port| port.flush(now_ns));
@@ -62,14 +85,20 @@ impl Switch {
     }
 }
 
-fn send(ports: &mut [MemoryDevice], from: usize, now_ns: u64, bytes: &[u8]) {
-    let Some(destination) = bytes.get(..ADDRESS_LEN) else { return };
-    let is_group = destination[0] & 1 != 0;
-    let number = usize::from(destination[ADDRESS_LEN - 1]);
+fn send(
+    ports: &mut [MemoryDevice],
+    movers: &mut Movers,
+    from: usize,
+    now_ns: u64,
+    bytes: &mut [u8],
+) {
+    let Some(first) = bytes.first() else { return };
+    let is_group = first & 1 != 0;
+    let only = if is_group { None } else { movers.arrive(bytes) };
     let frame = TxFrame::whole(bytes);
     for (index, port) in ports.iter_mut().enumerate() {
-        if index != from && (is_group || index + 1 == number) {
-            // A full queue drops the newest frame, as in any switch.
+        if index != from && (is_group || only == Some(index)) {
+            // The tail of a full queue drops, as in any switch.
             let _dropped = port.transmit(now_ns, &frame);
         }
     }

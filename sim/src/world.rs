@@ -129,8 +129,12 @@ impl World {
         guesser.map_or(0, |guesser| guesser.forged)
     }
 
-    /// Applies the changes that are due, then polls every node that is not paused, and the switch,
-    /// once. Returns the number of frames moved.
+    /// Frames so far to a link address that its host has left.
+    pub(crate) fn frames_astray(&self) -> u64 {
+        self.switch.as_ref().map_or(0, |switch| switch.movers.astray)
+    }
+
+    /// Lets every node work once; returns the number of frames moved.
     pub(crate) fn poll(&mut self) -> usize {
         self.steps += 1;
         self.apply_changes();
@@ -175,6 +179,16 @@ impl World {
                 Event::ListenAgain(node) => self.relisten.push(node),
                 Event::Pause(node, length_ns) => {
                     self.paused_until[node] = self.now.plus_nanos(length_ns);
+                }
+                Event::Move(node, announces) => {
+                    if let Some(switch) = &mut self.switch {
+                        switch.move_node(self.now.as_nanos(), node, announces);
+                    }
+                }
+                Event::Crowd(node, hosts) => {
+                    if let Some(switch) = &mut self.switch {
+                        switch.crowd(self.now.as_nanos(), node, hosts);
+                    }
                 }
                 Event::Fabric(event) => {
                     if let Some(subnet) = &self.subnet {

@@ -16,7 +16,7 @@ fn a_quarter_of_all_seeds_are_trials() {
     let drawn: Vec<_> = (0..2000).map(|seed| Plan::of_seed(seed, None).scenario).collect();
     for trial in trials {
         let count = drawn.iter().filter(|scenario| **scenario == trial).count();
-        assert!((80..160).contains(&count), "{trial:?}: {count}");
+        assert!((70..160).contains(&count), "{trial:?}: {count}");
     }
 }
 
@@ -139,7 +139,53 @@ fn fabrics_meet_all_that_can_happen_to_them() {
     assert!((80..180).contains(&drawn.count()));
 }
 
-/// The oracle's verdict on a subnet manager that never admits a port again.
+#[test]
+fn hosts_move_while_transfers_are_in_flight() {
+    let (mut told, mut silent, mut crowds, mut astray, mut again) = (0, 0, 0, 0, 0);
+    for plan in plans("moving", 40) {
+        assert!(plan.nodes.len() > 2, "a switch");
+        for change in &plan.changes {
+            match change.what {
+                Event::Move(_, true) => told += 1,
+                Event::Move(_, false) => silent += 1,
+                Event::Crowd(..) => crowds += 1,
+                _ => {}
+            }
+        }
+        let outcome = urnic_sim::run(&plan).unwrap().expect("peers are found again");
+        astray += u64::from(outcome.frames_astray > 0);
+        again += outcome.retransmissions;
+    }
+    assert!(told > 20 && silent > 20 && crowds > 20, "{told}, {silent}, {crowds}");
+    assert!(astray > 10 && again > 100, "{astray} of 40, {again} retransmissions");
+    assert_share("moving");
+}
+
+#[test]
+fn connections_share_a_queue_beside_liars() {
+    let (mut lies, mut distances, mut waiting) = (0, HashSet::new(), 0);
+    for plan in plans("shared", 40) {
+        let shared = plan.shared.as_ref().unwrap();
+        assert!(plan.flows.len() == 2 && plan.flows.iter().all(|flow| flow.shares));
+        assert!(!shared.liars.is_empty() && plan.nodes.len() == 4);
+        distances.extend(shared.liars.iter().map(|liar| liar.lie));
+        waiting += usize::from(plan.flows[0].waits);
+        let outcome = urnic_sim::run(&plan).unwrap().expect("the honest ones finish");
+        assert_eq!(outcome.lies, shared.liars.len() as u64);
+        lies += outcome.lies;
+    }
+    assert!(lies > 80 && distances.len() >= 12 && waiting > 5, "{lies}, {distances:?}, {waiting}");
+    assert_share("shared");
+}
+
+/// One seed in 32, of those that are not drawn for a scenario that came later.
+fn assert_share(name: &str) {
+    let of_seed = |seed: u64| Plan::of_seed(seed, None).scenario.name();
+    let drawn = (0..2000).filter(|seed| of_seed(*seed) == name).count();
+    assert!((40..90).contains(&drawn), "{name}: {drawn}");
+}
+
+/// What the oracle says of a subnet manager that lets no port in again.
 #[test]
 fn an_administrator_that_stays_silent_is_a_failure() {
     let mut failed = 0;

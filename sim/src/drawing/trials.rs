@@ -66,6 +66,8 @@ impl Drawing {
             Scenario::Guesses => self.guesses(plan),
             Scenario::Unready => self.unready(plan),
             Scenario::Pause => self.pauses(plan),
+            Scenario::Moving => self.moving(plan),
+            Scenario::Shared => self.shared(plan),
             _ => {}
         }
     }

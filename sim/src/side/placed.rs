@@ -19,8 +19,9 @@ impl Side {
         let (op, at) = (&flow.sides[self.index].work[index], self.spots[index].to);
         let (part, len) = match op.kind {
             Kind::Write | Kind::WriteImmediate => (Part::Sink, op.len),
-            // A Read overtakes messages that wait for receives.
-            Kind::Send | Kind::SendInvalidate if !flow.waits => {
+            // Where messages are kept until there are receives, a Read passes them. Out of a shared buffer the
+            // application takes them later.
+            Kind::Send | Kind::SendInvalidate if !flow.waits && !flow.shares => {
                 (Part::Inbox, op.len.min(memory::receive_len(flow, self.index, index)))
             }
             _ => return Ok(()),

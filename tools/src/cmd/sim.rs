@@ -23,8 +23,9 @@ use crate::report;
 /// cut and merged, outages, a link that flaps, bottlenecks, stalled applications, requests that are
 /// not allowed, peers that vanish, objects destroyed in every order, peers that take all they can
 /// get, memory that changes while it is read, forged frames, messages that come before their
-/// receives. An oracle knows the result that each operation must have. A seed gives the same run
-/// everywhere.
+/// receives, hosts that get another link address, connections that lie to a shared receive queue.
+/// An oracle knows what has to come of it.
+/// A seed gives the same run everywhere.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -27,7 +27,9 @@ const SOLICIT_INTERVAL_NS: u64 = 200_000_000;
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     known: HashMap<IpAddr, Known, TableHash>,
-    /// Unanswered queries, and the connections that wait for the answers.
+    /// The addresses in `known`, oldest first.
+    order: VecDeque<IpAddr>,
+    /// Questions without an answer yet, and the connections that wait for it.
     asked: HashMap<IpAddr, Question, TableHash>,
     /// Unanswered queries, oldest first; entries of answered queries are stale.
     due: VecDeque<(Instant, IpAddr)>,
@@ -37,6 +39,10 @@ pub(crate) struct Neighbours {
     changes: u64,
     /// A neighbour was evicted: a neighbour that is not in the table may have been known before.
     has_forgotten: bool,
+    /// A neighbour that is new without a question, and may have been known, is not counted in `changes` yet.
+    owes_change: bool,
+    /// When such a neighbour was counted last.
+    counted_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,11 +62,14 @@ impl Neighbours {
     pub(crate) fn new(key: Key) -> Self {
         Self {
             known: HashMap::with_hasher(TableHash::new(key)),
+            order: VecDeque::new(),
             asked: HashMap::with_hasher(TableHash::new(key)),
             due: VecDeque::new(),
             woken: Vec::new(),
             changes: 0,
             has_forgotten: false,
+            owes_change: false,
+            counted_at: None,
         }
     }
 
@@ -104,23 +113,33 @@ impl Neighbours {
                 return;
             }
         }
-        // Invented addresses must not keep other neighbours from being reached. Connections keep
-        // the route they have; an evicted address that is needed is queried again.
-        if self.known.len() >= NEIGHBOURS_MAX
-            && known.is_none()
-            && let Some(dropped) = self.known.keys().next().copied()
-        {
-            self.known.remove(&dropped);
-            self.has_forgotten = true;
+        // Made-up addresses must not keep other neighbours from being reached. Connections
+        // keep the route they have; an address that is dropped and needed is asked for again. The oldest
+        // is dropped: two neighbours that are asked for in turn must not push each other out.
+        if known.is_none() {
+            if self.known.len() >= NEIGHBOURS_MAX
+                && let Some(dropped) = self.order.pop_front()
+            {
+                self.known.remove(&dropped);
+                self.has_forgotten = true;
+            }
+            self.order.push_back(address);
         }
         let question = self.asked.remove(&address);
         let asked = question.is_some();
         self.woken.extend(question.into_iter().flat_map(|question| question.waiting));
         let has_moved = known.is_some_and(|known| known.mac != mac);
-        // Connections may have a route to a neighbour that was evicted. Only answers count here,
-        // which are as rare as queries: invented claims would make every connection look up its
-        // route each time.
+        // Connections may have a route to a neighbour that was forgotten. An answer counts at once. What was
+        // not asked for counts once in a while: made-up claims would make every connection look for its
+        // route at each. A peer that gets no acknowledgment repeats its question, which is such a claim.
         self.changes += u64::from(has_moved || (asked && self.has_forgotten));
+        self.owes_change |= known.is_none() && !asked && self.has_forgotten;
+        let is_due = self.counted_at.is_none_or(|at| now.nanos_since(at) >= NEIGHBOUR_LOCK_NS);
+        if self.owes_change && is_due {
+            self.owes_change = false;
+            self.counted_at = Some(now);
+            self.changes += 1;
+        }
         if has_moved || known.is_none() {
             // Unsolicited claims are not traced: any host can repeat them, under any address.
             if asked {
@@ -175,11 +194,14 @@ impl Neighbours {
         let Some(Claim { address, mac, to_us, overrides }) = claim_in(config, opened) else {
             return false;
         };
-        // RFC 826: known entries are updated; a new entry is added if the message was addressed to
-        // this port or was queried. No other host may claim the port's own addresses.
-        let known = self.known.contains_key(&address);
-        let wanted = to_us || self.asked.contains_key(&address);
-        if (if known { overrides } else { wanted }) && !config.owns(address) {
+        // RFC 826: what is known is brought up to date; new is what is said to this port or
+        // what it asked for. No other host speaks for its own addresses.
+        let is_known = self.known.contains_key(&address);
+        let is_asked = self.asked.contains_key(&address);
+        // RFC 4861 §7.2.5: without Override an advertisement changes nothing that is reachable. A known
+        // neighbour is only asked for when it does not answer.
+        let counts = if is_known { overrides || is_asked } else { to_us || is_asked };
+        if counts && !config.owns(address) {
             self.learn(now, address, mac);
         }
         true
@@ -227,7 +249,13 @@ impl Neighbours {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use smoltcp::phy::ChecksumCapabilities;
+    use smoltcp::wire::{
+        Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
+        RawHardwareAddress,
+    };
 
     use super::*;
     use crate::port::interface::outlet::Refused;
@@ -241,7 +269,24 @@ mod tests {
             neighbours.learn(Instant::ZERO, address, [2, 0, 0, 0, 0, 1]);
             assert!(neighbours.lookup(address).is_some());
         }
-        assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
+        assert_eq!(
+            (neighbours.known.len(), neighbours.order.len()),
+            (NEIGHBOURS_MAX, NEIGHBOURS_MAX)
+        );
+    }
+
+    #[test]
+    fn a_neighbour_is_kept_until_as_many_others_have_come_as_the_table_holds() {
+        let mut neighbours = Neighbours::new((1, 2));
+        let address = |host: usize| IpAddr::V4(Ipv4Addr::from(u32::try_from(host).unwrap()));
+        for host in 0..3 * NEIGHBOURS_MAX {
+            neighbours.learn(Instant::ZERO, address(host), [2, 0, 0, 0, 0, 1]);
+            // Hearing of a known one makes no difference.
+            neighbours.learn(Instant::ZERO, address(host.saturating_sub(7)), [2, 0, 0, 0, 0, 1]);
+            let oldest = (host + 1).saturating_sub(NEIGHBOURS_MAX);
+            assert!(neighbours.lookup(address(oldest)).is_some(), "{host}");
+            assert!(oldest == 0 || neighbours.lookup(address(oldest - 1)).is_none(), "{host}");
+        }
     }
 
     /// A connection keeps its route when the neighbour is evicted, and causes a query when the peer
@@ -261,14 +306,80 @@ mod tests {
             hear(&mut neighbours, &arp_request([4; 6], host, OWN));
         }
         let before = neighbours.changes();
-        assert_eq!(before, 0, "what was not asked for lets no connection look for its route");
-        let later = Instant::ZERO.plus_nanos(NEIGHBOUR_LOCK_NS);
-        hear_at(later, &mut neighbours, &arp_request([6; 6], PEER, OWN));
-        assert_eq!(neighbours.changes(), before);
-        ask(&mut neighbours, later, None);
-        hear_at(later, &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        assert_eq!(before, 1, "what was not asked for lets connections look for their routes once");
+        ask(&mut neighbours, Instant::ZERO, None);
+        hear(&mut neighbours, &arp_request([6; 6], PEER, OWN));
         assert_eq!(neighbours.lookup(peer), Some([6; 6]));
         assert!(neighbours.changes() > before);
+    }
+
+    /// A connection that only acknowledges never asks: the question of its peer has to count.
+    #[test]
+    fn a_question_of_a_neighbour_that_was_forgotten_counts_within_a_second() {
+        let mut neighbours = Neighbours::new((1, 2));
+        let peer = IpAddr::V4(PEER);
+        hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
+        let made_up = |host: u32| arp_request([4; 6], Ipv4Addr::from(0x0A10_0000_u32 + host), OWN);
+        for host in 0.. {
+            if neighbours.lookup(peer).is_none() {
+                break;
+            }
+            hear(&mut neighbours, &made_up(host));
+        }
+        assert_eq!(neighbours.changes(), 1);
+        let at = |ns| Instant::ZERO.plus_nanos(ns);
+        hear_at(at(1), &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        assert_eq!(neighbours.changes(), 1, "it was counted a moment ago");
+        hear_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        assert_eq!((neighbours.lookup(peer), neighbours.changes()), (Some([6; 6]), 2));
+        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        assert_eq!(neighbours.changes(), 2, "it is known");
+    }
+
+    /// smoltcp's answers have no Override.
+    #[test]
+    fn an_answer_without_override_counts_for_a_neighbour_that_was_asked_for() {
+        let (own, peer) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), PEER_V6);
+        let config = PortConfig { ipv6: Some((own, 64)), ..PortConfig::for_ipv4(OWN) };
+        let mut neighbours = Neighbours::new((1, 2));
+        let hear = |neighbours: &mut Neighbours, frame: &[u8]| {
+            let opened = LinkFraming::Ethernet.open(frame).unwrap();
+            assert!(neighbours.learn_from(Instant::ZERO, &config, &opened));
+        };
+        hear(&mut neighbours, &neighbour_solicitation(MAC, peer, own));
+        assert_eq!(neighbours.lookup(peer.into()), Some(MAC));
+        let moved = advertisement([4; 6], peer, own);
+        hear(&mut neighbours, &moved);
+        assert_eq!(neighbours.lookup(peer.into()), Some(MAC), "not asked for");
+        let (mut refused, mut device) = (Refused::default(), |_: &TxFrame<'_>| Ok(()));
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
+        let (now, framing) = (Instant::ZERO, LinkFraming::Ethernet);
+        neighbours.solicit(now, &config, framing, peer.into(), None, &mut outlet);
+        hear(&mut neighbours, &moved);
+        assert_eq!(neighbours.lookup(peer.into()), Some([4; 6]));
+    }
+
+    /// A solicited advertisement without Override.
+    fn advertisement(mac: [u8; 6], peer: Ipv6Addr, own: Ipv6Addr) -> Vec<u8> {
+        let message = Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
+            flags: NdiscNeighborFlags::SOLICITED,
+            target_addr: peer,
+            lladdr: Some(RawHardwareAddress::from(EthernetAddress(mac))),
+        });
+        let ip = Ipv6Repr {
+            src_addr: peer,
+            dst_addr: own,
+            next_header: IpProtocol::Icmpv6,
+            payload_len: message.buffer_len(),
+            hop_limit: 255,
+        };
+        let mut frame = [&[2; 6][..], &mac, &[0x86, 0xdd]].concat();
+        let at = frame.len();
+        frame.resize(at + ip.buffer_len() + message.buffer_len(), 0);
+        ip.emit(&mut Ipv6Packet::new_unchecked(&mut frame[at..]));
+        let mut body = Icmpv6Packet::new_unchecked(&mut frame[at + ip.buffer_len()..]);
+        message.emit(&peer, &own, &mut body, &ChecksumCapabilities::default());
+        frame
     }
 
     #[test]
@@ -282,6 +393,7 @@ mod tests {
 
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
     const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const PEER_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
     fn hear(neighbours: &mut Neighbours, frame: &[u8]) {

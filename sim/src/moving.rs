@@ -1,0 +1,205 @@
+//! Hosts of a switch that get another link address in flight, as a machine that is moved or a standby that
+//! takes over: frames to the old address reach no host.
+//!
+//! A port keeps the link address that it was made with. The switch writes the present one over it in
+//! frames that leave the host, in the messages of ARP and NDP too, and back in frames that arrive.
+
+use crate::address::{address_v4, address_v6};
+use crate::guess::{fold, sum};
+
+/// Length of an Ethernet address.
+const ADDRESS_LEN: usize = 6;
+const ETHERNET_LEN: usize = 14;
+const IPV6_LEN: usize = 40;
+/// Where ICMPv6 begins in a frame without extension headers.
+const ICMPV6: usize = ETHERNET_LEN + IPV6_LEN;
+const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+const NEXT_HEADER_ICMPV6: u8 = 58;
+const NEIGHBOR_SOLICITATION: u8 = 135;
+const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+/// Where the options of both begin, from the start of ICMPv6 (RFC 4861 §4.3, §4.4).
+const NDP_OPTIONS: usize = 24;
+/// Link address of all hosts that are made up; no port of the switch has it.
+const MADE_UP: [u8; ADDRESS_LEN] = [0x06, 0, 0, 0, 0, 0];
+
+/// The present link address of every host.
+#[derive(Debug)]
+pub(crate) struct Movers {
+    /// How often each host has moved.
+    moves: Vec<u8>,
+    /// Hosts made up so far.
+    made_up: u32,
+    /// Frames to an address that its host has left.
+    pub(crate) astray: u64,
+}
+
+impl Movers {
+    pub(crate) fn new(hosts: usize) -> Self {
+        Self { moves: vec![0; hosts], made_up: 0, astray: 0 }
+    }
+
+    /// Gives a host another link address.
+    pub(crate) fn move_host(&mut self, host: usize) {
+        self.moves[host] = self.moves[host].wrapping_add(1);
+    }
+
+    fn address(&self, host: usize) -> [u8; ADDRESS_LEN] {
+        let [a, _, rest @ ..] = own_address(host);
+        let [c, d, e, f] = rest;
+        [a, self.moves[host], c, d, e, f]
+    }
+
+    /// Writes the present address of a host over its own, in a frame that it sends.
+    pub(crate) fn leave(&self, host: usize, frame: &mut [u8]) {
+        if self.moves[host] == 0 {
+            return;
+        }
+        let (own, present) = (own_address(host), self.address(host));
+        let replace = |frame: &mut [u8], at: usize| {
+            if let Some(found) = frame.get_mut(at..at + ADDRESS_LEN)
+                && *found == own
+            {
+                found.copy_from_slice(&present);
+            }
+        };
+        replace(frame, ADDRESS_LEN);
+        let ethertype = frame.get(12..14).and_then(|bytes| bytes.try_into().ok());
+        match ethertype {
+            // The sender's hardware address.
+            Some(ETHERTYPE_ARP) => replace(frame, ETHERNET_LEN + 8),
+            Some(ETHERTYPE_IPV6) if is_ndp(frame) => {
+                let mut at = ICMPV6 + NDP_OPTIONS;
+                // Each begins with its type and its length in units of eight bytes.
+                while let Some(units) = frame.get(at + 1).copied().filter(|units| *units > 0) {
+                    replace(frame, at + 2);
+                    at += 8 * usize::from(units);
+                }
+                finish_icmpv6(frame);
+            }
+            _ => {}
+        }
+    }
+
+    /// Finds the host that a frame to one host is for, and writes the host's own address over the present one.
+    pub(crate) fn arrive(&mut self, frame: &mut [u8]) -> Option<usize> {
+        let to: [u8; ADDRESS_LEN] = *frame.first_chunk()?;
+        let host = usize::from(to[ADDRESS_LEN - 1]).checked_sub(1)?;
+        if host >= self.moves.len() {
+            return None;
+        }
+        if to != self.address(host) {
+            self.astray += 1;
+            return None;
+        }
+        frame[..ADDRESS_LEN].copy_from_slice(&own_address(host));
+        Some(host)
+    }
+
+    /// What a host that has moved tells all: gratuitous ARP (RFC 5227 §3), and a neighbor advertisement
+    /// that was not asked for (RFC 4861 §7.2.6).
+    pub(crate) fn announcements(&self, host: usize) -> [Vec<u8>; 2] {
+        let present = self.address(host);
+        let own = address_v4(host).octets();
+        [arp_request(present, own, own), advertisement(present, host)]
+    }
+
+    /// A question of a host that does not exist for the address of one that does, which thereby learns of it.
+    pub(crate) fn made_up(&mut self, host: usize) -> Vec<u8> {
+        let [_, b, c, d] = self.made_up.to_be_bytes();
+        self.made_up += 1;
+        arp_request(MADE_UP, [10, 64 + b, c, d], address_v4(host).octets())
+    }
+}
+
+/// The link address that a host's port was made with.
+fn own_address(host: usize) -> [u8; ADDRESS_LEN] {
+    let [a, b, c, d] = address_v4(host).octets();
+    [0x02, 0, a, b, c, d]
+}
+
+fn is_ndp(frame: &[u8]) -> bool {
+    frame.get(ETHERNET_LEN + 6) == Some(&NEXT_HEADER_ICMPV6)
+        && matches!(frame.get(ICMPV6), Some(&(NEIGHBOR_SOLICITATION | NEIGHBOR_ADVERTISEMENT)))
+}
+
+/// A broadcast ARP request (RFC 826).
+fn arp_request(mac: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let mut frame = vec![0xff; ADDRESS_LEN];
+    frame.extend(mac);
+    frame.extend(ETHERTYPE_ARP);
+    frame.extend([0, 1, 0x08, 0, 6, 4, 0, 1]);
+    frame.extend(mac);
+    frame.extend(sender);
+    frame.extend([0; ADDRESS_LEN]);
+    frame.extend(target);
+    frame
+}
+
+/// A neighbor advertisement to all nodes, which overrides what they know.
+fn advertisement(mac: [u8; 6], host: usize) -> Vec<u8> {
+    let own = address_v6(host).octets();
+    let mut frame = vec![0x33, 0x33, 0, 0, 0, 1];
+    frame.extend(mac);
+    frame.extend(ETHERTYPE_IPV6);
+    frame.extend([0x60, 0, 0, 0, 0, 32, NEXT_HEADER_ICMPV6, 255]);
+    frame.extend(own);
+    frame.extend([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    frame.extend([NEIGHBOR_ADVERTISEMENT, 0, 0, 0, 0x20, 0, 0, 0]);
+    frame.extend(own);
+    frame.extend([2, 1]);
+    frame.extend(mac);
+    finish_icmpv6(&mut frame);
+    frame
+}
+
+/// Sets the checksum of an ICMPv6 message (RFC 4443 §2.3).
+fn finish_icmpv6(frame: &mut [u8]) {
+    let len = (frame.len() - ICMPV6) as u64;
+    frame[ICMPV6 + 2..ICMPV6 + 4].fill(0);
+    let pseudo = sum(&frame[ETHERNET_LEN + 8..ICMPV6]) + len + u64::from(NEXT_HEADER_ICMPV6);
+    let checksum = !fold(pseudo + sum(&frame[ICMPV6..]));
+    frame[ICMPV6 + 2..ICMPV6 + 4].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_has_moved_is_reached_at_its_new_address_only() {
+        let mut movers = Movers::new(3);
+        let mut frame = vec![0; 60];
+        frame[..ADDRESS_LEN].copy_from_slice(&own_address(1));
+        assert_eq!(movers.arrive(&mut frame), Some(1));
+        movers.move_host(1);
+        assert_eq!((movers.arrive(&mut frame), movers.astray), (None, 1));
+        frame[..ADDRESS_LEN].copy_from_slice(&movers.address(1));
+        assert_eq!((movers.arrive(&mut frame), movers.astray), (Some(1), 1));
+        assert_eq!(frame[..ADDRESS_LEN], own_address(1), "its port hears its own address");
+        frame[..ADDRESS_LEN].copy_from_slice(&MADE_UP);
+        assert_eq!((movers.arrive(&mut frame), movers.astray), (None, 1));
+    }
+
+    #[test]
+    fn messages_of_arp_and_ndp_tell_the_new_address() {
+        let mut movers = Movers::new(2);
+        movers.move_host(0);
+        let (own, present) = (own_address(0), movers.address(0));
+        for told in movers.announcements(0) {
+            let mut said = told.clone();
+            for at in 0..said.len() - ADDRESS_LEN + 1 {
+                if said[at..at + ADDRESS_LEN] == present {
+                    said[at..at + ADDRESS_LEN].copy_from_slice(&own);
+                }
+            }
+            assert_ne!(said, told);
+            movers.leave(0, &mut said);
+            assert_eq!(said, told);
+        }
+        let mut other = movers.announcements(1)[0].clone();
+        let before = other.clone();
+        movers.leave(1, &mut other);
+        assert_eq!(other, before, "a host that has not moved");
+    }
+}

@@ -1,0 +1,106 @@
+//! A receive queue that the connections of a node share, its buffers, and what has to be true of them.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use urnic_engine::mem::{Access, Region};
+use urnic_engine::types::{TaggedOffset, WrId};
+use urnic_engine::verbs::{Mr, MrPart, Pd, RecvWr, Rnic, Srq};
+
+use crate::plan::{Sabotage, SharedPlan};
+
+/// What a buffer holds while it is posted.
+const FILL: u8 = 0xa5;
+
+/// The pool of a node, for all its connections.
+pub(crate) type SharedPool = Rc<RefCell<Pool>>;
+
+/// Buffers of one length in one region, posted to one shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) pd: Pd,
+    pub(crate) srq: Srq,
+    pub(crate) region: Arc<Region>,
+    part: Mr,
+    len: usize,
+    sabotage: Option<Sabotage>,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        rnic: &Rnic,
+        plan: &SharedPlan,
+        sabotage: Option<Sabotage>,
+    ) -> io::Result<Self> {
+        let pd = rnic.alloc_pd();
+        let srq = pd.create_srq(plan.buffers).map_err(io::Error::other)?;
+        let octets = plan.buffers * plan.len;
+        let region = Region::anonymous(octets)?;
+        let (range, base, access) = (0..octets, TaggedOffset(0), Access::LOCAL_WRITE);
+        let part = MrPart { range, base, access, only: None };
+        let part = pd.reg_part(Arc::clone(&region), part)?;
+        let mut pool = Self { pd, srq, region, part, len: plan.len, sabotage };
+        (0..plan.buffers).try_for_each(|slot| pool.post(slot)).map_err(io::Error::other)?;
+        Ok(pool)
+    }
+
+    /// Posts a buffer.
+    fn post(&mut self, slot: usize) -> Result<(), String> {
+        let range = slot * self.len..(slot + 1) * self.len;
+        let fill = vec![FILL; self.len];
+        self.region.write(range.start, &fill).map_err(|error| error.to_string())?;
+        let wr = RecvWr::new(WrId(slot as u64), vec![self.part.sge(range)]);
+        self.srq.post_recv(wr).map_err(|error| format!("a shared buffer: {error}"))
+    }
+
+    /// Takes the first `len` bytes out of a buffer that has completed, and posts it again.
+    pub(crate) fn take(&mut self, id: WrId, len: usize) -> Result<Vec<u8>, String> {
+        let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
+        let slot = slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?;
+        if len > self.len {
+            return Err(format!("{len} octets in a shared buffer of {}", self.len));
+        }
+        let mut octets = self.content(slot);
+        if octets.split_off(len).iter().any(|octet| *octet != FILL) {
+            return Err(format!("shared buffer {slot} was written behind its message"));
+        }
+        self.repost(slot)?;
+        Ok(octets)
+    }
+
+    /// Posts a buffer again that has completed with an error.
+    pub(crate) fn take_back(&mut self, id: WrId) -> Result<(), String> {
+        let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
+        self.repost(slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?)
+    }
+
+    fn repost(&mut self, slot: usize) -> Result<(), String> {
+        if self.sabotage.take_if(|sabotage| *sabotage == Sabotage::Buffer).is_some() {
+            return Ok(());
+        }
+        self.post(slot)
+    }
+
+    fn content(&self, slot: usize) -> Vec<u8> {
+        let mut octets = vec![0; self.len];
+        self.region.read(slot * self.len, &mut octets).expect("a buffer of the region");
+        octets
+    }
+
+    /// Checks that every buffer is in the queue again, and holds nothing of a message.
+    pub(crate) fn check_whole(&mut self) -> Result<(), String> {
+        let (there, all) = (self.srq.len(), self.srq.depth());
+        if there != all {
+            return Err(format!("{there} of {all} shared buffers are there at the end"));
+        }
+        if self.sabotage == Some(Sabotage::Slack) {
+            self.region.write(0, &[!FILL]).expect("the first byte of the region");
+        }
+        match (0..all).find(|slot| self.content(*slot).iter().any(|octet| *octet != FILL)) {
+            Some(slot) => Err(format!("shared buffer {slot} was written without a message")),
+            None => Ok(()),
+        }
+    }
+}
