@@ -306,7 +306,7 @@ impl<'p> Flow<'p> {
                 Ok(())
             }
             StreamEvent::StartupFailed(
-                StartupFailure::Timeout | StartupFailure::ConnectionLost,
+                StartupFailure::Timeout | StartupFailure::ConnectionLost | StartupFailure::Refused,
             ) if faulty || ends || self.plan.is_hostile => Ok(()),
             StreamEvent::Rejected(_) if self.rejected_attempt == self.attempt => {
                 self.close_rejected(world);

@@ -1,9 +1,9 @@
 //! Connections that are being set up: opened by this end, or by a peer that waits for an answer.
 
+use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
-
 use std::task::Waker;
+use std::time::Duration;
 
 use crossbeam::channel::{TryRecvError, bounded};
 use tracing::debug;
@@ -118,6 +118,10 @@ impl Connecting {
             StreamEvent::Rejected(rejection) => Err(Error::Rejected(rejection)),
             // An event after a reason is its consequence.
             StreamEvent::StartupFailed(failure) => Err(match self.reason.clone() {
+                // As the kernel's TCP says it.
+                Error::Closed if failure == StartupFailure::Refused => {
+                    Error::Io(io::ErrorKind::ConnectionRefused)
+                }
                 Error::Closed => Error::Startup(failure),
                 earlier => earlier,
             }),

@@ -36,6 +36,8 @@ pub enum TcpEvent {
     TimedOut,
     /// The peer refused the connection: a RST in answer to our SYN.
     Refused,
+    /// The network says that the peer of a connection that was being opened cannot be reached.
+    Unreachable,
 }
 
 /// A TCP connection: the Transmission Control Block (TCB) of RFC 9293 §3.3.1. See the

@@ -30,7 +30,7 @@ impl Tcb {
         let refused = self.state == State::SynSent;
         if refused {
             self.enter(Trigger::Abandoned);
-            self.finish(TcpEvent::Refused);
+            self.finish(TcpEvent::Unreachable);
         }
         refused
     }

@@ -255,7 +255,7 @@ fn a_refused_connection_is_reported_and_flushes_the_queue_pair() {
     let params = urnic_engine::port::ConnectParams { startup: plain(), ..Default::default() };
     scene.victim.port.connect(scene.now, remote, &scene.qp, &params).unwrap();
     scene.run(MOMENT);
-    assert_eq!(failure(&scene), Some(StartupFailure::ConnectionLost));
+    assert_eq!(failure(&scene), Some(StartupFailure::Refused));
     assert!(scene.closed.is_some());
     assert_eq!(scene.qp.state(), QpState::Error);
     assert_eq!(scene.received().status, WcStatus::WrFlushErr);

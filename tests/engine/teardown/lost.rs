@@ -109,7 +109,9 @@ fn a_peer_that_was_never_there_is_given_up() {
     let failed = |event: &StreamEvent| {
         matches!(
             event,
-            StreamEvent::StartupFailed(StartupFailure::Timeout | StartupFailure::ConnectionLost)
+            StreamEvent::StartupFailed(
+                StartupFailure::Timeout | StartupFailure::ConnectionLost | StartupFailure::Refused
+            )
         )
     };
     assert!(duo.sides[0].saw(id, failed), "{:?}", duo.sides[0].events);

@@ -1,5 +1,6 @@
 //! Reasons why a server was not reached, with advice.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -95,29 +96,48 @@ impl Client<'_> {
 
 /// Reason why a connection was not opened, with advice.
 pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow::Error {
-    let timeout = host.options.timeout;
+    why(remote, host.options.timeout, error, || advice(remote, host, error))
+}
+
+/// Names the end that refused, and what to do; `advice` is for a peer of which nothing was heard.
+fn why(
+    remote: SocketAddr,
+    timeout: Duration,
+    error: &Error,
+    advice: impl FnOnce() -> String,
+) -> anyhow::Error {
     match error {
-        Error::Io(std::io::ErrorKind::ConnectionRefused) => anyhow!(
-            "{remote} refused the connection: nothing listens there; start 'urnic serve --listen \
-             {remote}' on that machine"
+        Error::Io(ErrorKind::ConnectionRefused) | Error::Startup(StartupFailure::Refused) => {
+            let (address, port) = (remote.ip(), remote.port());
+            anyhow!(
+                "{address} refused the connection: nothing listens there at TCP port {port}; start \
+                 'urnic serve --listen {remote}' on that machine, or check the port number"
+            )
+        }
+        Error::Io(ErrorKind::ConnectionReset) => anyhow!(
+            "{remote} took the connection and reset it instead of starting RDMA: what listens there \
+             may not speak MPA, or has ended; check the port number, and its log"
         ),
         Error::Io(kind) => {
             anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
         }
         Error::Timeout | Error::Startup(StartupFailure::Timeout) => {
-            anyhow!("{remote} did not answer within {timeout:?}: {}", advice(remote, host, error))
+            anyhow!("{remote} did not answer within {timeout:?}: {}", advice())
         }
         Error::Rejected(rejection) => match refusal_from(&rejection.private_data) {
             Some(reason) => anyhow!("{remote} rejected the session: {reason}"),
-            None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),
+            None => anyhow!(
+                "the application that listens at {remote} rejected the connection: it speaks RDMA \
+                 and is no 'urnic serve', so check the port number, or what its log says"
+            ),
         },
         Error::Startup(StartupFailure::Protocol(error)) => anyhow!(
             "{remote} does not speak MPA: {error}; the service there is no RDMA service, so check \
              the port number"
         ),
         Error::Startup(StartupFailure::ConnectionLost) | Error::Closed => anyhow!(
-            "{remote} closed the connection instead of starting RDMA: nothing listens there, or \
-             what listens does not speak MPA; check the port number"
+            "{remote} took the connection and closed it instead of starting RDMA: what listens \
+             there does not speak MPA, or has no room; check the port number"
         ),
         other => anyhow!("cannot connect to {remote}: {other}"),
     }
@@ -182,3 +202,93 @@ fn down_advice(host: &Host) -> Option<String> {
 
 /// Time to wait for the reason of a failure.
 const REASON_WAIT: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use urnic::Rejection;
+    use urnic_engine::mpa::startup::{MpaStartupError, PeerDepths};
+
+    use super::*;
+    use crate::protocol::emit_refusal;
+
+    /// Each names the address, the end that refused, and what to do; no two are alike.
+    #[test]
+    fn each_end_that_can_refuse_has_its_own_words() {
+        let remote = SocketAddr::from(([192, 0, 2, 7], 7174));
+        let rejected = |private_data: &[u8]| {
+            let peer_depths = PeerDepths::default();
+            Error::Rejected(Rejection { peer_depths, private_data: private_data.into() })
+        };
+        let startup = Error::Startup;
+        let cases = [
+            // Nothing listens.
+            (
+                Error::Io(ErrorKind::ConnectionRefused),
+                "nothing listens there at TCP port 7174",
+                "start 'urnic serve",
+            ),
+            // A listener that rejected: one of this program, and one that is none.
+            (
+                rejected(&emit_refusal("it has no folder")),
+                "rejected the session: it has no folder",
+                "",
+            ),
+            (
+                rejected(b"go away"),
+                "the application that listens at 192.0.2.7:7174 rejected",
+                "check the port number",
+            ),
+            (
+                rejected(b""),
+                "the application that listens at 192.0.2.7:7174 rejected",
+                "check the port number",
+            ),
+            // A peer that speaks no MPA.
+            (
+                startup(StartupFailure::Protocol(MpaStartupError::EarlyData)),
+                "does not speak MPA: ",
+                "check the port number",
+            ),
+            (
+                startup(StartupFailure::ConnectionLost),
+                "took the connection and closed it",
+                "check the port number",
+            ),
+            (Error::Closed, "took the connection and closed it", "check the port number"),
+            (
+                Error::Io(ErrorKind::ConnectionReset),
+                "took the connection and reset it",
+                "check the port number",
+            ),
+            // Silence, with or without TCP.
+            (Error::Timeout, "did not answer within 5s: ADVICE", ""),
+            (startup(StartupFailure::Timeout), "did not answer within 5s: ADVICE", ""),
+            (
+                Error::Io(ErrorKind::HostUnreachable),
+                "cannot connect to 192.0.2.7:7174: host unreachable",
+                "",
+            ),
+            (
+                Error::Down,
+                "cannot connect to 192.0.2.7:7174: the endpoint has ended",
+                "open another",
+            ),
+        ];
+        let (mut said, mut kinds) = (Vec::new(), Vec::new());
+        for (error, names, next) in &cases {
+            let text = why(remote, Duration::from_secs(5), error, || "ADVICE".into()).to_string();
+            assert!(text.contains("192.0.2.7"), "{error:?}: {text}");
+            assert!(text.contains(names) && text.contains(next), "{error:?}: {text}");
+            said.push(text);
+            kinds.push(*names);
+        }
+        for (index, names) in kinds.iter().enumerate() {
+            let told = said.iter().filter(|text| text.contains(names)).count();
+            let same = kinds.iter().filter(|other| *other == names).count();
+            assert_eq!(told, same, "{:?} of {:?}", said[index], cases[index].0);
+        }
+        let own = startup(StartupFailure::Refused);
+        let text = why(remote, Duration::ZERO, &own, String::new).to_string();
+        assert_eq!(text, said[0], "the engine's TCP and the kernel's");
+    }
+}

@@ -173,7 +173,9 @@ impl<'a> Session<'a> {
                         Ok(true)
                     }
                     StreamEvent::StartupFailed(
-                        StartupFailure::Timeout | StartupFailure::ConnectionLost,
+                        StartupFailure::Timeout
+                        | StartupFailure::ConnectionLost
+                        | StartupFailure::Refused,
                     ) => Ok(false),
                     other => Err(Failure::new(format!("{other:?}"))),
                 }

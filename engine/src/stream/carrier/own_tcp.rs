@@ -551,7 +551,8 @@ impl OwnTcp {
                 tcp::TcpEvent::Established => self.stream.connected(),
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
-                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Refused => {
+                tcp::TcpEvent::Refused => self.stream.connection_refused(),
+                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Unreachable => {
                     self.stream.connection_lost()
                 }
             }

@@ -128,14 +128,25 @@ impl Stream {
         self.gone = true;
     }
 
-    /// Fails all work and closes this end.
+    /// The peer's host has refused the connection: nothing listens there.
+    pub(crate) fn connection_refused(&mut self) {
+        self.give_up_for(StartupFailure::Refused);
+        self.gone = true;
+    }
+
+    /// All work fails, and this end closes.
     pub(in crate::stream) fn give_up(&mut self) {
+        self.give_up_for(StartupFailure::ConnectionLost);
+    }
+
+    /// As [`give_up`](Self::give_up), with the reason for a startup that is not done.
+    fn give_up_for(&mut self, failure: StartupFailure) {
         if self.lost || self.wants_retry() {
             return;
         }
         self.lost = true;
         match self.told(|row| row.lost) {
-            Told::StartupFailed => self.startup_failed(StartupFailure::ConnectionLost),
+            Told::StartupFailed => self.startup_failed(failure),
             Told::Failed => {
                 // Work that awaited an answer must not keep this end from closing.
                 if let Some(full) = self.phase.full_mut() {

@@ -94,6 +94,9 @@ pub enum StartupFailure {
     /// The connection ended before the startup did.
     #[error("the connection ended before MPA had started")]
     ConnectionLost,
+    /// The peer's host refused the connection.
+    #[error("the peer refused the connection: nothing listens at that address and port")]
+    Refused,
 }
 
 impl Stream {
@@ -404,7 +407,9 @@ impl Stream {
             _ if self.closing => None,
             StartupFailure::ConnectionLost if self.connected => Some(Setback::Closed),
             StartupFailure::Protocol(error) => Some(Setback::Unusable(error)),
-            StartupFailure::ConnectionLost | StartupFailure::Timeout => None,
+            StartupFailure::ConnectionLost | StartupFailure::Timeout | StartupFailure::Refused => {
+                None
+            }
         };
         self.closing = true;
         if let Some(retry) = setback.and_then(|setback| self.retry_after(&setback)) {

@@ -301,7 +301,7 @@ fn an_icmp_error_ends_only_a_connection_that_is_opening() {
     assert!(connection.is_unanswered(ISS) && !connection.is_unanswered(ISS.plus(1)));
     let mut open = connection.clone();
     assert!(connection.refuse());
-    assert_eq!(connection.poll_event(), Some(TcpEvent::Refused));
+    assert_eq!(connection.poll_event(), Some(TcpEvent::Unreachable));
     open.handle_segment(now, &answer(Flags::SYN | Flags::ACK, ack(0)), 0, 1);
     assert!(!open.is_unanswered(ISS));
     assert!(!open.refuse());
