@@ -14,7 +14,7 @@ use super::direction::{Around, Direction, Shared, Terms};
 use super::findings::{Findings, Found, Kind, Listing};
 use super::limits::CONNECTIONS_MAX;
 use super::packet::Segment;
-use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex};
+use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex, text_of};
 use super::scan::{ConnectionPlan, Resumed};
 use super::startup::Frame;
 use super::trace::answers::Answers;
@@ -484,6 +484,8 @@ impl ReplayedConnection {
             initiator_private_data: hex(&request.private_data),
             responder_private_data: reply
                 .map_or_else(String::new, |reply| hex(&reply.private_data)),
+            private_texts: [Some(request), reply]
+                .map(|frame| frame.and_then(|frame| text_of(&frame.private_data))),
             ird: depths(request).map(|(ird, _)| ird),
             ord: depths(request).map(|(_, ord)| ord),
             responder_ird: responder.map(|(ird, _)| ird),

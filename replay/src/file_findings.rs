@@ -85,8 +85,9 @@ pub(crate) fn about_file(
     about_missing(summary, error, &mut add);
     if summary.cut > 0 {
         let text = format!(
-            "{} of {} frames were not captured whole (snap length): their segments are left out",
-            summary.cut, summary.frames
+            "payload was cut: of {} of {} frames only the first bytes were captured ({} bytes at most, the \
+             snap length): their segments are left out",
+            summary.cut, summary.frames, summary.cut_len_max
         );
         add(Severity::Warning, "capture", summary.first_cut, text);
     }

@@ -31,7 +31,9 @@ pub(super) struct Summary {
     pub(super) cut: u64,
     /// The first of them.
     pub(super) first_cut: u64,
-    /// Set if the header of the file was complete.
+    /// Most bytes that were captured of one of them.
+    pub(super) cut_len_max: usize,
+    /// The header of the file was whole.
     pub(super) has_begun: bool,
     /// Frames that are copies of others, and the first of them.
     pub(super) copies: u64,
@@ -164,6 +166,7 @@ impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
                     summary.frames += 1;
                     if frame.original_len > frame.bytes.len() {
                         summary.cut += 1;
+                        summary.cut_len_max = summary.cut_len_max.max(frame.bytes.len());
                         if summary.cut == 1 {
                             summary.first_cut = frame.number;
                         }

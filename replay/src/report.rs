@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::printable::printable;
 use crate::times::Times;
 
 /// All files.
@@ -111,7 +112,10 @@ pub struct MpaReport {
     pub initiator_private_data: String,
     /// See `initiator_private_data`.
     pub responder_private_data: String,
-    /// From the Request.
+    /// The private data of both as text, where all of it can be printed.
+    #[serde(skip)]
+    pub(crate) private_texts: [Option<String>; 2],
+    /// As the Request says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ird: Option<u16>,
     /// From the Request.
@@ -329,7 +333,14 @@ const fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// Formats bytes in hexadecimal.
+/// Bytes in hexadecimal.
+/// Private data as text, if all of it shows as itself; zeros behind it are left out.
+pub(super) fn text_of(bytes: &[u8]) -> Option<String> {
+    let len = bytes.iter().rposition(|byte| *byte != 0)? + 1;
+    let text = std::str::from_utf8(&bytes[..len]).ok()?;
+    (printable(text) == text).then(|| text.to_owned())
+}
+
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {

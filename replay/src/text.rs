@@ -140,11 +140,15 @@ pub(crate) fn startup_line(mpa: &MpaReport) -> String {
     if mpa.peer_to_peer {
         add(format_args!(", peer to peer"));
     }
-    for (who, data) in
-        [("initiator", &mpa.initiator_private_data), ("responder", &mpa.responder_private_data)]
-    {
-        if !data.is_empty() {
-            add(format_args!("; private data of the {who}: {data}"));
+    let [of_initiator, of_responder] = &mpa.private_texts;
+    for (who, data, text) in [
+        ("initiator", &mpa.initiator_private_data, of_initiator),
+        ("responder", &mpa.responder_private_data, of_responder),
+    ] {
+        match text {
+            Some(text) => add(format_args!("; private data of the {who}: \"{text}\"")),
+            None if data.is_empty() => {}
+            None => add(format_args!("; private data of the {who}: {data}")),
         }
     }
     line

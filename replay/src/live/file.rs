@@ -12,17 +12,21 @@ use crate::comments::blocks::{
 pub struct LiveFile<W: Write> {
     sink: W,
     len: u64,
-    /// The block being built.
+    /// Bytes kept of each frame.
+    snap_len: usize,
+    /// The block in flight.
     block: Vec<u8>,
 }
 
 impl<W: Write> LiveFile<W> {
-    /// Begins a file of the frames of `interface`, written by `program`.
+    /// Begins a file of the frames of `interface`, written by `program`. Of each frame `snap_len` bytes are kept
+    /// at most, all without it.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn new(sink: W, interface: &str, program: &str) -> io::Result<Self> {
-        let mut file = Self { sink, len: 0, block: Vec::new() };
+    /// When it cannot be written.
+    pub fn new(sink: W, interface: &str, program: &str, snap_len: Option<u32>) -> io::Result<Self> {
+        let kept = snap_len.and_then(|len| usize::try_from(len).ok()).unwrap_or(usize::MAX);
+        let mut file = Self { sink, len: 0, snap_len: kept, block: Vec::new() };
         let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
         section.extend([1, 0, 0, 0]);
         // The length of the section is unset.
@@ -30,8 +34,9 @@ impl<W: Write> LiveFile<W> {
         section.extend(option(OPTION_PROGRAM, program.as_bytes()));
         section.extend([0; 4]);
         file.put(SECTION_HEADER, |block| block.extend(section), u64::MAX)?;
-        // Ethernet, without a length limit.
-        let mut about = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        // Ethernet; a length of 0 is no limit.
+        let mut about = vec![1, 0, 0, 0];
+        about.extend(snap_len.unwrap_or(0).to_le_bytes());
         about.extend(option(OPTION_NAME, interface.as_bytes()));
         about.extend(option(OPTION_TIMESTAMP_UNIT, &[9]));
         about.extend([0; 4]);
@@ -53,13 +58,14 @@ impl<W: Write> LiveFile<W> {
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes();
         let (high, low) = halves(frame.at_ns);
         let direction: u32 = if frame.is_outbound { 0b10 } else { 0b01 };
+        let kept = &frame.bytes[..frame.bytes.len().min(self.snap_len)];
         let body = |block: &mut Vec<u8>| {
             block.extend([0; 4]);
             block.extend(high);
             block.extend(low);
-            block.extend(number(frame.bytes.len()));
+            block.extend(number(kept.len()));
             block.extend(number(frame.original_len));
-            block.extend(&frame.bytes);
+            block.extend(kept);
             block.resize(block.len().next_multiple_of(4), 0);
             put_option(block, OPTION_FLAGS, &direction.to_le_bytes());
             if let Some(comment) = comment {
@@ -99,7 +105,7 @@ impl<W: Write> LiveFile<W> {
         body: impl FnOnce(&mut Vec<u8>),
         len_max: u64,
     ) -> io::Result<bool> {
-        let Self { sink, len, block } = self;
+        let Self { sink, len, block, .. } = self;
         block.clear();
         block.extend(kind.to_le_bytes());
         block.extend([0; 4]);

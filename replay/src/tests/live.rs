@@ -3,6 +3,7 @@
 use urnic_netdev::capture::CaptureReader;
 
 use super::build::{INITIATOR, RESPONDER, Talk, send, write};
+use super::replay;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_FRAMES_MAX};
 use crate::live::{Live, LiveFile, LiveFrame, Wanted};
 
@@ -150,7 +151,7 @@ fn the_file_is_read_again_and_keeps_its_length() {
     let passed = frames(&iwarp());
     let written = |len_max: u64| {
         let mut octets = Vec::new();
-        let mut file = LiveFile::new(&mut octets, "eth0", "urnic").unwrap();
+        let mut file = LiveFile::new(&mut octets, "eth0", "urnic", None).unwrap();
         let comment = "a comment of\ntwo lines";
         let is_written = |frame| file.frame(frame, Some(comment), len_max).unwrap();
         let count = passed.iter().map(is_written).take_while(|written| *written).count();
@@ -167,5 +168,39 @@ fn the_file_is_read_again_and_keeps_its_length() {
         let (shorter, count) = written(len_max);
         assert!(shorter.len() as u64 <= len_max, "{len_max}");
         assert_eq!(count == passed.len(), len_max == octets.len() as u64);
+    }
+}
+
+#[test]
+fn a_file_with_a_snap_length_has_the_first_bytes_of_each_frame() {
+    let mut talk = iwarp();
+    talk.fpdu(INITIATOR, &send(2, &[7; 400]));
+    let passed = frames(&talk);
+    let longest = passed.iter().map(|one| one.bytes.len()).max().unwrap();
+    for snap_len in [60, 142, longest - 1, longest] {
+        let mut octets = Vec::new();
+        let limit = u32::try_from(snap_len).unwrap();
+        let mut file = LiveFile::new(&mut octets, "eth0", "urnic", Some(limit)).unwrap();
+        for frame in &passed {
+            assert!(file.frame(frame, None, u64::MAX).unwrap());
+        }
+        file.finish(7, 0).unwrap();
+        // The block of the interface follows that of the section.
+        let section_len = u32::from_le_bytes(octets[4..8].try_into().unwrap());
+        let at = usize::try_from(section_len).unwrap() + 12;
+        assert_eq!(octets[at..at + 4], limit.to_le_bytes());
+        let read = CaptureReader::open(&octets[..]).unwrap().map(Result::unwrap);
+        let read: Vec<_> = read.map(|frame| (frame.original_len, frame.bytes)).collect();
+        for ((original_len, bytes), frame) in read.iter().zip(&passed) {
+            assert_eq!(*original_len, frame.original_len);
+            assert_eq!(bytes[..], frame.bytes[..frame.bytes.len().min(snap_len)]);
+        }
+        assert_eq!(read.len(), passed.len());
+        let cut = passed.iter().filter(|frame| frame.bytes.len() > snap_len).count();
+        let findings = replay(&octets).findings;
+        let text: String = findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
+        let told = format!("payload was cut: of {cut} of {} frames", passed.len());
+        assert_eq!(text.contains(&told), cut > 0, "{snap_len}: {text}");
+        assert!(cut == 0 || text.contains(&format!("{snap_len} bytes")), "{snap_len}: {text}");
     }
 }

@@ -27,6 +27,7 @@ pub(crate) struct Sink {
 pub(super) struct Target {
     file: LiveFile<Box<dyn Write>>,
     interface: Name,
+    snap_len: Option<u32>,
     path: PathBuf,
     ring: Option<Ring>,
 }
@@ -41,9 +42,9 @@ struct Ring {
 }
 
 impl Sink {
-    /// Writes frames into a new file at `path`, or only counts them, up to a number of frames and a
-    /// length of the file. With `files_max`, frames after a full file go into the next file, and so
-    /// many files are kept.
+    /// Frames go into a new file at `path`, or are only counted: as many, and a file as long, at most.
+    /// With `files_max`, what is behind a full file goes into the next one, and so many are kept. Of each frame
+    /// `snap_len` bytes are kept at most.
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -53,9 +54,11 @@ impl Sink {
         count_max: Option<u64>,
         len_max: Option<u64>,
         files_max: Option<usize>,
+        snap_len: Option<u32>,
     ) -> anyhow::Result<Self> {
+        let target = path.map(|path| Target::create(path, interface, files_max, snap_len));
         Ok(Self {
-            target: path.map(|path| Target::create(path, interface, files_max)).transpose()?,
+            target: target.transpose()?,
             frames: 0,
             frames_lost: 0,
             count_max: count_max.unwrap_or(u64::MAX),
@@ -103,12 +106,17 @@ impl Sink {
 }
 
 impl Target {
-    fn create(path: &Path, interface: Name, files_max: Option<usize>) -> anyhow::Result<Self> {
+    fn create(
+        path: &Path,
+        interface: Name,
+        files_max: Option<usize>,
+        snap_len: Option<u32>,
+    ) -> anyhow::Result<Self> {
         let ring = files_max.map(|files_max| Ring { files_max, kept: VecDeque::new(), number: 1 });
         let first =
             ring.as_ref().map_or_else(|| path.to_owned(), |ring| numbered(path, ring.number));
-        let file = create(&first, interface)?;
-        let mut target = Self { file, interface, path: path.to_owned(), ring };
+        let file = create(&first, interface, snap_len)?;
+        let mut target = Self { file, interface, snap_len, path: path.to_owned(), ring };
         if let Some(ring) = &mut target.ring {
             ring.kept.push_back(first);
         }
@@ -144,7 +152,7 @@ impl Target {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         ring.number += 1;
         let path = numbered(&self.path, ring.number);
-        let next = create(&path, self.interface)?;
+        let next = create(&path, self.interface, self.snap_len)?;
         std::mem::replace(&mut self.file, next).finish(now_ns, frames_lost).context(WRITING)?;
         ring.kept.push_back(path);
         if ring.kept.len() > ring.files_max
@@ -178,7 +186,11 @@ fn numbered(path: &Path, number: u64) -> PathBuf {
 }
 
 /// Opens the file.
-fn create(path: &Path, interface: Name) -> anyhow::Result<LiveFile<Box<dyn Write>>> {
+fn create(
+    path: &Path,
+    interface: Name,
+    snap_len: Option<u32>,
+) -> anyhow::Result<LiveFile<Box<dyn Write>>> {
     let sink: Box<dyn Write> = if path.as_os_str() == "-" {
         Box::new(BufWriter::new(io::stdout()))
     } else {
@@ -186,7 +198,7 @@ fn create(path: &Path, interface: Name) -> anyhow::Result<LiveFile<Box<dyn Write
         Box::new(BufWriter::new(file))
     };
     let program = format!("urnic {}", env!("URNIC_VERSION"));
-    LiveFile::new(sink, interface.as_str(), &program).context(WRITING)
+    LiveFile::new(sink, interface.as_str(), &program, snap_len).context(WRITING)
 }
 
 const WRITING: &str = "writing the capture";
@@ -210,7 +222,7 @@ mod tests {
         let path = folder.join("a.pcapng");
         let interface = "lo".parse().unwrap();
         let mut sink =
-            Sink::new(Some(&path), interface, None, Some(4000), Some(files_max)).unwrap();
+            Sink::new(Some(&path), interface, None, Some(4000), Some(files_max), None).unwrap();
         for number in 0..frames {
             sink.take(&frame(number), None);
             sink.check().unwrap();
@@ -234,6 +246,28 @@ mod tests {
     }
 
     #[test]
+    fn every_file_of_a_ring_has_the_snap_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pcapng");
+        let interface = "lo".parse().unwrap();
+        let mut sink =
+            Sink::new(Some(&path), interface, None, Some(700), Some(9), Some(200)).unwrap();
+        for number in 0..5 {
+            sink.take(&frame(number), None);
+            sink.check().unwrap();
+        }
+        sink.finish(0).unwrap();
+        let files = files(folder.path());
+        assert!(files.len() > 1, "{files:?}");
+        for name in files {
+            let octets = fs::read(folder.path().join(&name)).unwrap();
+            let section_len = u32::from_le_bytes(octets[4..8].try_into().unwrap());
+            let at = usize::try_from(section_len).unwrap() + 12;
+            assert_eq!(octets[at..at + 4], 200_u32.to_le_bytes(), "{name}");
+        }
+    }
+
+    #[test]
     fn a_ring_of_one_file_keeps_the_last() {
         let folder = tempfile::tempdir().unwrap();
         let told = ring(folder.path(), 1, 7);
@@ -246,7 +280,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let interface = "lo".parse().unwrap();
-        let mut sink = Sink::new(Some(&path), interface, None, Some(512), Some(2)).unwrap();
+        let mut sink = Sink::new(Some(&path), interface, None, Some(512), Some(2), None).unwrap();
         sink.take(&frame(0), None);
         let told = sink.check().unwrap_err().to_string();
         assert!(told.contains("no room for a frame of 1000 bytes"), "{told}");

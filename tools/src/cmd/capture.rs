@@ -55,6 +55,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
+    /// Keep no more than so many bytes of each frame in the file, as `tcpdump -s` does: headers without
+    /// payload. Figures and comments are of whole frames
+    #[arg(long, value_name = "BYTES", value_parser = snap_len, requires = "write")]
+    snap_len: Option<u32>,
+
     /// Stop before the file is longer than this; with --files, go on in another
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "write")]
     max_size: Option<u64>,
@@ -87,10 +92,26 @@ them.
 Examples:
   sudo urnic capture -i eth0 --write iwarp.pcapng
   sudo urnic capture -i eth0 --write last.pcapng --max-size 100M --files 10
+  sudo urnic capture -i eth0 --write headers.pcapng --snap-len 160
   sudo urnic capture -i eth0 --json --duration 60s | jq .bits_per_second
   sudo urnic capture -i eth0 --write - | wireshark -k -i -
   sudo setcap cap_net_raw,cap_net_admin+ep $(command -v urnic)
       Lets every user capture";
+
+/// Bytes of the longest headers of a segment: Ethernet with two VLAN tags, IPv6, TCP with all options, and those of
+/// MPA and DDP behind them.
+const HEADERS_LEN: u32 = 14 + 8 + 40 + 60 + 2 + 18;
+/// Longest frame that other programs read.
+const SNAP_LEN_MAX: u32 = 262_144;
+
+fn snap_len(text: &str) -> Result<u32, String> {
+    let len: u32 = text.parse().map_err(|_| "that is no number of bytes".to_owned())?;
+    match len {
+        ..HEADERS_LEN => Err(format!("headers take up to {HEADERS_LEN} bytes")),
+        HEADERS_LEN..=SNAP_LEN_MAX => Ok(len),
+        _ => Err(format!("{SNAP_LEN_MAX} bytes at most; without it frames are kept whole")),
+    }
+}
 
 /// Runs the command.
 ///
@@ -110,7 +131,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     interrupt.watch()?;
     let files_max = args.files.map(|files| usize::try_from(files).unwrap_or(usize::MAX));
     let path = args.write.as_deref();
-    let sink = Sink::new(path, args.interface, args.count, args.max_size, files_max)?;
+    let sink =
+        Sink::new(path, args.interface, args.count, args.max_size, files_max, args.snap_len)?;
     let wanted = match () {
         () if args.all => Wanted::All,
         () if args.port.is_empty() => Wanted::Iwarp,
@@ -126,5 +148,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // A reader that has read enough may close the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snap_length_holds_the_headers() {
+        assert_eq!((snap_len("142"), snap_len("262144")), (Ok(142), Ok(262_144)));
+        for text in ["0", "1", "141", "262145", "4294967296", "-1", "1K", ""] {
+            assert!(snap_len(text).is_err(), "{text}");
+        }
+        assert_eq!(snap_len("96"), Err("headers take up to 142 bytes".to_owned()));
     }
 }

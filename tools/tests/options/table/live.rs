@@ -50,6 +50,17 @@ pub(super) const CAPTURE: &[Row] = &[
     ),
     row(
         "capture",
+        "--snap-len",
+        &[("--write OUT --snap-len 160", Works)],
+        &[
+            ("--write OUT --snap-len 142", Works),
+            ("--write OUT --snap-len 141", Refused("headers take up to 142 bytes")),
+            ("--write OUT --snap-len 262145", Refused("262144 bytes at most")),
+            ("--snap-len 160", Refused("--write")),
+        ],
+    ),
+    row(
+        "capture",
         "--max-size",
         &[("--write OUT --max-size 1M", Works)],
         &[
