@@ -335,6 +335,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_kept_again_is_counted_once() {
+        let (mut taken, file) = (Taken::default(), FileId(1, 2));
+        taken.keep(file, 5);
+        taken.keep(file, 7);
+        assert_eq!((taken.bytes(), taken.files()), (7, 1));
+        taken.release(file);
+        assert_eq!((taken.bytes(), taken.files()), (0, 0));
+    }
+
+    #[test]
+    fn a_part_of_the_disk_stays_free() {
+        let kept = [0, 1, 5, 50, 100].map(|percent| Room::new(None, percent).kept_free(2000));
+        assert_eq!(kept, [0, 20, 100, 1000, 2000]);
+    }
+
+    #[test]
     fn what_stays_free_is_no_room() {
         let disk = unnamed_file().unwrap();
         let all = Room::new(None, 100);

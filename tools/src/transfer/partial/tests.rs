@@ -229,3 +229,28 @@ fn a_file_is_received_by_one_transfer_at_a_time() {
     drop(first);
     assert_eq!((scene.names(), scene.room.sums()), (0, (0, 0)));
 }
+
+/// Two transfers that begin at once: one has renamed its part while the other waited for the lock.
+#[test]
+fn a_part_whose_name_is_another_file_by_now_is_busy() {
+    let scene = Scene::new();
+    let place = Place::at(&scene.path("file")).unwrap();
+    let part = scene.folder.path().join(place.name_with(PART));
+    let first = File::from(open_own(&place, place.name_with(PART)).unwrap());
+    lock(&place, &first).unwrap();
+    fs::write(scene.path("other"), b"x").unwrap();
+    fs::rename(scene.path("other"), &part).unwrap();
+    assert!(lock(&place, &first).unwrap_err().to_string().contains("another transfer"));
+    fs::remove_file(&part).unwrap();
+    assert!(lock(&place, &first).is_err(), "the name is gone");
+}
+
+#[test]
+fn a_part_whose_last_chunk_is_short_counts_no_more_than_the_file() {
+    let scene = Scene::new();
+    let octets = octets(100, 1);
+    let mut partial = scene.open("file", 100).unwrap();
+    store_all(&mut partial, &octets);
+    drop(partial);
+    assert_eq!(scene.room.sums(), (CHARGE_MIN, 1));
+}
