@@ -19,6 +19,8 @@ mod counters;
 mod demo;
 mod device;
 mod figure;
+#[cfg(test)]
+mod figures_page;
 mod file_report;
 mod help;
 mod host;

@@ -1,5 +1,5 @@
-//! Compares `docs/figures.md` with the labels that the commands print for people: each label has a
-//! definition.
+//! `docs/figures.md` against what the commands print for people: each label has a definition, and each
+//! definition is of a label that is printed. Commands that no ordinary user can run have tests beside their code.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ fn rows(text: &str) -> Vec<String> {
     cells.map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// Compares the labels that a command has printed with the document, in both directions.
+/// Holds labels that a command has printed against the document.
 fn compare(command: &str, printed: &[String], also: &[&str]) {
     let defined = defined(command);
     let unknown: Vec<_> = printed.iter().filter(|label| !defined.contains(*label)).collect();
@@ -38,6 +38,13 @@ fn compare(command: &str, printed: &[String], also: &[&str]) {
     for label in also {
         assert!(defined.contains(*label), "{command}: {label} has no definition");
     }
+}
+
+/// Holds the document against all that one of these commands has printed.
+fn are_printed(commands: &[&str], text: &str) {
+    let defined = commands.iter().flat_map(|command| defined(command));
+    let missing: Vec<_> = defined.filter(|label| !text.contains(label)).collect();
+    assert!(missing.is_empty(), "{commands:?} print no {missing:?}");
 }
 
 fn said(server: &Server, command: &str) -> String {
@@ -49,8 +56,10 @@ fn said(server: &Server, command: &str) -> String {
 #[test]
 fn figures_of_clients_have_definitions() {
     let server = Server::start("");
+    let mut lat = String::new();
     for command in ["ping ADDRESS -c 1", "lat ADDRESS -n 20", "lat ADDRESS --op read -n 20"] {
         let text = said(&server, command);
+        lat.push_str(&text);
         let line = text.lines().find(|line| line.contains("min ")).unwrap();
         let (_, figures) = line.split_once("min ").unwrap();
         let mut labels = vec!["min".to_owned()];
@@ -61,6 +70,9 @@ fn figures_of_clients_have_definitions() {
         compare(command[..4].trim(), &labels, &["round trip", "half of the round trip"]);
     }
     let spread = said(&server, "lat ADDRESS -n 20 --histogram");
+    lat.push_str(&spread);
+    lat.push_str(&said(&server, "lat ADDRESS -n 2000 --interval 0.001"));
+    are_printed(&["ping"], &lat);
     let head = spread.lines().find(|line| line.contains("below")).unwrap();
     let labels: Vec<_> = head.split_whitespace().take(3).map(str::to_owned).collect();
     compare("lat", &labels, &[]);
@@ -94,6 +106,7 @@ fn figures_of_demo_have_definitions() {
     let labels = rows(&text);
     assert!(labels.len() > 12, "{text}");
     compare("demo", &labels, &[]);
+    are_printed(&["demo"], &text);
     let without = urnic("demo --bytes 20K --crc off").output().unwrap();
     let text = String::from_utf8(without.stdout).unwrap();
     let line = text.lines().find(|line| line.contains("CRC wrong")).unwrap();
@@ -112,4 +125,5 @@ fn figures_of_replay_have_definitions() {
     let end = labels.iter().position(|label| label == "messages").unwrap();
     assert_eq!(end, 19, "{text}");
     compare("replay", &labels[..=end], &[]);
+    are_printed(&["replay"], &text);
 }

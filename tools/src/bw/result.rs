@@ -328,6 +328,34 @@ mod tests {
         assert_eq!(header(false).trim_end().len(), outcome(Op::Read, false).row().len());
     }
 
+    #[test]
+    fn each_figure_that_has_a_definition_is_printed() {
+        let mut result = outcome(Op::Read, true);
+        result.local = Counters {
+            payload_bytes_copied_tx: 1,
+            payload_bytes_snapshot: 2,
+            payload_bytes_copied_rx: 3,
+            fpdus_sent: 4,
+            fpdus_received: 5,
+            retransmissions: 6,
+            super_frames_sent: 7,
+            ..result.local
+        };
+        let text = format!("{}{}", header(true), result.text());
+        crate::figures_page::are_printed("bw", &text);
+        for (name, here) in [
+            ("payload copied, sending", "1"),
+            ("of it, Read Responses", "2"),
+            ("payload copied, receiving", "3"),
+            ("FPDUs sent", "4"),
+            ("FPDUs received", "5"),
+            ("segments sent again", "6"),
+            ("of them super-frames", "7"),
+        ] {
+            assert_eq!(cells(&text, name).unwrap()[0], here, "{name}: {text}");
+        }
+    }
+
     /// Cells of a row of the table.
     fn cells(text: &str, name: &str) -> Option<Vec<String>> {
         let line = text.lines().find(|line| line.contains(&format!("│ {name} ")))?;

@@ -160,10 +160,8 @@ impl Following {
         let target = sink.finish(unix_ns())?;
         let seconds = seconds_of(monotonic_now().as_nanos() - self.begin_ns);
         let (frames, frames_lost, total) = (sink.frames, sink.frames_lost, live.figures());
-        let connections = total.connections;
-        self.show(&Total { seconds, frames, frames_lost, total }, || {
-            format!("{frames} frames to {target}, {connections} iWARP connections, {frames_lost} frames lost")
-        })
+        let total = Total { seconds, frames, frames_lost, total };
+        self.show(&total, || total.text(&target))
     }
 }
 

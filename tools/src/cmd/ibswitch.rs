@@ -210,3 +210,34 @@ fn wait(switch: &Switch, left_ns: u64) -> anyhow::Result<()> {
         Err(error) => Err(error).context("waiting for packets"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures_page;
+
+    #[test]
+    fn each_figure_of_a_switch_has_a_definition_and_its_place() {
+        let summary = Summary {
+            seconds: 1.5,
+            ports: 1,
+            switches: 2,
+            received: 3,
+            delivered: 4,
+            malformed: 5,
+            unroutable: 6,
+            p_key_violations: 7,
+            too_long: 8,
+            foreign: 9,
+            lost: 10,
+        };
+        let text = summary.text();
+        assert_eq!(
+            text,
+            "3 packets in 1.5 s, 4 delivered, by 2 switches between 1 ports\nnot delivered: 6 not \
+             routed, 7 of another partition, 8 too long, 5 malformed, 9 of other users, 10 lost"
+        );
+        figures_page::compare("ibswitch", figures_page::sentences(&text));
+        figures_page::compare_json("ibswitch", &[summary]);
+    }
+}

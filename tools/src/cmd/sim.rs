@@ -241,6 +241,46 @@ fn scenario(name: &str) -> Result<Scenario, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures_page;
+
+    #[test]
+    fn each_figure_of_a_sweep_has_a_definition_and_its_place() {
+        let outcome = Outcome {
+            runs: 9,
+            virtual_ns: 2_500_000_000,
+            frames: 11,
+            frames_lost: 12,
+            connections: 26,
+            retransmissions: 14,
+            bytes_placed: 15,
+            bytes_placed_out_of_order: 16,
+            fpdus_by_marker: 17,
+            bytes_held: 18,
+            refused_for_room: 19,
+            ..Outcome::default()
+        };
+        let failed = Failed {
+            seed: 7,
+            scenario: "loss",
+            failure: "late".into(),
+            again: "urnic sim".into(),
+            recorded: None,
+        };
+        let summary = summary(&outcome, 1.5, vec![failed]);
+        let text = text(&summary);
+        let last = text.lines().last().unwrap();
+        // Rounded to even.
+        assert_eq!(last, "2 s of virtual time in 1.5 s");
+        let labels = figures_page::rows(&text).into_iter().filter(|label| label != "seeds");
+        figures_page::compare("sim", labels.chain(figures_page::sentences(last)));
+        let rows = text.lines().filter_map(|line| line.strip_prefix('│')).skip(1);
+        let numbers: Vec<_> = rows
+            .map(|row| row.split(['┆', '│']).nth(1).unwrap().trim().parse::<u64>().unwrap())
+            .collect();
+        assert_eq!(numbers, [9, 1, 13, 11, 12, 14, 15, 16, 17, 18, 19], "{text}");
+        assert_eq!(summary.seeds, 10, "those that passed, and those that failed");
+        figures_page::compare_json("sim", &[summary]);
+    }
 
     #[test]
     fn ranges_of_seeds_are_read() {

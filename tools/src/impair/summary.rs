@@ -86,3 +86,53 @@ impl Summary {
         format!("{table}\n{:.1} s", self.seconds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::figures_page;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn direction(first: u64) -> Direction {
+        Direction {
+            frames: first,
+            bytes: first + 1,
+            lost: first + 2,
+            lost_to_full_queue: first + 3,
+            refused: first + 4,
+            duplicated: first + 5,
+            reordered: first + 6,
+            corrupted: first + 7,
+            cut: first + 8,
+            merged: first + 9,
+            late: first + 10,
+            late_ns_max: (first + 11) * 1000 + 999,
+            held_frames_peak: usize::try_from(first + 12).unwrap(),
+        }
+    }
+
+    #[test]
+    fn each_figure_of_a_bad_link_has_a_definition_and_its_place() {
+        let options = Cli::parse_from(["impair"]).options;
+        let summary =
+            Summary { seconds: 2.5, options, a_to_b: direction(100), b_to_a: direction(200) };
+        let text = summary.text();
+        let last = text.lines().last().unwrap();
+        assert_eq!(last, "2.5 s");
+        let labels = figures_page::rows(&text).into_iter().chain(figures_page::sentences(last));
+        figures_page::compare("impair", labels);
+        let rows = text.lines().filter_map(|line| line.strip_prefix('│')).skip(1);
+        for (row, number) in rows.zip(100..) {
+            let cells: Vec<_> = row.split(['┆', '│']).map(str::trim).collect();
+            assert_eq!(cells[1..3], [number.to_string(), (number + 100).to_string()], "{text}");
+        }
+        figures_page::compare_json("impair", &[summary]);
+    }
+}

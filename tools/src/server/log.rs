@@ -190,6 +190,7 @@ fn utc(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures_page;
 
     #[test]
     fn peers_bring_about_a_bounded_number_of_lines() {
@@ -211,6 +212,49 @@ mod tests {
         let taken = (0..Budget::LINES_MAX + 3).filter(|_| budget.take(at(3 * hour))).count();
         assert_eq!(taken, Budget::LINES_MAX as usize);
         assert_eq!((budget.rest(), budget.rest()), (Some(3), None), "at the end, however soon");
+    }
+
+    #[test]
+    fn each_figure_of_a_server_has_a_definition() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+        let session = || "get of 'a'".to_owned();
+        let (bytes_placed, fpdus_received, fpdus_sent) = (1, 2, 3);
+        let ended = Event::Ended {
+            peer,
+            session: session(),
+            seconds: 1.5,
+            bytes_placed,
+            fpdus_received,
+            fpdus_sent,
+        };
+        let text = ended.text();
+        assert_eq!(
+            text,
+            "192.0.2.1:1: get of 'a' done in 1.50 s: 1 bytes placed, 2 FPDUs received, 3 sent"
+        );
+        let (_, figures) = text.split_once(" done in ").unwrap();
+        figures_page::compare("serve", figures_page::sentences(&figures.replace("s:", "s,")));
+        let reason = || "it has no folder".to_owned();
+        let events = [
+            Event::Listening { address: peer, device: "tcp".into(), stack: "layered" },
+            Event::Started { peer, session: session() },
+            ended,
+            Event::Failed { peer, session: session(), reason: reason() },
+            Event::Rejected { peer, reason: reason() },
+            Event::Notice { text: reason() },
+        ];
+        let timed = events.each_ref().map(|event| Timed { time: utc(UNIX_EPOCH), event });
+        figures_page::compare_json("serve", &timed);
+        let told = events.map(|event| event.text());
+        assert_eq!(told[1], "192.0.2.1:1: get of 'a'");
+        assert_eq!(
+            told[3..],
+            [
+                "192.0.2.1:1: it has no folder",
+                "192.0.2.1:1: rejected: it has no folder",
+                "it has no folder",
+            ]
+        );
     }
 
     #[test]

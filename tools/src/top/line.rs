@@ -177,6 +177,50 @@ impl Line {
 mod tests {
     use super::super::told::ToldConnection;
     use super::*;
+    use crate::figures_page;
+
+    #[test]
+    fn each_figure_of_an_endpoint_has_a_definition() {
+        let device = DeviceFigures {
+            peers_refused: 1,
+            regions_refused: 2,
+            frames_refused: 3,
+            sessions_ended: 4,
+        };
+        let total = Figures { accesses_refused: 5, ..Figures::default() };
+        let told = Told {
+            shown_ns: 1,
+            is_new: true,
+            connections: 0,
+            connections_open: 3,
+            connections_rejected: 6,
+            connections_untold: 0,
+            total,
+            device,
+            open: vec![ToldConnection {
+                number: 1,
+                remote: SocketAddr::from(([10, 0, 0, 1], 7174)),
+                figures: Figures::default(),
+            }],
+        };
+        let line = EndpointLine::new(7, 0, String::new(), None, &told).text(2.0, 1);
+        let (first, table) = line.split_once('\n').unwrap();
+        // The number of the process and its name are no figures.
+        let first = first.replace("  7 ", "");
+        let more = table.lines().last().unwrap();
+        let labels = figures_page::fields(&first).into_iter().chain(figures_page::sentences(more));
+        figures_page::compare("top", labels);
+        for (name, count) in [
+            ("peers refused", 1),
+            ("regions refused", 2),
+            ("frames refused", 3),
+            ("sessions ended", 4),
+            ("accesses refused", 5),
+            ("rejected", 6),
+        ] {
+            assert!(line.contains(&format!("  {name} {count}")), "{name}: {line}");
+        }
+    }
 
     #[test]
     fn the_busiest_connection_is_first_with_what_came_since() {

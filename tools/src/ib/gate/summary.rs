@@ -104,3 +104,61 @@ impl GateSummary {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures_page;
+
+    #[test]
+    fn each_figure_of_a_gate_has_a_definition() {
+        let parts = (Direction::default(), Direction::default(), Icmp::default(), Dhcp::default());
+        let summary = GateSummary::of(0.0, (true, 2044, &Counters::default()), 0, parts);
+        figures_page::compare("ibgate", figures_page::sentences(&summary.text()));
+        figures_page::compare_json("ibgate", &[summary]);
+    }
+
+    #[test]
+    fn each_count_is_in_its_place() {
+        let counters =
+            Counters { link_ups: 21, requests_sent: 22, reports: 23, ..Counters::default() };
+        let direction = |first: u64| Direction {
+            received: first,
+            received_bytes: first + 50,
+            forwarded: first + 1,
+            forwarded_bytes: first + 2,
+            cut: first + 3,
+            undelivered: first + 4,
+            own: first + 5,
+            stayed: first + 6,
+            malformed: first + 7,
+            martians: first + 8,
+            hops_exceeded: first + 9,
+            too_big: first + 10,
+            unreachable: first + 11,
+            lost: first + 12,
+        };
+        let icmp = Icmp { reports: 1, reports_withheld: 2, rate_limited: 3, echoes: 4 };
+        let dhcp = Dhcp { relayed: 5, dropped: 6 };
+        let parts = (direction(100), direction(200), icmp, dhcp);
+        let summary = GateSummary::of(1.5, (false, 1500, &counters), 7, parts);
+        assert_eq!(
+            summary.text(),
+            "1.5 s; the link is down, came up 21 times, 22 requests to the administrator\n\
+             to the link: 101 of 100 datagrams (102 bytes, 103 cut, 104 undelivered)\n  the others: \
+             105 for the gate, 106 of one link, 109 without hops, 110 too big, 111 unreachable, 112 \
+             lost, 107 malformed, 108 with impossible addresses\n\
+             to the kernel: 201 of 200 datagrams (202 bytes, 203 cut, 204 undelivered)\n  the others: \
+             205 for the gate, 206 of one link, 209 without hops, 210 too big, 211 unreachable, 212 \
+             lost, 207 malformed, 208 with impossible addresses\n\
+             the gate: 1 reports, 2 withheld, 3 rate-limited, 4 echo replies; 7 groups refused, 5 \
+             messages of DHCP relayed"
+        );
+        let told = serde_json::to_value(&summary).unwrap();
+        assert_eq!(
+            (&told["link"]["sm_reports"], &told["dhcp"]["dropped"]),
+            (&23.into(), &6.into())
+        );
+        assert_eq!(told["to_kernel"]["received_bytes"], 250);
+    }
+}
