@@ -254,3 +254,15 @@ fn a_part_whose_last_chunk_is_short_counts_no_more_than_the_file() {
     drop(partial);
     assert_eq!(scene.room.sums(), (CHARGE_MIN, 1));
 }
+
+#[test]
+fn a_part_is_whole_with_its_last_chunk() {
+    let scene = Scene::new();
+    let octets = octets(CHUNK_LEN + 1, 2);
+    let mut partial = scene.open("file", CHUNK_LEN + 1).unwrap();
+    for index in [1, 0] {
+        assert!(!partial.is_whole());
+        assert!(store(&mut partial, &octets, index, false));
+    }
+    assert!(partial.is_whole());
+}
