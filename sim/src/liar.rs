@@ -39,7 +39,7 @@ impl LiarPlan {
         (self.messages as usize + 2) * FPDU_LEN / FPDU_LEN_MIN + 1
     }
 
-    /// What it sends after the Reply.
+    /// Bytes that the liar sends after the Reply.
     fn stream(&self) -> Vec<u8> {
         let due = self.messages + 1;
         let whole = (1..due).flat_map(|msn| fpdu(LAST, msn));
@@ -49,25 +49,25 @@ impl LiarPlan {
     }
 }
 
-/// What message `msn` carries.
+/// Payload of message `msn`.
 fn payload(msn: u32) -> [u8; MESSAGE_LEN] {
-    let mut octets = [0x6c; MESSAGE_LEN];
-    octets[..4].copy_from_slice(&msn.to_be_bytes());
-    octets
+    let mut bytes = [0x6c; MESSAGE_LEN];
+    bytes[..4].copy_from_slice(&msn.to_be_bytes());
+    bytes
 }
 
 /// The first segment of message `msn`, as an FPDU without markers.
 fn fpdu(control: u8, msn: u32) -> Vec<u8> {
     let len = u16::try_from(18 + MESSAGE_LEN).expect("a short message");
-    let mut octets = len.to_be_bytes().to_vec();
-    octets.extend([control, SEND, 0, 0, 0, 0]);
+    let mut bytes = len.to_be_bytes().to_vec();
+    bytes.extend([control, SEND, 0, 0, 0, 0]);
     for field in [0, msn, 0] {
-        octets.extend(field.to_be_bytes());
+        bytes.extend(field.to_be_bytes());
     }
-    octets.extend(payload(msn));
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    octets.extend(to_wire(crc32c(&octets)));
-    octets
+    bytes.extend(payload(msn));
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(to_wire(crc32c(&bytes)));
+    bytes
 }
 
 /// One connection that lies.
@@ -246,9 +246,9 @@ impl Liars {
                     continue;
                 }
                 liar.delivered += 1;
-                let octets = pool.take(wc.wr_id, wc.byte_len as usize)?;
-                if liar.delivered > liar.plan.messages || octets != payload(liar.delivered) {
-                    return Err(format!("message {} of a liar: {octets:?}", liar.delivered));
+                let bytes = pool.take(wc.wr_id, wc.byte_len as usize)?;
+                if liar.delivered > liar.plan.messages || bytes != payload(liar.delivered) {
+                    return Err(format!("message {} of a liar: {bytes:?}", liar.delivered));
                 }
             }
         }
@@ -266,13 +266,13 @@ impl Liars {
 impl Liar {
     /// Reads the Reply; says all that it has to say when that is whole.
     fn hear(&mut self, port: &mut Port, id: ConnectionId) -> Result<(), String> {
-        let mut octets = [0; 256];
+        let mut bytes = [0; 256];
         loop {
-            let len = port.receive_streaming(id, &mut octets).map_err(|error| error.to_string())?;
+            let len = port.receive_streaming(id, &mut bytes).map_err(|error| error.to_string())?;
             if len == 0 {
                 break;
             }
-            self.reply.extend(&octets[..len]);
+            self.reply.extend(&bytes[..len]);
         }
         let whole = self.reply.get(18..REPLY_LEN).map(|len| REPLY_LEN + usize::from(len[1]));
         if !self.has_lied && whole.is_some_and(|whole| self.reply.len() >= whole) {

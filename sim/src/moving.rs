@@ -96,8 +96,8 @@ impl Movers {
         Some(host)
     }
 
-    /// What a host that has moved tells all: gratuitous ARP (RFC 5227 §3), and a neighbor advertisement
-    /// that was not asked for (RFC 4861 §7.2.6).
+    /// Announcements of a host that has moved: gratuitous ARP (RFC 5227 §3), and an unsolicited
+    /// Neighbor Advertisement (RFC 4861 §7.2.6).
     pub(crate) fn announcements(&self, host: usize) -> [Vec<u8>; 2] {
         let present = self.address(host);
         let own = address_v4(host).octets();

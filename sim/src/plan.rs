@@ -28,7 +28,7 @@ pub struct Plan {
     pub idlers: Vec<Idler>,
     /// Frames forged by a separate node, which guesses secret numbers.
     pub guesses: Option<Guesses>,
-    /// A receive queue that connections of node 0 share, and those that lie to it.
+    /// Receive queue that connections of node 0 share, and peers that lie to it.
     pub shared: Option<SharedPlan>,
     /// A fault made on purpose, which the oracle has to find.
     pub sabotage: Option<Sabotage>,
@@ -107,7 +107,7 @@ pub struct LiarPlan {
     pub at_ns: u64,
     /// Whole messages with the right numbers.
     pub messages: u32,
-    /// Whether the first segment of a message follows, whose other segments never come.
+    /// True if the first segment of a message follows, and its other segments never arrive.
     pub is_partial: bool,
     /// Added to the number that is due: anything but 0.
     pub lie: u32,
@@ -231,9 +231,9 @@ pub enum Event {
     Pause(usize, u64),
     /// A node gets another link address; it tells all others, or none.
     Move(usize, bool),
-    /// So many hosts that do not exist ask for a node's link address: its neighbour table forgets others.
+    /// This number of made-up hosts query a node's link address, so its neighbour table evicts others.
     Crowd(usize, u32),
-    /// Of a fabric of InfiniBand.
+    /// Event of a fabric of InfiniBand.
     Fabric(FabricEvent),
 }
 

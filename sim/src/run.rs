@@ -58,10 +58,10 @@ struct Run<'p> {
     /// Open connections on which nothing more is sent, with their nodes.
     idle: Vec<(usize, ConnectionId)>,
     idlers_done: usize,
-    /// The shared receive queue, and those that lie to it.
+    /// Shared receive queue, and peers that lie to it.
     shared: Option<(SharedPool, Liars)>,
     lies: u64,
-    /// When no frame arrives any more, as soon as that is known.
+    /// Time from which no frame arrives, once that is known.
     silent_at: Option<Instant>,
     is_silent: bool,
 }

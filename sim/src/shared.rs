@@ -11,7 +11,7 @@ use urnic_engine::verbs::{Mr, MrPart, Pd, RecvWr, Rnic, Srq};
 
 use crate::plan::{Sabotage, SharedPlan};
 
-/// What a buffer holds while it is posted.
+/// Content of a buffer while it is posted.
 const FILL: u8 = 0xa5;
 
 /// The pool of a node, for all its connections.
@@ -36,9 +36,9 @@ impl Pool {
     ) -> io::Result<Self> {
         let pd = rnic.alloc_pd();
         let srq = pd.create_srq(plan.buffers).map_err(io::Error::other)?;
-        let octets = plan.buffers * plan.len;
-        let region = Region::anonymous(octets)?;
-        let (range, base, access) = (0..octets, TaggedOffset(0), Access::LOCAL_WRITE);
+        let bytes = plan.buffers * plan.len;
+        let region = Region::anonymous(bytes)?;
+        let (range, base, access) = (0..bytes, TaggedOffset(0), Access::LOCAL_WRITE);
         let part = MrPart { range, base, access, only: None };
         let part = pd.reg_part(Arc::clone(&region), part)?;
         let mut pool = Self { pd, srq, region, part, len: plan.len, sabotage };
@@ -60,14 +60,14 @@ impl Pool {
         let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
         let slot = slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?;
         if len > self.len {
-            return Err(format!("{len} octets in a shared buffer of {}", self.len));
+            return Err(format!("{len} bytes in a shared buffer of {}", self.len));
         }
-        let mut octets = self.content(slot);
-        if octets.split_off(len).iter().any(|octet| *octet != FILL) {
+        let mut bytes = self.content(slot);
+        if bytes.split_off(len).iter().any(|octet| *octet != FILL) {
             return Err(format!("shared buffer {slot} was written behind its message"));
         }
         self.repost(slot)?;
-        Ok(octets)
+        Ok(bytes)
     }
 
     /// Posts a buffer again that has completed with an error.
@@ -84,9 +84,9 @@ impl Pool {
     }
 
     fn content(&self, slot: usize) -> Vec<u8> {
-        let mut octets = vec![0; self.len];
-        self.region.read(slot * self.len, &mut octets).expect("a buffer of the region");
-        octets
+        let mut bytes = vec![0; self.len];
+        self.region.read(slot * self.len, &mut bytes).expect("a buffer of the region");
+        bytes
     }
 
     /// Checks that every buffer is in the queue again, and holds nothing of a message.

@@ -178,14 +178,14 @@ fn connections_share_a_queue_beside_liars() {
     assert_share("shared");
 }
 
-/// One seed in 32, of those that are not drawn for a scenario that came later.
+/// Checks that about one seed in 32 draws this scenario.
 fn assert_share(name: &str) {
     let of_seed = |seed: u64| Plan::of_seed(seed, None).scenario.name();
     let drawn = (0..2000).filter(|seed| of_seed(*seed) == name).count();
     assert!((40..90).contains(&drawn), "{name}: {drawn}");
 }
 
-/// What the oracle says of a subnet manager that lets no port in again.
+/// The oracle reports a subnet manager that lets no port in again.
 #[test]
 fn an_administrator_that_stays_silent_is_a_failure() {
     let mut failed = 0;

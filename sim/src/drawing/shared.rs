@@ -62,7 +62,7 @@ impl Drawing {
         let count = random.len(1, 8);
         let liars: Vec<_> = (0..count).map(|_| liar(random)).collect();
         let taken: usize = liars.iter().map(LiarPlan::buffers_max).sum();
-        // What does not wait for a buffer has one for each message; Writes may come to carry immediate data.
+        // Messages that may not wait have a buffer each. Writes are counted because some carry Immediate Data.
         let work = plan.flows.iter().flat_map(|flow| &flow.sides[0].work);
         let writes = work.filter(|op| op.kind.is_write()).count();
         let buffers =

@@ -99,7 +99,7 @@ pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow:
     why(remote, host.options.timeout, error, || advice(remote, host, error))
 }
 
-/// Names the end that refused, and what to do; `advice` is for a peer of which nothing was heard.
+/// Names the end that refused, and what to do. `advice` is for a peer that sent nothing.
 fn why(
     remote: SocketAddr,
     timeout: Duration,
