@@ -214,6 +214,8 @@ impl Plug {
 
 #[cfg(test)]
 mod tests {
+    use urnic_testkit::users::{OTHER, as_other_user};
+
     use super::*;
 
     /// Returns fabric names that no other test uses.
@@ -306,21 +308,19 @@ mod tests {
     fn a_switch_of_another_user_gets_no_packet_and_none_of_its_packets_is_taken() {
         let simulator = simulator("squatted");
         let port = address(&port_name(&simulator, Guid(1))).unwrap();
-        for (also, is_trusted) in [(None, false), (Some(12_345), true)] {
+        for (also, is_trusted) in [(None, false), (Some(OTHER), true)] {
             let switch = switch(&simulator);
             let mut plug = Plug::new(&simulator, Guid(1), also).unwrap();
             plug.send(0, b"packet");
             let (switch, port) = (switch.try_clone().unwrap(), port.clone());
-            let answering = std::thread::spawn(move || {
-                let uid = rustix::thread::Uid::from_raw(12_345);
-                // Ordinary users cannot, nor can root of a user namespace without that user.
-                rustix::thread::set_thread_res_uid(uid, uid, uid).ok()?;
+            let name = "a_switch_of_another_user_gets_no_packet_and_none_of_its_packets_is_taken";
+            let answering = as_other_user(name, move || {
                 for octets in [&b""[..], b"forged"] {
                     switch.send_to_addr(octets, &port).unwrap();
                 }
-                Some(switch)
+                switch
             });
-            let Some(switch) = answering.join().unwrap() else { return };
+            let Some(switch) = answering else { return };
             assert_eq!(received(&mut plug, 1).len(), usize::from(is_trusted));
             plug.send(2, b"packet");
             assert_eq!(packets(&switch).len(), if is_trusted { 2 } else { 0 });

@@ -274,6 +274,8 @@ impl Switch {
 
 #[cfg(test)]
 mod tests {
+    use urnic_testkit::users::as_other_user;
+
     use super::*;
     use crate::ibsim::client::tests::client;
     use crate::ibsim::survey::tests::{B, survey};
@@ -308,14 +310,12 @@ mod tests {
         assert_eq!((switch.counters.delivered, switch.counters.lost), (1, 0));
         switch.deliver(2 + PLUGGED_NS, B, b"packet");
         assert_eq!((switch.counters.delivered, switch.counters.lost), (1, 1));
-        let taking = std::thread::spawn(move || {
-            let uid = rustix::thread::Uid::from_raw(12_345);
-            // Ordinary users cannot, nor can root of a user namespace without that user.
-            rustix::thread::set_thread_res_uid(uid, uid, uid).ok()?;
+        let name = "a_port_gets_packets_until_it_is_silent_or_another_user_has_its_name";
+        let taking = as_other_user(name, move || {
             port.send(&[]).unwrap();
-            Some(port)
+            port
         });
-        let Some(_port) = taking.join().unwrap() else { return };
+        let Some(_port) = taking else { return };
         assert_eq!(switch.turn(2, &mut |_| ()).unwrap(), 1);
         switch.deliver(3, B, b"packet");
         let SwitchCounters { delivered, lost, foreign, .. } = *switch.counters();

@@ -99,10 +99,10 @@ mod tests {
     use std::os::unix::net::SocketAddr;
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use urnic_testkit::users::{OTHER, as_other_user};
 
     use super::*;
     use crate::peer::closer::tests::{LINGER, lingering, until};
-    use crate::peer::identity::tests::{OTHER, as_other_user};
     use crate::peer::limits::CLOSES_MAX;
     use crate::sys::descriptor::end_lingering;
 
@@ -138,9 +138,9 @@ mod tests {
         let mut buffer = [0; 16];
         for (also, is_trusted) in [(None, false), (Some(OTHER), true)] {
             let (near, far) = pair(also);
-            if as_other_user(move || far.send(b"x").unwrap()).is_none() {
-                return;
-            }
+            let name = "a_datagram_of_another_user_says_so";
+            let sent = as_other_user(name, move || far.send(b"x").unwrap());
+            let Some(_len) = sent else { return };
             let datagram = near.receive(&mut buffer).unwrap();
             assert_eq!(datagram.user.is_ok(), is_trusted);
             if let Err(foreign) = datagram.user {

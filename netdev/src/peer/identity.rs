@@ -80,26 +80,10 @@ fn maps(map: &str, uid: u32) -> bool {
 const OVERFLOW_UID: u32 = 65_534;
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-
-    /// A user that no test runs as.
-    pub(crate) const OTHER: u32 = 12_345;
-
-    /// Runs `body` on a thread of the user [`OTHER`]. `None` if the thread cannot become that user:
-    /// for ordinary users, and for root of a user namespace without that user.
-    pub(crate) fn as_other_user<R: Send + 'static>(
-        body: impl FnOnce() -> R + Send + 'static,
-    ) -> Option<R> {
-        let other = move || {
-            let uid = rustix::thread::Uid::from_raw(OTHER);
-            rustix::thread::set_thread_res_uid(uid, uid, uid).ok()?;
-            Some(body())
-        };
-        std::thread::spawn(other).join().unwrap()
-    }
 
     #[test]
     fn the_same_user_root_and_a_named_user_are_trusted() {

@@ -12,9 +12,9 @@
 //! - [`fragments`] delivers received frames in fragments;
 //! - [`one_way`] sends messages over such a link, impaired, and collects the receiver's counters;
 //! - [`octets`] makes the frames of a raw peer;
-//! - [`ports`] finds TCP ports for programs that listen at a given port;
-//! - [`kernel_flow`] and [`ingress`] provide the kernel's TCP and smoltcp's, for comparison with
-//!   the engine;
+//! - [`ports`] finds TCP ports for programs that are told where to listen;
+//! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
+//! - [`users`] runs part of a test as another user;
 //! - [`waker`] counts its calls;
 //! - [`counting`] counts allocations, in a binary that makes its allocator the global one;
 //! - [`summary`] counts the skips at the end of `cargo test`;
@@ -40,6 +40,7 @@ pub mod programs;
 mod record;
 pub mod silence;
 pub mod summary;
+pub mod users;
 pub mod waker;
 
 use std::io::Write;
