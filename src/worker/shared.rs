@@ -143,7 +143,7 @@ impl SharedWorker {
         while !self.has_stopped.load(Ordering::Acquire) {
             if self.was_polled.swap(false, Ordering::AcqRel) {
                 self.rest(rest);
-                rest = (rest * 2).min(LONG_REST);
+                rest = longer(rest);
                 continue;
             }
             self.is_with_thread.store(true, Ordering::Release);
@@ -155,7 +155,7 @@ impl SharedWorker {
                 // Another thread is running the worker, and may sleep in it for long.
                 None => {
                     self.rest(rest);
-                    rest = (rest * 2).min(LONG_REST);
+                    rest = longer(rest);
                 }
             }
         }
@@ -233,8 +233,13 @@ impl SharedWorker {
 const SHORT_REST: Duration = Duration::from_micros(20);
 const LONG_REST: Duration = Duration::from_micros(500);
 
-/// Number of polls that find the worker taken by its own thread before one wakes that thread.
-/// Waking costs more than polling: threads that poll only occasionally do not wake it.
+/// Returns the rest that follows one of this length.
+fn longer(rest: Duration) -> Duration {
+    (rest * 2).min(LONG_REST)
+}
+
+/// How often one that polls finds the worker's own thread with the worker before it wakes it. Waking
+/// costs more than looking: those that look only now and then do not.
 const REFUSED_MAX: usize = 16;
 
 /// Longest sleep of a thread that may have missed a turn.
@@ -258,4 +263,16 @@ impl Drop for EndOfTurn<'_> {
 /// Takes a lock, even after a panic of another holder: these locks protect no partial updates.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_grow_up_to_half_a_millisecond() {
+        let rests = std::iter::successors(Some(SHORT_REST), |rest| Some(longer(*rest)));
+        let micros: Vec<_> = rests.take(7).map(|rest| rest.as_micros()).collect();
+        assert_eq!(micros, [20, 40, 80, 160, 320, 500, 500]);
+    }
 }

@@ -531,6 +531,27 @@ mod tests {
     use urnic_engine::verbs::RnicConfig;
 
     #[test]
+    fn a_traffic_class_is_set_for_all_families_of_an_address() {
+        if !urnic_testkit::has_ipv6_loopback() {
+            let name = "a_traffic_class_is_set_for_all_families_of_an_address";
+            return urnic_testkit::skip(name, "no IPv6 on lo");
+        }
+        let class = |end: &str, only_v6| {
+            let end: SocketAddr = end.parse().unwrap();
+            let socket = Socket::new(Domain::for_address(end), Type::STREAM, None).unwrap();
+            if end.is_ipv6() {
+                socket.set_only_v6(only_v6).unwrap();
+            }
+            set_traffic_class(&socket, end, 0x88).unwrap();
+            (socket.tos_v4().ok(), end.is_ipv6().then(|| socket.tclass_v6().unwrap()))
+        };
+        assert_eq!(class("127.0.0.1:1", false), (Some(0x88), None));
+        assert_eq!(class("[::1]:1", false).1, Some(0x88));
+        assert_eq!(class("[::]:1", false), (Some(0x88), Some(0x88)), "of both families");
+        assert_eq!(class("[::]:1", true).1, Some(0x88));
+    }
+
+    #[test]
     fn the_kernel_repeats_a_syn_for_longer_than_the_stream_waits() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let remote = SocketAddr::from(([127, 0, 0, 1], 9));

@@ -1,5 +1,7 @@
 //! The engine over kernel sockets, run by hand under a clock of the tests.
 
+mod ends;
+
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +25,8 @@ use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
-    CompletionMeans, Cq, Pd, QpConfig, QpState, RecvWr, RnicConfig, SendWr, WcStatus,
+    CompletionMeans, Cq, Pd, QpConfig, QpState, ReceiverNotReady, RecvWr, RnicConfig, SendWr,
+    WcStatus,
 };
 
 struct Scene {
@@ -34,6 +37,7 @@ struct Scene {
     _commands: Receiver<Command>,
     cq: Cq,
     completion: CompletionMeans,
+    receiver_not_ready: ReceiverNotReady,
 }
 
 impl Scene {
@@ -47,7 +51,15 @@ impl Scene {
         let outbox = Outbox::new(commands, Wakeup::new().unwrap());
         let engine = KernelEngine::new(&rnic, outbox.clone(), config, EventFeed::new()).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
-        Self { engine, pd, outbox, _commands: receiver, cq, completion: CompletionMeans::default() }
+        Self {
+            engine,
+            pd,
+            outbox,
+            _commands: receiver,
+            cq,
+            completion: CompletionMeans::default(),
+            receiver_not_ready: ReceiverNotReady::default(),
+        }
     }
 
     fn qp(&self) -> Qp {
@@ -57,6 +69,7 @@ impl Scene {
                 send_depth: 4,
                 recv_depth: 4,
                 completion: self.completion,
+                receiver_not_ready: self.receiver_not_ready,
                 ..QpConfig::with_cqs(send_cq, recv_cq)
             })
             .unwrap()
@@ -85,14 +98,20 @@ impl Scene {
 
     /// Connects to a peer that answers. Returns both ends in full operation.
     fn open(&mut self, now: Instant, peers: &TcpListener) -> (Qp, TcpStream) {
-        let (qp, _told) = self.connect(now, peers);
+        let (qp, peer, _told) = self.open_told(now, peers);
+        (qp, peer)
+    }
+
+    /// The same, with what the handle is told.
+    fn open_told(&mut self, now: Instant, peers: &TcpListener) -> (Qp, TcpStream, Told<Notice>) {
+        let (qp, told) = self.connect(now, peers);
         let (mut peer, _) = peers.accept().unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         peer.read_exact(&mut [0; 20]).unwrap();
         peer.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
         self.turn_until(now, "in full operation", |_| qp.state() == QpState::Rts);
         self.settle(now);
-        (qp, peer)
+        (qp, peer, told)
     }
 
     /// Runs the engine until the condition holds: the kernel takes a moment to deliver bytes.
@@ -110,9 +129,13 @@ impl Scene {
     }
 
     fn listen(&mut self) -> (SocketAddr, Told<Incoming>) {
+        self.listen_with(ListenParams::default())
+    }
+
+    fn listen_with(&mut self, params: ListenParams) -> (SocketAddr, Told<Incoming>) {
         let (requests, requested) = limited(4);
         let local = "127.0.0.1:0".parse().unwrap();
-        let local = self.engine.listen(local, ListenParams::default(), requests).unwrap();
+        let local = self.engine.listen(local, params, requests).unwrap();
         (local, requested)
     }
 

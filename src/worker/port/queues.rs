@@ -122,3 +122,44 @@ impl<D: Device + Send> Engine for Queues<D> {
         self.engines.iter_mut().for_each(Engine::abort_owing);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crossbeam::channel::unbounded;
+    use urnic_netdev::memory::{LinkConfig, pair};
+
+    use super::*;
+    use crate::config::ConnectOptions;
+    use crate::mail::channel::unlimited;
+    use crate::mail::command::outbox::Outbox;
+    use urnic_engine::port::{Port, PortConfig};
+    use urnic_engine::verbs::{QpConfig, Rnic, RnicConfig};
+
+    #[test]
+    fn queues_open_connections_in_turn() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let (commands, _receiver) = unbounded();
+        let outbox = Outbox::new(commands, Wakeup::new().unwrap());
+        let engines = (0..3).map(|_| {
+            let (device, _peer) = pair(LinkConfig::default());
+            let config = PortConfig::for_ipv4([10, 0, 0, 1].into());
+            let port = Port::new(&rnic, config, device.capabilities());
+            PortEngine::new(port, device, outbox.clone(), None)
+        });
+        let mut queues = Queues::new(engines.collect());
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+        let mut counts = [0; 3];
+        for _ in 0..6 {
+            let (key, (notices, _told)) = (outbox.next_key(), unlimited());
+            let qp = pd.create_qp(QpConfig::new(&cq)).unwrap();
+            let options = Box::new(ConnectOptions::default());
+            let remote = ([10, 0, 0, 2], 7174).into();
+            let connect = Command::Connect { key, remote, qp, options, notices };
+            queues.handle_command(Instant::ZERO, connect);
+            for (count, engine) in counts.iter_mut().zip(&queues.engines) {
+                *count += usize::from(engine.has(key));
+            }
+        }
+        assert_eq!(counts, [2, 2, 2]);
+    }
+}
