@@ -185,3 +185,35 @@ unsafe fn write_prefix<T: Copy>(value: &T, place: *mut T, len: usize) {
     // SAFETY: the rest of the `len` bytes.
     unsafe { rest.write_bytes(0, len - known) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a program that was built against a longer or a shorter structure.
+    #[test]
+    fn an_answer_is_as_long_as_its_place() {
+        let known = size_of::<ibv_port_attr>();
+        for len in [16, known, known + 16] {
+            let mut place = [0xff_u8; 256];
+            // SAFETY: `len` bytes of the place; bytes are aligned for any copy of bytes.
+            let answer =
+                unsafe { query_port(std::ptr::null_mut(), PORT, place.as_mut_ptr().cast(), len) };
+            assert_eq!(answer, 0);
+            assert!(place[known.min(len)..len].iter().all(|octet| *octet == 0), "{len}");
+            assert!(place[len..].iter().all(|octet| *octet == 0xff), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_device_has_one_port() {
+        let mut place = ibv_port_attr::zeroed();
+        for (port, answer) in [(0, libc::EINVAL), (1, 0), (2, libc::EINVAL)] {
+            // SAFETY: a place of that length.
+            let asked = unsafe {
+                query_port(std::ptr::null_mut(), port, &raw mut place, size_of::<ibv_port_attr>())
+            };
+            assert_eq!(asked, answer, "{port}");
+        }
+    }
+}

@@ -269,5 +269,20 @@ mod tests {
         assert_eq!(populate(ptr::without_provenance_mut(page), 8, true), Err(Errno(libc::EFAULT)));
         let mut octets = [0_u8; 8];
         assert_eq!(populate((&raw mut octets).cast(), octets.len(), true), Ok(()));
+        // Of two pages, the second one alone is missing.
+        let (flags, access) = (
+            rustix::mm::MapFlags::PRIVATE,
+            rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+        );
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let pages = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), 2 * page, access, flags) };
+        let pages = pages.unwrap();
+        let second = pages.wrapping_byte_add(page);
+        // SAFETY: a page of this test, of which nothing is kept.
+        unsafe { rustix::mm::mprotect(second, page, rustix::mm::MprotectFlags::empty()) }.unwrap();
+        assert_eq!(populate(pages, page, true), Ok(()));
+        for len in [page + 1, 2 * page] {
+            assert_eq!(populate(pages, len, true), Err(Errno(libc::EFAULT)), "{len}");
+        }
     }
 }

@@ -137,7 +137,7 @@ impl Srq {
 /// # Safety
 /// `of` is live, `attr` points at attributes.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_modify_srq(
+pub(crate) unsafe extern "C" fn ibv_modify_srq(
     of: *mut ibv_srq,
     attr: *mut ibv_srq_attr,
     mask: c_int,
@@ -153,7 +153,7 @@ unsafe extern "C" fn ibv_modify_srq(
 /// # Safety
 /// `of` is live, `attr` points at memory for the answer.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: live, by this function's contract.
     let answer = unsafe { srq(of) }.attributes();
     // SAFETY: the caller's memory for the answer, by this function's contract.

@@ -34,8 +34,16 @@ pub(super) fn depth(wanted: u8) -> u16 {
     u16::from(wanted).min(READS_OUTSTANDING_MAX)
 }
 
-/// Refuses more Reads than the device has, as rdma-core does. The special value for the maximum is
-/// accepted.
+/// Reads that may be open in both directions; without parameters, as many as there can be.
+fn depths(param: Option<&rdma_conn_param>) -> Depths {
+    let of = |wanted: Option<u8>| wanted.map_or(READS_OUTSTANDING_MAX, depth);
+    Depths {
+        responder_resources: of(param.map(|param| param.responder_resources)),
+        initiator_depth: of(param.map(|param| param.initiator_depth)),
+    }
+}
+
+/// As rdma-core: more than the device has is refused, but for the number that stands for as many as there are.
 pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let Some(param) = param else { return Ok(()) };
     let is_beyond =
@@ -168,17 +176,18 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
         id.tell(Pending::new(id, RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
         return Ok(());
     }
+    let depths = depths(param);
     let options = ConnectOptions {
         startup: startup(),
         private_data: param.map_or_else(Vec::new, private_data),
-        ird: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.responder_resources)),
-        ord: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.initiator_depth)),
+        ird: depths.responder_resources,
+        ord: depths.initiator_depth,
         local: Some(from(local)),
         traffic_class: locked(&id.options).traffic_class,
         ..ConnectOptions::default()
     };
     let connecting = process()?.network.endpoint.connect(remote, &qp, &options)?;
-    *locked(&id.depths) = Depths { responder_resources: options.ird, initiator_depth: options.ord };
+    *locked(&id.depths) = depths;
     let until = monotonic_now() + REFUSED_FOR;
     *locked(&id.attempt) =
         Some(Attempt { remote, qp, options, until, failure: None, _keeper: keeper });
@@ -286,4 +295,47 @@ unsafe extern "C" fn rdma_connect(of: *mut rdma_cm_id, param: *mut rdma_conn_par
     let param = unsafe { optional(param) };
     // SAFETY: live, by this function's contract.
     finish_established(of, connect(unsafe { id(of) }, param))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn param(responder_resources: u8, initiator_depth: u8) -> rdma_conn_param {
+        rdma_conn_param {
+            private_data: std::ptr::null(),
+            private_data_len: 0,
+            responder_resources,
+            initiator_depth,
+            flow_control: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            srq: 0,
+            qp_num: 0,
+        }
+    }
+
+    #[test]
+    fn reads_may_be_open_in_each_direction_as_its_field_says() {
+        let asked = |param: Option<rdma_conn_param>| {
+            let Depths { responder_resources, initiator_depth } = depths(param.as_ref());
+            (responder_resources, initiator_depth)
+        };
+        let all = READS_OUTSTANDING_MAX;
+        assert_eq!(asked(None), (all, all));
+        assert_eq!(asked(Some(param(3, 5))), (3, 5));
+        assert_eq!(asked(Some(param(RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH))), (all, all));
+    }
+
+    #[test]
+    fn more_reads_than_there_can_be_are_refused() {
+        let most = u8::try_from(READS_OUTSTANDING_MAX).unwrap();
+        let (any, none) = (RDMA_MAX_RESP_RES, 0);
+        for (right, left) in [(none, none), (most, most), (any, any)] {
+            assert_eq!(check_depths(Some(&param(right, left))), Ok(()));
+        }
+        assert_eq!(check_depths(None), Ok(()));
+        assert_eq!(check_depths(Some(&param(most + 1, 0))), Err(Errno::INVALID));
+        assert_eq!(check_depths(Some(&param(0, most + 1))), Err(Errno::INVALID));
+    }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Psns {
 
 /// Message of the connecting end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     pub(super) from: Name,
     pub(super) to: Name,
     /// Proof by the PSN of `to`; `from_proof` is the proof by the PSN of `from`.
@@ -101,7 +101,7 @@ fn proof(from: Name, to: Name, psn: u32) -> u64 {
 impl Hello {
     pub(super) const LEN: usize = 64;
 
-    pub(super) fn new(from: Name, to: Name, psns: Psns) -> Self {
+    pub(crate) fn new(from: Name, to: Name, psns: Psns) -> Self {
         let of = |psn| proof(from, to, psn);
         Self { from, to, to_proof: of(psns.peer), from_proof: psns.own.map(of) }
     }
@@ -120,7 +120,7 @@ impl Hello {
         }
     }
 
-    pub(super) fn to_octets(self) -> Vec<u8> {
+    pub(crate) fn to_octets(self) -> Vec<u8> {
         let mut octets = Vec::with_capacity(Self::LEN);
         octets.extend(MAGIC);
         octets.extend(VERSION.to_be_bytes());

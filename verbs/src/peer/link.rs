@@ -158,12 +158,7 @@ impl Link {
     /// InfiniBand retransmits. `own_psn` proves this end's identity to the peer.
     pub(crate) fn sends(self: &Arc<Self>, own_psn: u32, timeout: u8, retry_count: u8) {
         let _said_before = self.own_psn.set(own_psn);
-        // InfiniBand's volume 1, C 9.7.5.1.3: 4.096 us times two to the power of `timeout`; 0 means
-        // for ever.
-        let each = 4096_u64.checked_shl(timeout.into()).map(Duration::from_nanos);
-        let all = each.and_then(|each| each.checked_mul(u32::from(retry_count) + 1));
-        let limit = (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE));
-        let now = monotonic_now();
+        let (now, limit) = (monotonic_now(), limit(timeout, retry_count));
         *locked(&self.patience) = Patience { begin: now, limit };
         if let Phase::Trying { at, .. } = &mut *locked(&self.phase) {
             *at = now;
@@ -329,8 +324,16 @@ impl Turn for Link {
     }
 }
 
-/// Returns the maximum number of outstanding Reads of the peer from `ibv_modify_qp`. It is at least
-/// one, because the value is sent before the peer states what it wants.
+/// How long sends are tried; `None` for ever. C 9.7.5.1.3 of InfiniBand's volume 1: each attempt lasts 4.096 us times
+/// two to the power of the timeout, and a timeout of 0 is for ever.
+fn limit(timeout: u8, retry_count: u8) -> Option<Duration> {
+    let each = 4096_u64.checked_shl(timeout.into()).map(Duration::from_nanos);
+    let all = each.and_then(|each| each.checked_mul(u32::from(retry_count) + 1));
+    (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE))
+}
+
+/// Reads of the peer that may be open, as `ibv_modify_qp` says it: one at least, since peers are told
+/// before they have said what they want.
 pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
     u16::from(max_dest_rd_atomic).clamp(1, READS_OUTSTANDING_MAX)
 }
@@ -339,7 +342,16 @@ pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
 mod tests {
     use super::*;
 
-    /// The sender must match both names. The peer may know this host by another of its addresses.
+    #[test]
+    fn sends_are_tried_as_long_as_infiniband_would_or_ten_seconds() {
+        assert_eq!((limit(0, 7), limit(0, 0)), (None, None));
+        assert_eq!((limit(14, 7), limit(1, 0)), (Some(PATIENCE), Some(PATIENCE)));
+        let each = Duration::from_nanos(4096 << 22);
+        assert_eq!((limit(22, 0), limit(22, 6)), (Some(each), Some(7 * each)));
+        assert!(limit(31, 7) > limit(31, 0), "as long as a field can say");
+    }
+
+    /// A request counts by both names, and by an address of this host where the peer knows another one of it.
     #[test]
     fn the_sender_is_the_peer_by_both_names() {
         let at = |address: [u8; 4], number| Name { address: address.into(), number };

@@ -267,7 +267,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
 /// # Safety
 /// `of` is live; `attr` and `init` point at memory for the answer.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_qp(
+pub(crate) unsafe extern "C" fn ibv_query_qp(
     of: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     _mask: c_int,
@@ -301,4 +301,28 @@ unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_the_rights_that_were_named_and_no_others() {
+        let rights = [
+            (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+            (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+            (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        ];
+        for named in 0..8_usize {
+            let is_named = |index: usize| named >> index & 1 != 0;
+            let of = rights.iter().enumerate().filter(|(index, _)| is_named(*index));
+            let (mut flags, mut expected) = (crate::abi::IBV_ACCESS_LOCAL_WRITE, Access::empty());
+            for (_, (flag, right)) in of {
+                flags |= flag;
+                expected |= *right;
+            }
+            assert_eq!(remote_rights(flags), expected, "{flags:#x}");
+        }
+    }
 }

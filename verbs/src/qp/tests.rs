@@ -6,6 +6,8 @@ mod atomics;
 mod batch;
 mod domains;
 mod events;
+mod links;
+mod requests;
 mod reregister;
 mod states;
 mod windows;

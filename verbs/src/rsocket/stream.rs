@@ -17,6 +17,9 @@
 //! this end's own     send ring | messages that are sent | SGEs that are sent | messages that come
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use urnic::{

@@ -77,8 +77,8 @@ fn octets(end: &End, len: usize) -> Vec<u8> {
 #[test]
 fn one_wrong_request_and_none_of_the_batch_is_posted() {
     type Wrong = fn(&Ex, &End, &End);
-    let cases: [(Wrong, c_int); 8] = [
-        // More elements than allowed.
+    let cases: [(Wrong, c_int); 9] = [
+        // More elements than there can be.
         (
             |ex, a, b| {
                 ex.write(2, b);
@@ -94,7 +94,17 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
             |ex, _, b| (ex.write(2, b), ex.set_inline(&[0; 8]), ex.set_inline(&[0; 8])).2,
             libc::EINVAL,
         ),
-        // An Atomic without a sink, or with two.
+        // A Read, which has no bytes of its own.
+        (
+            |ex, _, b| {
+                let (rkey, addr) = (End::key(b.mr), b.octets.addr() as u64);
+                // SAFETY: a live queue pair.
+                unsafe { ex.named(2).ops.wr_rdma_read.unwrap()(ex.c, rkey, addr) };
+                ex.set_inline(&[0; 8]);
+            },
+            libc::EINVAL,
+        ),
+        // An atomic without a place for what it fetches, or with two.
         (|ex, _, b| ex.fetch_add(2, b), libc::EINVAL),
         (
             |ex, a, b| {

@@ -170,6 +170,7 @@ fn what_is_no_binding_is_refused_by_the_call() {
     let (one, two) = (b.window(IBV_MW_TYPE_1), b.window(IBV_MW_TYPE_2));
     assert!(b.window(3).is_null());
     let info = || b.info(mr, SHOWN);
+    let keys = (rkey(one), rkey(two));
     let invalid = libc::EINVAL;
     assert_eq!(b.bind(1, two, info()), invalid);
     assert_eq!(b.post_bind(1, one, rkey(one), info()), invalid);
@@ -181,7 +182,8 @@ fn what_is_no_binding_is_refused_by_the_call() {
     let rights = ibv_mw_bind_info { mw_access_flags: IBV_ACCESS_MW_BIND, ..info() };
     assert_eq!(b.bind(1, one, rights), invalid);
     assert!(b.poll().is_none());
-    // Errors that only the region shows come as completions.
+    assert_eq!((rkey(one), rkey(two)), keys, "a call that fails gives no key");
+    // What only the regions can tell comes in its turn.
     let before = rkey(one);
     assert_eq!(b.bind(2, one, b.info(b.mr, SHOWN)), 0);
     assert_ne!(rkey(one), before);
