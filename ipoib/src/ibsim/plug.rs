@@ -293,6 +293,21 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| switch.recv(&mut [0; 16]).ok()).count(), 5);
     }
 
+    /// Before the port has found its switch, any process can send to its name.
+    #[test]
+    fn packets_come_from_the_switch_alone() {
+        let simulator = simulator("other");
+        let mut plug = Plug::new(&simulator, Guid(1), None).unwrap();
+        let port = address(&port_name(&simulator, Guid(1))).unwrap();
+        let named = address(format!("{simulator}-other").as_bytes()).unwrap();
+        for other in [UnixDatagram::bind_addr(&named).unwrap(), UnixDatagram::unbound().unwrap()] {
+            other.send_to_addr(b"forged", &port).unwrap();
+            other.send_to_addr(b"", &port).unwrap();
+        }
+        assert!(received(&mut plug, 0).is_empty());
+        assert_eq!(plug.link, Link::Loose);
+    }
+
     #[test]
     fn what_waits_for_an_answer_is_bounded() {
         let simulator = simulator("unanswered");

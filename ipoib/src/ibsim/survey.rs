@@ -223,7 +223,7 @@ fn multicast_blocks(info: &[u8; SMP_DATA_LEN]) -> u32 {
 pub(super) mod tests {
     use super::*;
 
-    const A: Guid = Guid(1);
+    pub(in crate::ibsim) const A: Guid = Guid(1);
     pub(in crate::ibsim) const B: Guid = Guid(2);
     const C: Guid = Guid(3);
     const LEFT: Guid = Guid(11);

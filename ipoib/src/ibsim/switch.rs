@@ -278,7 +278,8 @@ mod tests {
 
     use super::*;
     use crate::ibsim::client::tests::client;
-    use crate::ibsim::survey::tests::{B, survey};
+    use crate::ibsim::survey::tests::{A, B, survey};
+    use crate::wire::address::{Lid, PKey, QKey, Qpn};
 
     fn switch(simulator: &str) -> (Switch, UnixDatagram) {
         let (client, far) = client(simulator);
@@ -320,5 +321,64 @@ mod tests {
         switch.deliver(3, B, b"packet");
         let SwitchCounters { delivered, lost, foreign, .. } = *switch.counters();
         assert_eq!((delivered, lost, foreign), (1, 2, 1));
+    }
+
+    /// Whether a packet of A to B with this header reaches B, and what was counted if not.
+    fn carried(switch: &mut Switch, header: &PacketHeader, len: usize) -> SwitchCounters {
+        let mut packet = Vec::new();
+        header.emit(&vec![0; len], &mut packet);
+        switch.counters = SwitchCounters::default();
+        switch.carry(1, A, &packet);
+        switch.counters
+    }
+
+    #[test]
+    fn a_packet_needs_the_keys_the_lid_and_the_mtu_of_both_ports() {
+        let simulator = format!("urnic-carry-{}", std::process::id());
+        let (mut switch, _simulator) = switch(&simulator);
+        let port = UnixDatagram::bind_addr(&address(&port_name(&simulator, B)).unwrap()).unwrap();
+        switch.plugged.insert(B, 1);
+        let good = PacketHeader {
+            service_level: 0,
+            dlid: Lid(2),
+            slid: Lid(1),
+            global: None,
+            p_key: PKey(0xffff),
+            destination_qp: Qpn::from_bits(0x50),
+            psn: 0,
+            q_key: QKey(7),
+            source_qp: Qpn::from_bits(0x51),
+        };
+        let none = SwitchCounters::default();
+        let delivered = SwitchCounters { delivered: 1, ..none };
+        assert_eq!(carried(&mut switch, &good, 2048), delivered);
+        assert!(port.recv(&mut [0; PACKET_LEN_MAX]).unwrap() > 2048);
+        let foreign = PacketHeader { slid: Lid(9), ..good };
+        let unroutable = SwitchCounters { unroutable: 1, ..none };
+        assert_eq!(carried(&mut switch, &foreign, 100), unroutable, "with another's LID");
+        let (too_long, violation) = (
+            SwitchCounters { too_long: 1, ..none },
+            SwitchCounters { p_key_violations: 1, ..none },
+        );
+        assert_eq!(carried(&mut switch, &good, 2052), too_long);
+        for guid in [A, B] {
+            let set = |switch: &mut Switch, mtu_octets, key: u16| {
+                let of = switch.survey.ports.get_mut(&guid).unwrap();
+                (of.setup.mtu_octets, of.p_keys) = (mtu_octets, vec![PKey(key)]);
+            };
+            set(&mut switch, 1024, 0xffff);
+            assert_eq!(carried(&mut switch, &good, 1028), too_long, "{guid:?}");
+            set(&mut switch, 2048, 0x8001);
+            assert_eq!(carried(&mut switch, &good, 100), violation, "{guid:?}");
+            // A limited member sends nothing with a full key.
+            set(&mut switch, 2048, 0x7fff);
+            let expected = if guid == A { violation } else { delivered };
+            assert_eq!(carried(&mut switch, &good, 100), expected, "{guid:?}");
+            set(&mut switch, 2048, 0xffff);
+        }
+        // Behind others that wait for room, so many and no more.
+        switch.waiting.insert(B, VecDeque::from(vec![Vec::new(); WAITING_MAX - 1]));
+        assert_eq!(carried(&mut switch, &good, 100), none);
+        assert_eq!(carried(&mut switch, &good, 100), SwitchCounters { lost: 1, ..none });
     }
 }

@@ -6,6 +6,7 @@ mod groups;
 mod hostile;
 mod manager;
 mod neighbours;
+mod rules;
 mod seeds;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -13,12 +13,12 @@ use urnic_netdev::stream_socket::undelivered;
 
 use super::*;
 use crate::mail::channel::{Receive, Told, limited, unlimited};
-use crate::mail::command::Incoming;
 use crate::mail::command::outbox::Outbox;
+use crate::mail::command::{Incoming, OwnedOffer};
 use crate::mail::wakeup::Wakeup;
 use urnic_engine::limits::{ACCEPT_RETRY_NS, MPA_REPLY_TIMEOUT_NS};
 use urnic_engine::mem::Access;
-use urnic_engine::mpa::startup::{Revision, StartupConfig};
+use urnic_engine::mpa::startup::{Offer, Revision, StartupConfig};
 use urnic_engine::port::ListenParams;
 use urnic_engine::stream::{StartupFailure, StreamEvent};
 use urnic_engine::tcp::KeepAliveTimes;
@@ -245,7 +245,27 @@ fn a_connection_that_ends_in_setup_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
-/// Queue pairs whose connections are over can fill the doorbell.
+/// A listener would refuse all connections once it has had as many as its backlog holds.
+#[test]
+fn a_connection_that_is_answered_gives_its_place_back() {
+    let mut scene = Scene::new();
+    let (local, requested) = scene.listen();
+    let mut peer = TcpStream::connect(local).unwrap();
+    peer.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").unwrap();
+    let incoming = RefCell::new(None);
+    scene.turn_until(at(0), "a Request", |_| {
+        *incoming.borrow_mut() = requested.try_receive().ok();
+        incoming.borrow().is_some()
+    });
+    assert_eq!(scene.engine.listeners[0].waiting.pending(), 1);
+    let (key, qp) = (incoming.borrow().as_ref().unwrap().claim.key(), scene.qp());
+    let offer = OwnedOffer::new(&Offer { ird: 4, ord: 4, ..Offer::default() });
+    scene.engine.handle_command(at(0), Command::Accept { key, qp, offer });
+    scene.settle(at(0));
+    assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
+}
+
+/// As by queue pairs whose connections are over.
 #[test]
 fn work_that_found_no_place_at_the_doorbell_is_done() {
     let mut scene = Scene::new();

@@ -3,11 +3,9 @@
 use std::net::Shutdown;
 
 use urnic_engine::limits::{HELD_SEGMENTS_MAX, MPA_FIRST_FPDU_TIMEOUT_NS};
-use urnic_engine::mpa::startup::Offer;
 use urnic_testkit::octets::{CRC, ENHANCED, REQUEST_KEY, fpdu, read_request, send, startup};
 
 use super::*;
-use crate::mail::command::OwnedOffer;
 
 impl Scene {
     /// Connects to a peer, which may send from then on: it has this end's first FPDU (RFC 5044 §7.1.2 (4)).
