@@ -124,6 +124,13 @@ fn a_simple_packet_ends_with_the_snap_length() {
     assert_eq!((&frames[0].bytes[..], frames[0].original_len), (&[1, 2, 3, 4, 5, 6][..], 1000));
 }
 
+/// pcap's last 16 bits of the link type say how long the checksum of a frame is.
+#[test]
+fn a_link_type_may_have_flags_above_it() {
+    let file = classic(Order::Little, 0xa1b2_c3d4, 0x5400_0001, &[(1, 0, &[1; 60])]);
+    assert_eq!(read_whole(&file)[0].link, LinkType::Ethernet);
+}
+
 #[test]
 fn link_types_that_are_not_known_are_named() {
     let (_, error) = read(&classic(Order::Little, 0xa1b2_c3d4, 147, &[]));

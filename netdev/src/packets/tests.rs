@@ -320,3 +320,38 @@ proptest! {
         prop_assert_eq!(received(&mut b), [(bytes, None)]);
     }
 }
+
+/// IPv4 says the length of a datagram in 16 bits, whatever a device can cut.
+#[test]
+fn a_train_is_no_longer_than_a_datagram() {
+    let (a, mut b) = pair(LinkConfig {
+        mtu: 9000,
+        super_frame_len_max: NonZeroUsize::new(100_000),
+        tx_checksum: true,
+        ..LinkConfig::default()
+    });
+    let mut a = Packets::new(a, true);
+    let payload = [3; 8000];
+    for packet in flow(0, &[&payload[..]; 12]) {
+        a.transmit(0, &TxFrame::whole(&packet)).unwrap();
+    }
+    a.flush(0);
+    let lens: Vec<_> = received(&mut b).iter().map(|(bytes, _)| bytes.len() - HEAD_LEN).collect();
+    assert_eq!(lens, [64_000, 32_000]);
+}
+
+/// RFC 1624: a checksum of 0xffff is as good as one of 0, and no computation gives it: what is cut again would differ.
+#[test]
+fn a_packet_whose_checksum_was_not_computed_goes_as_it_is() {
+    // The payload that makes the checksum zero.
+    let bare = Segment::new(1000, &[0; 100]).frame();
+    let mut payload = [0; 100];
+    payload[..2].copy_from_slice(&bare[50..52]);
+    let mut second = Segment { id: 0x1235, ..Segment::new(1000, &payload) }.frame();
+    assert_eq!(second[50..52], [0, 0]);
+    second[50..52].fill(0xff);
+    let first = Segment::new(900, &[0; 100]).frame();
+    let (frames, cut) = cross(&[first.clone(), second.clone()]);
+    assert_eq!(frames.len(), 2, "no train");
+    assert_eq!(cut, [first, second]);
+}

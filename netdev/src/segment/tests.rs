@@ -149,6 +149,14 @@ fn segments_that_do_not_belong_together_are_not_merged() {
     assert!(!merges(&first, &Segment { tagged: true, ..next.clone() }, 1500), "another VLAN");
     assert!(!merges(&first, &Segment { flags: 0x50, ..next.clone() }, 1500), "ECE");
     assert!(!merges(&Segment { flags: 0x11, ..first.clone() }, &next, 1500), "after FIN");
+    // Of another time to live: the checksum is right.
+    let mut other = next.frame();
+    other[22] -= 1;
+    other[24..26].fill(0);
+    let checksum = naive_checksum(&other[14..34]);
+    other[24..26].copy_from_slice(&checksum.to_be_bytes());
+    assert!(parse(&other, Medium::Ethernet).is_some());
+    assert!(!merge(&mut first.frame(), &other, Medium::Ethernet, 1500), "another time to live");
     assert!(merges(&first, &Segment { flags: 0x19, ..next }, 1500), "FIN and PSH at the end");
 }
 

@@ -379,3 +379,28 @@ fn settings_out_of_range_are_refused() {
     let error = Shm::open(&config, &Publisher::new()).unwrap_err();
     assert!(error.to_string().contains("MTU"), "{error}");
 }
+
+/// Runs that follow each other by their offsets, and lie in different regions.
+#[test]
+fn runs_of_two_regions_are_not_one() {
+    let publisher = Publisher::new();
+    let [mut a, mut b] = pair_of(&publisher, &Publisher::new());
+    let regions = [0, 1].map(|salt| {
+        let memory = publisher.allocate(8192).unwrap();
+        fill(&memory, 0, &octets(8192, salt));
+        memory
+    });
+    let mut now = 0;
+    for _ in 0..3 {
+        receive(&mut a, later(&mut now));
+        receive(&mut b, later(&mut now));
+    }
+    let payload = [part(&regions[0], 0, 4096), part(&regions[1], 4096, 4096)];
+    let head = head();
+    a.transmit(now, &super_frame(&head, &payload)).unwrap();
+    a.flush(now);
+    let came = receive(&mut b, later(&mut now));
+    let expected = [&octets(8192, 0)[..4096], &octets(8192, 1)[4096..]].concat();
+    assert!(came.len() == 1 && came[0].octets[54..] == expected);
+    assert_eq!(a.counters().tx_bytes_referred, 8192);
+}

@@ -144,3 +144,34 @@ fn little_endian(mut header: [u8; vnet::HEADER_LEN]) -> [u8; vnet::HEADER_LEN] {
     }
     header
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::TxChecksum;
+    use crate::segment::CWR;
+    use crate::segment::tests::Segment;
+
+    /// Virtio 1.2 §5.1.6.2: only a driver that has agreed is told of a super-frame with CWR.
+    #[test]
+    fn a_super_frame_with_cwr_says_so_where_that_was_agreed() {
+        let bytes = Segment { flags: 0x10 | CWR, ..Segment::new(1, &[7; 300]) }.frame();
+        let payload = [Fragment::from_slice(&bytes[54..])];
+        let frame = TxFrame {
+            head: &bytes[..54],
+            payload: &payload,
+            checksum: TxChecksum::Partial { start: 34, offset: 16 },
+            segment_size: NonZeroU16::new(100),
+            digests: None,
+        };
+        for (end, own, others) in
+            [(End::Backend, GUEST_ECN, HOST_ECN), (End::Frontend, HOST_ECN, GUEST_ECN)]
+        {
+            let is_told = |features| encode(end, features, &frame).unwrap()[1] & GSO_ECN != 0;
+            assert!(is_told(OFFLOADS) && is_told(own), "{end:?}");
+            assert!(!is_told(others) && !is_told(0), "{end:?}");
+        }
+    }
+}

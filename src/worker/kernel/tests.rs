@@ -265,6 +265,26 @@ fn a_connection_that_is_answered_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
+/// Its handle may be told of the end later than the engine has forgotten it.
+#[test]
+fn commands_for_a_connection_that_is_over_change_nothing() {
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let key = scene.outbox.next_key();
+    let ConnectionKey(number) = key;
+    let (_qp, _peer) = scene.open(at(0), &peers);
+    let of_connection = ConnectionKey(number + 1);
+    assert!(scene.engine.registry.id(of_connection).is_some());
+    scene.engine.remove(0);
+    assert_eq!(scene.engine.registry.id(of_connection), None);
+    for command in
+        [Command::Disconnect { key: of_connection }, Command::Abort { key: of_connection }]
+    {
+        scene.engine.handle_command(at(0), command);
+    }
+    scene.settle(at(0));
+    assert!(scene.engine.connections.is_empty());
+}
+
 /// As by queue pairs whose connections are over.
 #[test]
 fn work_that_found_no_place_at_the_doorbell_is_done() {

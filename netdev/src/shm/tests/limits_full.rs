@@ -190,7 +190,28 @@ fn a_peer_that_does_not_listen_gets_copies() {
     assert_eq!(told.len(), kept.len());
 }
 
-/// Reads all frames in the ring.
+/// A peer that takes none of the memory is told of all that is published later.
+#[test]
+fn memory_that_is_refused_does_not_count() {
+    let publisher = Publisher::new();
+    let config = config(&path(), true);
+    let mut device = Shm::open(&config, &publisher).unwrap();
+    let mut liar = Liar::new(&config.path);
+    let mut now = 0;
+    receive(&mut device, later(&mut now));
+    receive(&mut device, later(&mut now));
+    liar.hear();
+    for count in 1..=REGIONS_MAX + 2 {
+        let _memory = publisher.allocate(4096).unwrap();
+        receive(&mut device, later(&mut now));
+        let heard = liar.hear();
+        let [Message::Publish { number, .. }] = heard[..] else { panic!("{count}: {heard:?}") };
+        liar.say(&Message::Refuse { number }, &[]);
+        receive(&mut device, later(&mut now));
+    }
+}
+
+/// Reads all that there is.
 fn liar_reads(liar: &mut Liar) -> u32 {
     if liar.theirs.is_none() {
         let first = liar.channel.receive().unwrap().unwrap();

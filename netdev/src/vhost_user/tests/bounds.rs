@@ -74,6 +74,10 @@ fn memory_of_a_frontend_is_mapped_up_to_its_limit() {
     assert_eq!(add(&mut guest, region(2, 0, 1)), REFUSED);
     assert_eq!(bytes_of("bounds-limit"), own);
     let mut turn = || drop(receive(&mut backend, later(&mut now)));
+    for other in [region(1, 0, own - 1), MemoryRegion { user: 7, ..region(1, 0, own) }] {
+        assert_eq!(guest.ask(&Request::RemoveMemoryRegion(other), &[], &mut turn), REFUSED);
+    }
+    assert_eq!(bytes_of("bounds-limit"), own);
     let removed = Request::RemoveMemoryRegion(region(1, 0, own));
     assert_eq!(guest.ask(&removed, &[], &mut turn), 0);
     assert_eq!(bytes_of("bounds-limit"), 0);

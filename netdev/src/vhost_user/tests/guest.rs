@@ -199,9 +199,91 @@ fn a_guest_without_merged_buffers_gets_what_fits_in_one() {
 }
 
 #[test]
+fn a_frame_that_does_not_fit_takes_no_buffer() {
+    let config = VhostUserConfig { mtu: 9000, ..VhostUserConfig::backend(path()) };
+    let mut backend = VhostUser::open(&config).unwrap();
+    let guest = Guest::new(&config.path, VERSION_1 | PROTOCOL_FEATURES, || ());
+    receive(&mut backend, 1 << 30);
+    assert!(backend.link_up());
+    for _ in 0..2 * GUEST_QUEUE {
+        let sent = backend.transmit(0, &TxFrame::whole(&frame(3000)));
+        assert_eq!(sent, Err(TransmitError::TooLong));
+    }
+    for _ in 0..GUEST_QUEUE {
+        backend.transmit(0, &TxFrame::whole(&frame(1400))).unwrap();
+    }
+    backend.flush(0);
+    assert_eq!(guest.queues[0].waiting(&guest.table), Ok(GUEST_QUEUE));
+}
+
+#[test]
 fn a_legacy_driver_has_no_link() {
     let (backend, _guest) = guest(PROTOCOL_FEATURES | MRG_RXBUF);
     assert!(!backend.link_up());
+}
+
+/// The next frontend begins with queues of which nothing is known.
+#[test]
+fn a_session_leaves_nothing_for_the_next() {
+    let config = VhostUserConfig::backend(path());
+    let mut backend = VhostUser::open(&config).unwrap();
+    let mut now = 0;
+    let first = Guest::new(&config.path, GUEST_FEATURES, || ());
+    receive(&mut backend, later(&mut now));
+    assert!(backend.link_up());
+    drop(first);
+    receive(&mut backend, later(&mut now));
+    let next = Channel::new(UnixStream::connect(&config.path).unwrap(), Closer::default()).unwrap();
+    let say = |request: &Request, files: &[OwnedFd]| {
+        let (id, body) = request.encode();
+        let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), false);
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        next.send(header, &body, &files).unwrap();
+    };
+    say(&Request::SetFeatures(GUEST_FEATURES), &[]);
+    let region =
+        MemoryRegion { guest: GUEST_BASE, len: GUEST_LEN as u64, user: GUEST_BASE, offset: 0 };
+    say(&Request::SetMemoryTable(vec![region]), &[sealed_memory(c"next", GUEST_LEN).unwrap()]);
+    for index in 0..2 {
+        let kick = tell::event().unwrap();
+        say(&Request::SetVringKick { index, has_descriptor: true }, &[kick]);
+    }
+    for _ in 0..3 {
+        receive(&mut backend, later(&mut now));
+    }
+    assert!(!backend.link_up(), "no queue has a place");
+    assert_eq!(backend.counters().sessions_ended, 1);
+}
+
+/// A header of virtio, and nothing behind it.
+#[test]
+fn a_frame_of_no_octets_is_refused() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    let len = u32::try_from(super::super::offload::HEADER_LEN).unwrap();
+    for (number, len) in [(0, len), (1, len - 1)] {
+        let at = guest_buffer(number);
+        guest.queues[1].offer(&guest.table, number, at, len, Direction::ToDevice);
+    }
+    guest.queues[1].publish(&guest.table);
+    assert_eq!(backend.receive(0, 16, &mut |_| panic!("no frame")), 2);
+    assert_eq!(backend.counters().frames_refused, 2);
+}
+
+/// A device that sleeps without a buffer for its frames wants to be told of the next.
+#[test]
+fn a_device_without_buffers_is_woken_by_the_next() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    backend.readiness();
+    let len = u32::try_from(GUEST_BUFFER).unwrap();
+    for _ in 0..GUEST_QUEUE {
+        backend.transmit(0, &TxFrame::whole(&frame(100))).unwrap();
+    }
+    backend.flush(0);
+    assert_eq!(backend.transmit(0, &TxFrame::whole(&frame(100))), Err(TransmitError::Full));
+    assert!(!tell::tests::is_readable(backend.readiness().unwrap()));
+    let (number, _) = guest.queues[0].take(&guest.table).unwrap();
+    guest.queues[0].offer(&guest.table, number, guest_buffer(number), len, Direction::ToDriver);
+    assert!(guest.queues[0].publish(&guest.table), "a kick is wanted");
 }
 
 #[test]

@@ -59,6 +59,47 @@ fn the_end_of_a_peer_is_told_while_its_messages_wait_for_receives() {
     let _peer = writer.join().unwrap();
 }
 
+/// RFC 5044 §7.1.2 (6): the Reply says so, and behind it the connection ends.
+#[test]
+fn a_rejected_peer_is_told_and_closed() {
+    let mut scene = Scene::new();
+    let (local, requested) = scene.listen();
+    let mut peer = TcpStream::connect(local).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.write_all(&startup(REQUEST_KEY, CRC, 1, b"")).unwrap();
+    let incoming = RefCell::new(None);
+    scene.turn_until(at(0), "a Request", |_| {
+        *incoming.borrow_mut() = requested.try_receive().ok();
+        incoming.borrow().is_some()
+    });
+    let key = incoming.borrow().as_ref().unwrap().claim.key();
+    let offer = OwnedOffer::new(&Offer { private_data: b"no", ..Offer::default() });
+    scene.engine.handle_command(at(0), Command::Reject { key, offer });
+    scene.settle(at(0));
+    let mut told = Vec::new();
+    peer.read_to_end(&mut told).unwrap();
+    assert_eq!((&told[..16], &told[20..]), (&b"MPA ID Rep Frame"[..], &b"no"[..]));
+    assert_eq!(told[16] & 0x20, 0x20, "rejected");
+}
+
+/// Peers that do not read are not waited for any longer; what the others have stays in order.
+#[test]
+fn connections_that_owe_octets_are_reset_when_the_time_is_over() {
+    const LEN: usize = 16 << 20;
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (qp, _peer) = scene.open(at(0), &peers);
+    let memory = scene.pd.reg_mr(LEN, Access::LOCAL_WRITE).unwrap();
+    qp.post_send(SendWr::send(WrId(1), [memory.sge(0..LEN)])).unwrap();
+    scene.engine.close_all(at(0));
+    scene.settle(at(0));
+    assert_eq!(scene.engine.owed(), Owed::Octets, "more than the socket takes");
+    scene.engine.abort_owing();
+    scene.settle(at(0));
+    assert_eq!(scene.engine.owed(), Owed::Nothing);
+    assert!(scene.engine.connections.is_empty());
+    assert_eq!(qp.state(), QpState::Error);
+}
+
 /// However long the application thought about the Request.
 #[test]
 fn a_peer_has_all_its_time_from_the_accept_on() {
