@@ -323,3 +323,39 @@ fn is_the_kernels(address: IpAddr) -> bool {
 
 /// Minimum MTU: what IPv6 and every IPv4 host can carry, without options.
 const MTU_MIN: usize = 576;
+
+#[cfg(test)]
+mod tests {
+    use urnic_engine::verbs::RnicConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_carries_less_than_any_host_is_refused() {
+        let path = std::env::temp_dir().join(format!("urnic-mtu-{}", std::process::id()));
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let open = |mtu| {
+            let text = format!("shm:{},ip=10.0.0.1/24,listen,mtu={mtu}", path.display());
+            text.parse::<DeviceSpec>().unwrap().open(&rnic, &EndpointConfig::default())
+        };
+        let Err(DeviceError::Mtu { name, mtu }) = open(575) else { panic!("refused") };
+        assert_eq!((name.as_ref(), mtu), (path.to_str().unwrap(), 575));
+        assert!(open(576).is_ok());
+    }
+
+    /// Two devices of one link may not have the same.
+    #[test]
+    fn an_ethernet_address_is_made_of_an_address_or_of_the_name() {
+        let mac = |text: &str, name: &str| {
+            let spec: DeviceSpec = format!("tap:t0,{text}").parse().unwrap();
+            made_mac(spec.network().unwrap(), name)
+        };
+        assert_eq!(mac("ip=10.1.2.3/24", "a"), [2, 0, 10, 1, 2, 3]);
+        assert_eq!(mac("ip6=fd00::102:304/64", "a"), [2, 0, 1, 2, 3, 4]);
+        assert_eq!(mac("ip=10.1.2.3/24,mac=02:00:00:00:00:07", "a"), [2, 0, 0, 0, 0, 7]);
+        let [a, again, b] = ["a", "a", "b"].map(|name| mac("dhcp", name));
+        assert_eq!(a, again);
+        assert_ne!(a, b);
+        assert_eq!(a[..2], [2, 0]);
+    }
+}

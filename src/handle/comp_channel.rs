@@ -98,3 +98,21 @@ impl AsFd for CompChannel {
         self.wakeup.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use urnic_engine::verbs::{Rnic, RnicConfig};
+
+    use super::*;
+
+    /// A queue that has had many channels would wake descriptors of none.
+    #[test]
+    fn a_channel_that_is_dropped_leaves_nothing_at_its_queue() {
+        let cq = Rnic::new(RnicConfig { seed: 1.into() }).create_cq(4).unwrap();
+        let channel = CompChannel::new(&cq).unwrap();
+        channel.req_notify();
+        let wakeup = Arc::downgrade(&channel.wakeup);
+        drop(channel);
+        assert!(wakeup.upgrade().is_none());
+    }
+}

@@ -179,3 +179,76 @@ impl Worker {
         self.wakeup.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use crossbeam::channel::{TryRecvError, bounded, unbounded};
+
+    use super::*;
+
+    /// An engine that owes what it is told to owe, and counts the resets.
+    #[derive(Clone, Debug)]
+    struct Owing(Arc<Mutex<(Owed, usize)>>);
+
+    impl Engine for Owing {
+        fn handle_command(&mut self, _now: Instant, _command: Command) {}
+
+        fn turn(&mut self, _now: Instant) -> usize {
+            0
+        }
+
+        fn next_wakeup(&mut self) -> Option<Instant> {
+            None
+        }
+
+        fn arm(&mut self, _waker: &Waker) -> bool {
+            true
+        }
+
+        fn disarm(&mut self, _waker: &Waker) {}
+
+        fn wait(&mut self, _now: Instant, _deadline: Option<Instant>, _wakeup: &Wakeup) {}
+
+        fn shutdown(&mut self, _now: Instant) {}
+
+        fn close_all(&mut self, _now: Instant) {}
+
+        fn owed(&self) -> Owed {
+            self.0.lock().unwrap().0
+        }
+
+        fn abort_owing(&mut self) {
+            self.0.lock().unwrap().1 += 1;
+        }
+    }
+
+    #[test]
+    fn callers_wait_for_octets_all_their_time_and_for_answers_a_moment() {
+        const TIME: Duration = Duration::from_secs(10);
+        let begin = Instant::from_nanos(1);
+        for (owed, waits, has_all) in [
+            (Owed::Nothing, Duration::ZERO, true),
+            (Owed::Answers, ANSWERS_AWAITED, true),
+            (Owed::Octets, TIME, false),
+        ] {
+            let engine = Owing(Arc::new(Mutex::new((owed, 0))));
+            let (sender, commands) = unbounded();
+            let wakeup = Wakeup::new().unwrap();
+            let mut worker =
+                Worker::new(Box::new(engine.clone()), commands, wakeup, Duration::ZERO);
+            let (reply, replied) = bounded(1);
+            sender.send(Command::Finish { until: begin + TIME, reply }).unwrap();
+            worker.turn(begin);
+            if !waits.is_zero() {
+                let early = Instant::from_nanos((begin + waits).as_nanos() - 1);
+                worker.turn(early);
+                assert_eq!(replied.try_recv(), Err(TryRecvError::Empty), "{owed:?}");
+                worker.turn(begin + waits);
+            }
+            assert_eq!(replied.try_recv(), Ok(has_all), "{owed:?}");
+            assert_eq!(engine.0.lock().unwrap().1, usize::from(!has_all), "resets for {owed:?}");
+        }
+    }
+}

@@ -285,6 +285,17 @@ fn commands_for_a_connection_that_is_over_change_nothing() {
     assert!(scene.engine.connections.is_empty());
 }
 
+/// It was not done in this turn: nothing tells of it later.
+#[test]
+fn a_worker_does_not_sleep_while_a_connection_has_more_to_do() {
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (_qp, _peer) = scene.open(at(0), &peers);
+    assert!(scene.engine.arm(Waker::noop()));
+    scene.engine.disarm(Waker::noop());
+    scene.engine.ready.push(0);
+    assert!(!scene.engine.arm(Waker::noop()));
+}
+
 /// As by queue pairs whose connections are over.
 #[test]
 fn work_that_found_no_place_at_the_doorbell_is_done() {
