@@ -503,7 +503,7 @@ fn a_super_frame_is_as_long_as_its_segments_and_is_not_damaged() {
         tx_checksum: true,
         ..LinkConfig::default()
     });
-    let mut a = Impair::new(a, config.clone(), 9);
+    let mut a = Impair::new(a, config, 9);
     // Known later than the offloads that it has.
     a.set_config(ImpairConfig { corrupt: 1.0, corrupt_bits_max: 4, ..config });
     let bytes = Segment::new(1, &[7; 8000]).frame();

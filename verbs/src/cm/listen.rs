@@ -30,6 +30,12 @@ use std::sync::Arc;
 /// Backlog for an application that passes 0.
 const BACKLOG: usize = 128;
 
+/// How many requests a program wants to wait, and how many do.
+fn kept(backlog: c_int) -> (usize, usize) {
+    let wanted = usize::try_from(backlog).unwrap_or(0);
+    (wanted, if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_ASKED_MAX) })
+}
+
 fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errno> {
     if network::device().is_some() {
         let bound = process()?.network.bind(local)?;
@@ -84,8 +90,7 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
         }
         _ => return Err(Errno::INVALID),
     };
-    let wanted = usize::try_from(backlog).unwrap_or(0);
-    let backlog = if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_ASKED_MAX) };
+    let (wanted, backlog) = kept(backlog);
     if wanted > LISTEN_ASKED_MAX {
         warn!(target: "urnic", wanted, backlog, "the backlog is smaller than the application asked for");
     }
@@ -227,4 +232,16 @@ pub(super) fn reject(id: &Id, octets: &[u8]) -> Result<(), Errno> {
 unsafe extern "C" fn rdma_reject_ece(of: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
     // SAFETY: as this function's contract.
     unsafe { rdma_reject(of, octets, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_requests_wait_as_a_program_asks_for() {
+        let most = c_int::try_from(LISTEN_ASKED_MAX).unwrap();
+        let kept = [-1, 0, 1, 129, most, c_int::MAX].map(|backlog| kept(backlog).1);
+        assert_eq!(kept, [BACKLOG, BACKLOG, 1, 129, LISTEN_ASKED_MAX, LISTEN_ASKED_MAX]);
+    }
 }

@@ -164,3 +164,22 @@ unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
         drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_context; 2]>()) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_the_length_of_its_option() {
+        let octets = [1_u8, 2, 3, 4, 5, 6, 7, 8];
+        let value = octets[1..].as_ptr().cast();
+        // SAFETY: as many bytes are there, or more.
+        let number = |len| unsafe { value_of::<c_int>(value, len) };
+        assert_eq!(number(4), Ok(c_int::from_ne_bytes([2, 3, 4, 5])), "wherever it lies");
+        for len in [0, 1, 3, 5, 7] {
+            assert_eq!(number(len), Err(Errno::INVALID), "{len}");
+        }
+        // SAFETY: NULL is not looked at.
+        assert_eq!(unsafe { value_of::<u8>(ptr::null(), 1) }, Err(Errno::INVALID));
+    }
+}

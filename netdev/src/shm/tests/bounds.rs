@@ -53,6 +53,27 @@ fn the_device_sleeps_while_sockets_of_earlier_peers_are_not_closed() {
     assert_eq!(device.counters().sessions_ended, CLOSES_MAX as u64);
 }
 
+/// What is wrong with a peer may show while a frame is sent: the session ends when the device is next asked.
+#[test]
+fn a_fault_that_shows_while_sending_wakes_the_device() {
+    let config = config(&path(), true);
+    let mut now = 0;
+    let (mut device, liar) = met(&config, &Publisher::new(), &mut now);
+    let head = head();
+    let send = |device: &mut Shm| {
+        device.transmit(0, &frame(&head, &[])).unwrap();
+        device.flush(0);
+    };
+    send(&mut device);
+    assert!(!is_readable(device.readiness().unwrap()));
+    // It has read more than there is.
+    liar.memory.set_consumed(1000);
+    send(&mut device);
+    assert!(is_readable(device.readiness().unwrap()));
+    receive(&mut device, later(&mut now));
+    assert_eq!((device.link_up(), device.counters().sessions_ended), (false, 1));
+}
+
 /// Reads no run of a frame before the peer has published all of its runs.
 #[test]
 fn no_descriptor_is_read_before_it_is_said_to_be_written() {

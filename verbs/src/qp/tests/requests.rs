@@ -50,7 +50,9 @@ impl End {
         // SAFETY: a live queue pair.
         unsafe { ops.wr_start.unwrap()(ex) };
         // SAFETY: C's part of it.
-        unsafe { ((*ex).wr_id, (*ex).wr_flags) = (wr_id, flags) };
+        unsafe { (*ex).wr_id = wr_id };
+        // SAFETY: as above.
+        unsafe { (*ex).wr_flags = flags };
         match at {
             // SAFETY: a live queue pair.
             Some((rkey, addr)) => unsafe { ops.wr_rdma_write.unwrap()(ex, rkey, addr) },
@@ -190,14 +192,13 @@ fn the_receive_that_is_not_taken_is_named() {
         (first.next, second.next) = (&raw mut *second, &raw mut *third);
         let (begin, wrong) = (&raw mut *first, &raw mut *second);
         let mut bad = ptr::null_mut();
-        // SAFETY: live queues, and buffers with their lists.
-        let answer = unsafe {
-            if is_shared {
-                post_srq_recv(srq, begin, &raw mut bad)
-            } else {
-                receivable(end.qp);
-                post_recv(end.qp, begin, &raw mut bad)
-            }
+        let answer = if is_shared {
+            // SAFETY: a live queue, and buffers with their lists.
+            unsafe { post_srq_recv(srq, begin, &raw mut bad) }
+        } else {
+            receivable(end.qp);
+            // SAFETY: as above.
+            unsafe { post_recv(end.qp, begin, &raw mut bad) }
         };
         assert_eq!((answer, bad), (libc::EINVAL, wrong), "{is_shared}");
     }
@@ -397,11 +398,16 @@ fn a_completion_is_read_field_by_field_and_an_empty_queue_keeps_no_thread_out() 
     assert_eq!(a.send(1, IBV_WR_SEND_WITH_IMM, &b, &mut [a.element(a.mr, 0, 20)]), 0);
     until(|| start() == 0);
     // SAFETY: C's part of a live queue.
-    assert_eq!(unsafe { ((*cq).wr_id, (*cq).status) }, (9, IBV_WC_SUCCESS));
+    let (wr_id, status) = (unsafe { (*cq).wr_id }, unsafe { (*cq).status });
+    assert_eq!((wr_id, status), (9, IBV_WC_SUCCESS));
     // SAFETY: a live queue, between the two calls.
-    let (opcode, len) = unsafe { (ops.read_opcode.unwrap()(cq), ops.read_byte_len.unwrap()(cq)) };
+    let opcode = unsafe { ops.read_opcode.unwrap()(cq) };
     // SAFETY: as above.
-    let (flags, imm) = unsafe { (ops.read_wc_flags.unwrap()(cq), ops.read_imm_data.unwrap()(cq)) };
+    let len = unsafe { ops.read_byte_len.unwrap()(cq) };
+    // SAFETY: as above.
+    let flags = unsafe { ops.read_wc_flags.unwrap()(cq) };
+    // SAFETY: as above.
+    let imm = unsafe { ops.read_imm_data.unwrap()(cq) };
     assert_eq!((opcode, len), (IBV_WC_RECV, 20));
     assert_eq!((flags, imm), (IBV_WC_WITH_IMM, IMMEDIATE.to_be()));
     // SAFETY: as above, and C's part of a live queue pair.

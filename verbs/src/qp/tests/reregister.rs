@@ -96,6 +96,26 @@ fn a_region_changes_its_rights() {
     assert_ne!(write(3), IBV_WC_SUCCESS);
 }
 
+/// As at the registration: what cannot be written is an error now, and not a signal later.
+#[test]
+fn memory_that_cannot_be_written_gets_no_right_to_be() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let end = &mut End::new(4);
+    let page = rustix::param::page_size();
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let place =
+        unsafe { mmap_anonymous(ptr::null_mut(), page, ProtFlags::READ, MapFlags::PRIVATE) };
+    // SAFETY: memory that is never unmapped.
+    end.mr = unsafe { ibv_reg_mr(end.pd, place.unwrap(), page, 0) };
+    assert!(!end.mr.is_null());
+    let access = IBV_REREG_MR_CHANGE_ACCESS;
+    for rights in [IBV_ACCESS_LOCAL_WRITE, ALL.cast_unsigned()] {
+        let answer = rereg(end, access, ptr::null_mut(), ptr::null_mut(), 0, rights);
+        assert_eq!((answer, errno()), (IBV_REREG_MR_ERR_INPUT, libc::EFAULT));
+    }
+    assert_eq!(rereg(end, access, ptr::null_mut(), ptr::null_mut(), 0, 0), 0);
+}
+
 /// ibv_rereg_mr(3): IBV_REREG_MR_ERR_INPUT, the old region is valid.
 #[test]
 fn what_cannot_be_leaves_the_region_as_it_was() {
