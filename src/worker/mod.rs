@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// An engine that owes what it is told to owe, and counts the resets.
+    /// An engine that owes what the test sets, and counts the resets.
     #[derive(Clone, Debug)]
     struct Owing(Arc<Mutex<(Owed, usize)>>);
 

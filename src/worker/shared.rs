@@ -238,8 +238,8 @@ fn longer(rest: Duration) -> Duration {
     (rest * 2).min(LONG_REST)
 }
 
-/// How often one that polls finds the worker's own thread with the worker before it wakes it. Waking
-/// costs more than looking: those that look only now and then do not.
+/// Polls that find the worker taken before the polling thread wakes the worker's own thread. Waking
+/// costs more than a poll, so a thread that polls only now and then never does it.
 const REFUSED_MAX: usize = 16;
 
 /// Longest sleep of a thread that may have missed a turn.

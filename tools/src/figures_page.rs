@@ -59,7 +59,7 @@ pub(crate) fn compare_json<T: Serialize>(command: &str, printed: &[T]) {
                 Some(parent) => found.retain(|path| !path.starts_with(parent)),
                 None => found.retain(|path| *path != name),
             }
-            // `link.*` stands for all names that no other row has, if there are any.
+            // `link.*` means all names that no other row has, if there are any.
             if found.len() == before && !name.ends_with('*') && !meaning.starts_with("optional") {
                 missing.push(name);
             }

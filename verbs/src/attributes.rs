@@ -190,7 +190,7 @@ unsafe fn write_prefix<T: Copy>(value: &T, place: *mut T, len: usize) {
 mod tests {
     use super::*;
 
-    /// Of a program that was built against a longer or a shorter structure.
+    /// The caller was built against a longer or a shorter structure.
     #[test]
     fn an_answer_is_as_long_as_its_place() {
         let known = size_of::<ibv_port_attr>();

@@ -278,7 +278,7 @@ mod tests {
         let pages = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), 2 * page, access, flags) };
         let pages = pages.unwrap();
         let second = pages.wrapping_byte_add(page);
-        // SAFETY: a page of this test, of which nothing is kept.
+        // SAFETY: a page of this test; no reference to it is kept.
         unsafe { rustix::mm::mprotect(second, page, rustix::mm::MprotectFlags::empty()) }.unwrap();
         assert_eq!(populate(pages, page, true), Ok(()));
         for len in [page + 1, 2 * page] {

@@ -323,7 +323,7 @@ mod tests {
         assert_eq!((delivered, lost, foreign), (1, 2, 1));
     }
 
-    /// Whether a packet of A to B with this header reaches B, and what was counted if not.
+    /// Sends a packet with this header from A to B. Returns the counters: all 0 if B received it.
     fn carried(switch: &mut Switch, header: &PacketHeader, len: usize) -> SwitchCounters {
         let mut packet = Vec::new();
         header.emit(&vec![0; len], &mut packet);
@@ -376,7 +376,7 @@ mod tests {
             assert_eq!(carried(&mut switch, &good, 100), expected, "{guid:?}");
             set(&mut switch, 2048, 0xffff);
         }
-        // Behind others that wait for room, so many and no more.
+        // Behind others that wait for room, up to the limit.
         switch.waiting.insert(B, VecDeque::from(vec![Vec::new(); WAITING_MAX - 1]));
         assert_eq!(carried(&mut switch, &good, 100), none);
         assert_eq!(carried(&mut switch, &good, 100), SwitchCounters { lost: 1, ..none });

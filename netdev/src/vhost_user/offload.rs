@@ -154,7 +154,7 @@ mod tests {
     use crate::segment::CWR;
     use crate::segment::tests::Segment;
 
-    /// Virtio 1.2 §5.1.6.2: only a driver that has agreed is told of a super-frame with CWR.
+    /// Virtio 1.2 §5.1.6.2: only a driver that has agreed gets a super-frame with CWR.
     #[test]
     fn a_super_frame_with_cwr_says_so_where_that_was_agreed() {
         let bytes = Segment { flags: 0x10 | CWR, ..Segment::new(1, &[7; 300]) }.frame();

@@ -102,7 +102,7 @@ impl Scene {
         (qp, peer)
     }
 
-    /// The same, with what the handle is told.
+    /// As above, and returns the notices of the handle.
     fn open_told(&mut self, now: Instant, peers: &TcpListener) -> (Qp, TcpStream, Told<Notice>) {
         let (qp, told) = self.connect(now, peers);
         let (mut peer, _) = peers.accept().unwrap();
@@ -265,7 +265,7 @@ fn a_connection_that_is_answered_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
-/// Its handle may be told of the end later than the engine has forgotten it.
+/// Its handle may learn of the end after the engine has released it.
 #[test]
 fn commands_for_a_connection_that_is_over_change_nothing() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());

@@ -12,7 +12,7 @@
 //! - [`fragments`] delivers received frames in fragments;
 //! - [`one_way`] sends messages over such a link, impaired, and collects the receiver's counters;
 //! - [`octets`] makes the frames of a raw peer;
-//! - [`ports`] finds TCP ports for programs that are told where to listen;
+//! - [`ports`] finds TCP ports for programs that get their port as an argument;
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
 //! - [`users`] runs part of a test as another user;
 //! - [`waker`] counts its calls;

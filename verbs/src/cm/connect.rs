@@ -43,7 +43,7 @@ fn depths(param: Option<&rdma_conn_param>) -> Depths {
     }
 }
 
-/// As rdma-core: more than the device has is refused, but for the number that stands for as many as there are.
+/// Refuses more than the device has, as rdma-core does, except the number that means the maximum.
 pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let Some(param) = param else { return Ok(()) };
     let is_beyond =

@@ -332,8 +332,8 @@ fn limit(timeout: u8, retry_count: u8) -> Option<Duration> {
     (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE))
 }
 
-/// Reads of the peer that may be open, as `ibv_modify_qp` says it: one at least, since peers are told
-/// before they have said what they want.
+/// Reads of the peer that may be outstanding, as `ibv_modify_qp` sets it. At least one: a peer learns
+/// the number before it has requested any.
 pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
     u16::from(max_dest_rd_atomic).clamp(1, READS_OUTSTANDING_MAX)
 }

@@ -169,7 +169,7 @@ fn a_report_of_a_group_that_is_joined_already_asks_for_nothing() {
     assert!(scene.arrives(1, group, 100, 0));
 }
 
-/// RFC 4391 §4: a limited member does not hear limited ones.
+/// RFC 4391 §4: a limited member receives nothing from limited ones.
 #[test]
 fn a_port_with_both_kinds_of_a_key_is_a_full_member() {
     for keys in [[0x0001, 0x8001], [0x8001, 0x0001]] {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The segments that a super-frame stands for are what a path carries, and what bits are flipped in.
+/// A path carries the segments of a super-frame, so impairments apply to the segments.
 #[test]
 fn a_super_frame_is_as_long_as_its_segments_and_is_not_damaged() {
     let config = ImpairConfig { path_mtu: Some(1500), ..ImpairConfig::default() };

@@ -53,7 +53,7 @@ fn the_device_sleeps_while_sockets_of_earlier_peers_are_not_closed() {
     assert_eq!(device.counters().sessions_ended, CLOSES_MAX as u64);
 }
 
-/// What is wrong with a peer may show while a frame is sent: the session ends when the device is next asked.
+/// A fault of the peer may appear while a frame is sent: the session ends at the next call of the device.
 #[test]
 fn a_fault_that_shows_while_sending_wakes_the_device() {
     let config = config(&path(), true);

@@ -190,7 +190,7 @@ fn a_peer_that_does_not_listen_gets_copies() {
     assert_eq!(told.len(), kept.len());
 }
 
-/// A peer that takes none of the memory is told of all that is published later.
+/// A peer that refuses all memory still gets every later announcement.
 #[test]
 fn memory_that_is_refused_does_not_count() {
     let publisher = Publisher::new();

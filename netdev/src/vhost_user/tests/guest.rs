@@ -222,7 +222,7 @@ fn a_legacy_driver_has_no_link() {
     assert!(!backend.link_up());
 }
 
-/// The next frontend begins with queues of which nothing is known.
+/// The next frontend begins with queues in an unknown state.
 #[test]
 fn a_session_leaves_nothing_for_the_next() {
     let config = VhostUserConfig::backend(path());
@@ -269,7 +269,7 @@ fn a_frame_of_no_octets_is_refused() {
     assert_eq!(backend.counters().frames_refused, 2);
 }
 
-/// A device that sleeps without a buffer for its frames wants to be told of the next.
+/// A device that sleeps without a buffer for its frames asks to be notified of the next one.
 #[test]
 fn a_device_without_buffers_is_woken_by_the_next() {
     let (mut backend, mut guest) = guest(GUEST_FEATURES);

@@ -1,4 +1,4 @@
-//! What goes out, and what handles are told, where a part of a connection's life ends.
+//! Ends of connections: the bytes that leave, and the notices that handles get.
 
 use std::net::Shutdown;
 

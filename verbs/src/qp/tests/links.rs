@@ -1,4 +1,4 @@
-//! Queue pairs that are connected by number: who may connect to one, and what is told of its end.
+//! Queue pairs that are connected by number: who may connect to one, and which events report its end.
 
 use urnic::{Error, StartupFailure};
 
@@ -69,7 +69,7 @@ fn bring(end: &End, state: u32, mask: u32, peer: &End, [peer_psn, own_psn]: [u32
 
 const INIT: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
-/// Two queue pairs that name each other, of which each is brought so far.
+/// Two queue pairs that name each other, each brought to its state of `states`.
 fn pair(states: [u32; 2]) -> [End; 2] {
     let ends = [own(), own()];
     let [a, b] = &ends;
@@ -113,7 +113,7 @@ fn answer(from: Name, to: Name, psns: Psns) -> Result<(), Error> {
     connecting.wait(PATIENCE).map(drop)
 }
 
-/// A request of the peer itself, which knows both PSNs, does not take a connection over that stands.
+/// A request of the peer itself, which knows both PSNs, does not take over an open connection.
 #[test]
 fn a_connected_queue_pair_is_not_connected_once_more() {
     let [a, b] = &pair([IBV_QPS_RTS; 2]);

@@ -1,4 +1,4 @@
-//! What a request says beside its memory, and what is refused before it is posted.
+//! Flags and fields of requests, and requests that are refused before they are posted.
 
 use super::super::create::create_qp_ex;
 use super::super::modify::{ibv_modify_qp, ibv_query_qp};
@@ -282,7 +282,7 @@ fn nothing_is_stored_where_a_region_was() {
                 unsafe { ibv_rereg_mr(mr, translation, ptr::null_mut(), other.cast(), LEN, 0) };
             assert_eq!(moved, 0);
         } else {
-            // SAFETY: live, and used no more.
+            // SAFETY: live, and not used afterwards.
             assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
         }
         region.store(place.addr() as u64, 5);
@@ -290,7 +290,7 @@ fn nothing_is_stored_where_a_region_was() {
     }
 }
 
-/// Told once for each time that the queue pair comes to the error state.
+/// The event is raised once each time the queue pair enters the error state.
 #[test]
 fn the_last_receive_of_a_shared_queue_is_told_after_each_reset() {
     let end = &End::new(4);
