@@ -209,10 +209,10 @@ impl Port {
         self.settle();
         let slot = self.connections.find(tuple)?;
         let connection = &mut self.connections[slot];
-        // A peer that sends a SYN has forgotten the connection: it would drop a RST of it (RFC 9293
-        // §3.10.7.3).
+        // A peer that sends a later SYN has forgotten the connection: a RST of it would be dropped
+        // (RFC 9293 §3.10.7.3). Any other SYN may be old or forged, and the peer waits for the RST.
         if !connection.carrier.stream.wants_retry()
-            && tcp::check_syn(header).is_ok()
+            && connection.carrier.tcp.may_be_replaced_by(header)
             && self.listeners.at(tuple.local()).is_some()
         {
             connection.carrier.tcp.vanish();

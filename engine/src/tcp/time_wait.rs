@@ -85,11 +85,12 @@ impl Tcb {
         Some((rest, until))
     }
 
-    /// Returns true if a SYN may replace this connection in TIME-WAIT.
+    /// Returns true if a SYN may replace this connection, which is in TIME-WAIT or closed.
     #[must_use]
     pub(crate) fn may_be_replaced_by(&self, syn: &Header) -> bool {
         let rcv_nxt = self.rcv.ack_number();
-        self.state == State::TimeWait && opens_later(syn, &self.timestamps, rcv_nxt)
+        let is_over = matches!(self.state, State::TimeWait | State::Closed);
+        is_over && opens_later(syn, &self.timestamps, rcv_nxt)
     }
 }
 

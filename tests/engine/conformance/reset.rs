@@ -137,3 +137,51 @@ fn a_syn_behind_an_abort_that_is_not_sent_yet_opens_the_next_connection() {
         .concat(),
     );
 }
+
+/// A SYN that is not later may be a duplicate, or forged: the peer still waits for the RST.
+#[test]
+fn a_syn_that_is_not_later_leaves_the_reset_of_an_abort_due() {
+    for start in [0, 1, 4_000_000_000_u32] {
+        let table = format!(
+            "
+        0.010 < P. 1:11 ack 1
+        *     > .  1:1 ack 11
+        0.100 !+ abort
+        0.100 < S  {start}:{start} win 60000 <mss=1000,sackOK>
+        0.100 > R. 1:1 ack 11
+        0.100 ? connections 0
+        "
+        );
+        listen(config(), &[ESTABLISHED, &table].concat());
+    }
+    // The first SYN comes again.
+    listen(
+        config(),
+        "
+        0.000 < S  0:0 win 60000 <mss=1000,sackOK>
+        0.000 > S. 0:0 ack 1
+        0.001 !+ abort
+        0.001 < S  0:0 win 60000 <mss=1000,sackOK>
+        0.001 > R. 1:1 ack 1
+        0.001 ? connections 0
+        ",
+    );
+}
+
+#[test]
+fn an_older_timestamp_leaves_the_reset_of_an_abort_due() {
+    let timestamps = Config { timestamps: true, ..config() };
+    for (stamp, answer) in [(999, "R. 1:1 ack 1"), (1001, "S. 2500:2500 ack 5001")] {
+        let table = format!(
+            "
+        0.000 < S  0:0 win 60000 <mss=1000,sackOK,ts=1000:0>
+        0.000 > S. 0:0 ack 1
+        0.001 < .  1:1 ack 1 win 60000 <ts=1000:0>
+        0.010 !+ abort
+        0.010 < S  5000:5000 win 60000 <mss=1000,sackOK,ts={stamp}:0>
+        0.010 > {answer}
+        "
+        );
+        listen(timestamps, &table);
+    }
+}
