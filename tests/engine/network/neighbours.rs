@@ -131,6 +131,40 @@ fn a_peer_that_moves_is_followed() {
     assert!(scene.now() - before < Duration::from_millis(9), "without a timeout");
 }
 
+/// Made-up hosts push the entry of a peer out of the table, and the peer comes back with another link address.
+#[test]
+fn a_peer_that_moves_after_its_entry_was_pushed_out_is_found() {
+    for is_heard in [false, true] {
+        let mut scene = Scene::new();
+        scene.connect(IpAddr::V4(B));
+        for host in 0..30_000_u32 {
+            let address = Ipv4Addr::from(u32::from(A) & 0xff00_0000 | 0x0001_0000 | host);
+            let mut asking = gratuitous(address, [2, 0, 1, 1, (host >> 8) as u8, host as u8]);
+            asking.truncate(38);
+            asking.extend(A.octets());
+            hear(&mut scene, &asking);
+        }
+        let elsewhere = [2, 9, 9, 9, 9, 9];
+        scene.link.b.device.mac = elsewhere;
+        // Its answers say where it is now.
+        scene.behind_b(move |frame| {
+            let mut changed = frame.to_vec();
+            if frame[12..14] == [8, 6] {
+                changed[22..28].copy_from_slice(&elsewhere);
+            }
+            Verdict::Become(vec![changed])
+        });
+        if is_heard {
+            // Nothing was asked: existing connections keep their routes.
+            let mut asking = gratuitous(B, elsewhere);
+            asking.truncate(38);
+            asking.extend(A.octets());
+            hear(&mut scene, &asking);
+        }
+        assert!(scene.write_within(100_000, Duration::from_secs(5)), "asked again after timeouts");
+    }
+}
+
 #[test]
 fn made_up_neighbours_do_not_keep_others_from_being_found() {
     let mut scene = Scene::new();

@@ -50,12 +50,43 @@ struct Known {
     mac: [u8; 6],
     /// Time at which the address was learned.
     since: Instant,
+    evidence: Evidence,
+}
+
+/// How the link address of a neighbour came to be known, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Evidence {
+    /// The source of a frame.
+    Source,
+    /// An advertisement without Override: a proxy's, or an anycast address (RFC 4861 §7.2.4).
+    Advertised,
+    /// A claim that replaces what is known: ARP, a solicitation, an advertisement with Override.
+    Overriding,
 }
 
 #[derive(Debug)]
 struct Question {
     asked_at: Instant,
     waiting: Vec<u32>,
+}
+
+impl Known {
+    /// Returns true if a claim of another link address replaces this one.
+    fn gives_way_to(&self, evidence: Evidence, now: Instant, asked: bool) -> bool {
+        match evidence {
+            Evidence::Source => false,
+            // RFC 4861 §7.2.5: such an advertisement does not replace a reachable address. A known
+            // neighbour is queried only if it is silent, or if only the source of a frame is known:
+            // then the answer counts as for an incomplete entry.
+            Evidence::Advertised => asked,
+            // Of several claims in a row the first is kept, unless there was a query: repeated
+            // claims must not make every connection look up its route each time.
+            Evidence::Overriding => {
+                let too_soon = now.nanos_since(self.since) < NEIGHBOUR_LOCK_NS;
+                asked || !too_soon || self.evidence < Evidence::Overriding
+            }
+        }
+    }
 }
 
 impl Neighbours {
@@ -94,28 +125,27 @@ impl Neighbours {
     ) -> bool {
         let is_new = !self.known.contains_key(&address);
         if is_new {
-            self.learn(now, address, mac);
+            self.learn(now, address, mac, Evidence::Source);
         }
         is_new
     }
 
-    fn learn(&mut self, now: Instant, address: IpAddr, mac: [u8; 6]) {
+    fn learn(&mut self, now: Instant, address: IpAddr, mac: [u8; 6], evidence: Evidence) {
         // A multicast address is never a host's own.
         if mac[0] & 1 != 0 || mac == [0; 6] {
             return;
         }
         let known = self.known.get(&address).copied();
-        if let Some(Known { mac: before, since }) = known {
-            // Of several claims in a row the first is kept, unless there was a query: repeated
-            // claims must not make every connection look up its route each time.
-            let too_soon = now.nanos_since(since) < NEIGHBOUR_LOCK_NS;
-            if before != mac && too_soon && !self.asked.contains_key(&address) {
-                return;
-            }
+        let asked = self.asked.contains_key(&address);
+        if let Some(known) = known
+            && known.mac != mac
+            && !known.gives_way_to(evidence, now, asked)
+        {
+            return;
         }
-        // Made-up addresses must not keep other neighbours from being reached. Connections
-        // keep the route they have; an address that is dropped and needed is asked for again. The oldest
-        // is dropped: two neighbours that are asked for in turn must not push each other out.
+        // Made-up addresses must not keep other neighbours from being reached. Connections keep their
+        // routes; an evicted address that is needed is queried again. The oldest is evicted: two
+        // neighbours that are queried in turn must not evict each other.
         if known.is_none() {
             if self.known.len() >= NEIGHBOURS_MAX
                 && let Some(dropped) = self.order.pop_front()
@@ -126,12 +156,12 @@ impl Neighbours {
             self.order.push_back(address);
         }
         let question = self.asked.remove(&address);
-        let asked = question.is_some();
         self.woken.extend(question.into_iter().flat_map(|question| question.waiting));
         let has_moved = known.is_some_and(|known| known.mac != mac);
-        // Connections may have a route to a neighbour that was forgotten. An answer counts at once. What was
-        // not asked for counts once in a while: made-up claims would make every connection look for its
-        // route at each. A peer that gets no acknowledgment repeats its question, which is such a claim.
+        // Connections may have a route to an evicted neighbour. An answer counts as a change at once. An
+        // unsolicited claim counts once in a lock time, because made-up claims would make every connection
+        // look up its route each time. A peer that gets no acknowledgment repeats its query, which is such
+        // a claim.
         self.changes += u64::from(has_moved || (asked && self.has_forgotten));
         self.owes_change |= known.is_none() && !asked && self.has_forgotten;
         let is_due = self.counted_at.is_none_or(|at| now.nanos_since(at) >= NEIGHBOUR_LOCK_NS);
@@ -147,7 +177,9 @@ impl Neighbours {
             } else if has_moved {
                 debug!(target: TRACE, %address, mac = %EthernetAddress(mac), "neighbour moved");
             }
-            self.known.insert(address, Known { mac, since: now });
+            self.known.insert(address, Known { mac, since: now, evidence });
+        } else if let Some(known) = self.known.get_mut(&address) {
+            known.evidence = known.evidence.max(evidence);
         }
     }
 
@@ -196,13 +228,11 @@ impl Neighbours {
         };
         // RFC 826: what is known is brought up to date; new is what is said to this port or
         // what it asked for. No other host speaks for its own addresses.
-        let is_known = self.known.contains_key(&address);
-        let is_asked = self.asked.contains_key(&address);
-        // RFC 4861 §7.2.5: without Override an advertisement changes nothing that is reachable. A known
-        // neighbour is only asked for when it does not answer.
-        let counts = if is_known { overrides || is_asked } else { to_us || is_asked };
-        if counts && !config.owns(address) {
-            self.learn(now, address, mac);
+        let known = self.known.contains_key(&address);
+        let wanted = to_us || self.asked.contains_key(&address);
+        if (known || wanted) && !config.owns(address) {
+            let evidence = if overrides { Evidence::Overriding } else { Evidence::Advertised };
+            self.learn(now, address, mac, evidence);
         }
         true
     }
@@ -251,7 +281,6 @@ impl Neighbours {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    use smoltcp::phy::ChecksumCapabilities;
     use smoltcp::wire::{
         Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
         RawHardwareAddress,
@@ -266,7 +295,7 @@ mod tests {
         for host in 0..2 * NEIGHBOURS_MAX {
             let host = u32::try_from(host).unwrap();
             let address = IpAddr::V4(Ipv4Addr::from(host));
-            neighbours.learn(Instant::ZERO, address, [2, 0, 0, 0, 0, 1]);
+            neighbours.learn(Instant::ZERO, address, [2, 0, 0, 0, 0, 1], Evidence::Overriding);
             assert!(neighbours.lookup(address).is_some());
         }
         assert_eq!(
@@ -280,9 +309,15 @@ mod tests {
         let mut neighbours = Neighbours::new((1, 2));
         let address = |host: usize| IpAddr::V4(Ipv4Addr::from(u32::try_from(host).unwrap()));
         for host in 0..3 * NEIGHBOURS_MAX {
-            neighbours.learn(Instant::ZERO, address(host), [2, 0, 0, 0, 0, 1]);
-            // Hearing of a known one makes no difference.
-            neighbours.learn(Instant::ZERO, address(host.saturating_sub(7)), [2, 0, 0, 0, 0, 1]);
+            neighbours.learn(
+                Instant::ZERO,
+                address(host),
+                [2, 0, 0, 0, 0, 1],
+                Evidence::Overriding,
+            );
+            // A repeated claim makes no difference.
+            let known = address(host.saturating_sub(7));
+            neighbours.learn(Instant::ZERO, known, [2, 0, 0, 0, 0, 1], Evidence::Overriding);
             let oldest = (host + 1).saturating_sub(NEIGHBOURS_MAX);
             assert!(neighbours.lookup(address(oldest)).is_some(), "{host}");
             assert!(oldest == 0 || neighbours.lookup(address(oldest - 1)).is_none(), "{host}");
@@ -336,64 +371,17 @@ mod tests {
         assert_eq!(neighbours.changes(), 2, "it is known");
     }
 
-    /// smoltcp's answers have no Override.
-    #[test]
-    fn an_answer_without_override_counts_for_a_neighbour_that_was_asked_for() {
-        let (own, peer) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), PEER_V6);
-        let config = PortConfig { ipv6: Some((own, 64)), ..PortConfig::for_ipv4(OWN) };
-        let mut neighbours = Neighbours::new((1, 2));
-        let hear = |neighbours: &mut Neighbours, frame: &[u8]| {
-            let opened = LinkFraming::Ethernet.open(frame).unwrap();
-            assert!(neighbours.learn_from(Instant::ZERO, &config, &opened));
-        };
-        hear(&mut neighbours, &neighbour_solicitation(MAC, peer, own));
-        assert_eq!(neighbours.lookup(peer.into()), Some(MAC));
-        let moved = advertisement([4; 6], peer, own);
-        hear(&mut neighbours, &moved);
-        assert_eq!(neighbours.lookup(peer.into()), Some(MAC), "not asked for");
-        let (mut refused, mut device) = (Refused::default(), |_: &TxFrame<'_>| Ok(()));
-        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
-        let (now, framing) = (Instant::ZERO, LinkFraming::Ethernet);
-        neighbours.solicit(now, &config, framing, peer.into(), None, &mut outlet);
-        hear(&mut neighbours, &moved);
-        assert_eq!(neighbours.lookup(peer.into()), Some([4; 6]));
-    }
-
-    /// A solicited advertisement without Override.
-    fn advertisement(mac: [u8; 6], peer: Ipv6Addr, own: Ipv6Addr) -> Vec<u8> {
-        let message = Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
-            flags: NdiscNeighborFlags::SOLICITED,
-            target_addr: peer,
-            lladdr: Some(RawHardwareAddress::from(EthernetAddress(mac))),
-        });
-        let ip = Ipv6Repr {
-            src_addr: peer,
-            dst_addr: own,
-            next_header: IpProtocol::Icmpv6,
-            payload_len: message.buffer_len(),
-            hop_limit: 255,
-        };
-        let mut frame = [&[2; 6][..], &mac, &[0x86, 0xdd]].concat();
-        let at = frame.len();
-        frame.resize(at + ip.buffer_len() + message.buffer_len(), 0);
-        ip.emit(&mut Ipv6Packet::new_unchecked(&mut frame[at..]));
-        let mut body = Icmpv6Packet::new_unchecked(&mut frame[at + ip.buffer_len()..]);
-        message.emit(&peer, &own, &mut body, &ChecksumCapabilities::default());
-        frame
-    }
-
     #[test]
     fn a_multicast_link_address_is_not_learned() {
         let mut neighbours = Neighbours::new((1, 2));
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        neighbours.learn(Instant::ZERO, address, [0xff; 6]);
-        neighbours.learn(Instant::ZERO, address, [0; 6]);
+        neighbours.learn(Instant::ZERO, address, [0xff; 6], Evidence::Overriding);
+        neighbours.learn(Instant::ZERO, address, [0; 6], Evidence::Overriding);
         assert!(neighbours.lookup(address).is_none());
     }
 
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
     const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-    const PEER_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
     fn hear(neighbours: &mut Neighbours, frame: &[u8]) {
@@ -494,5 +482,133 @@ mod tests {
         neighbours.handle_timeout(later);
         assert_eq!(neighbours.next_woken(), Some(3));
         assert_eq!(ask(&mut neighbours, later, None), 1);
+    }
+
+    const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+    const PEER_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+
+    fn config_v6() -> PortConfig {
+        PortConfig { ipv6: Some((OWN_V6, 64)), ..PortConfig::for_ipv4(OWN) }
+    }
+
+    /// Takes an advertisement in which the peer's address has `mac`.
+    fn advertise(neighbours: &mut Neighbours, now: Instant, mac: [u8; 6], overrides: bool) {
+        let mut flags = NdiscNeighborFlags::SOLICITED;
+        flags.set(NdiscNeighborFlags::OVERRIDE, overrides);
+        let message = Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
+            flags,
+            target_addr: PEER_V6,
+            lladdr: Some(RawHardwareAddress::from(EthernetAddress(mac))),
+        });
+        let ip = Ipv6Repr {
+            src_addr: PEER_V6,
+            dst_addr: OWN_V6,
+            next_header: IpProtocol::Icmpv6,
+            payload_len: message.buffer_len(),
+            hop_limit: 255,
+        };
+        let mut frame = vec![0; 14 + ip.buffer_len() + message.buffer_len()];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        let mut packet = Ipv6Packet::new_unchecked(&mut frame[14..]);
+        ip.emit(&mut packet);
+        message.emit(
+            &PEER_V6,
+            &OWN_V6,
+            &mut Icmpv6Packet::new_unchecked(packet.payload_mut()),
+            &smoltcp::phy::ChecksumCapabilities::default(),
+        );
+        let config = config_v6();
+        assert!(neighbours.learn_from(now, &config, &LinkFraming::Ethernet.open(&frame).unwrap()));
+    }
+
+    fn ask_v6(neighbours: &mut Neighbours, now: Instant) {
+        let config = config_v6();
+        let target = IpAddr::V6(PEER_V6);
+        let (mut refused, mut device) = (Refused::default(), |_: &TxFrame<'_>| Ok(()));
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
+        neighbours.solicit(now, &config, LinkFraming::Ethernet, target, None, &mut outlet);
+        assert_eq!(outlet.taken(), 1);
+    }
+
+    /// RFC 4861 §7.2.5. smoltcp's answers have no Override.
+    #[test]
+    fn an_advertisement_without_override_replaces_only_a_silent_neighbour() {
+        let lookup = |neighbours: &Neighbours| neighbours.lookup(IpAddr::V6(PEER_V6));
+        let at = |locks| Instant::ZERO.plus_nanos(locks * NEIGHBOUR_LOCK_NS);
+        let mut neighbours = Neighbours::new((1, 2));
+        advertise(&mut neighbours, at(0), MAC, false);
+        assert_eq!(lookup(&neighbours), None, "unknown, and no query");
+        for first_overrides in [true, false] {
+            let mut neighbours = Neighbours::new((1, 2));
+            ask_v6(&mut neighbours, at(0));
+            advertise(&mut neighbours, at(0), MAC, first_overrides);
+            assert_eq!(lookup(&neighbours), Some(MAC));
+            advertise(&mut neighbours, at(1), [4; 6], false);
+            assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(MAC), 0), "no query");
+            // A known neighbour is queried if it is silent.
+            ask_v6(&mut neighbours, at(2));
+            advertise(&mut neighbours, at(2), [4; 6], false);
+            assert_eq!((lookup(&neighbours), neighbours.changes()), (Some([4; 6]), 1));
+            advertise(&mut neighbours, at(3), [6; 6], false);
+            assert_eq!((lookup(&neighbours), neighbours.changes()), (Some([4; 6]), 1));
+            advertise(&mut neighbours, at(3), [6; 6], true);
+            assert_eq!((lookup(&neighbours), neighbours.changes()), (Some([6; 6]), 2));
+        }
+    }
+
+    /// RFC 4861 §7.2.8: a proxy answers without Override, so that the neighbour's own answer holds.
+    #[test]
+    fn of_two_answers_the_one_with_override_holds_whichever_comes_first() {
+        let lookup = |neighbours: &Neighbours| neighbours.lookup(IpAddr::V6(PEER_V6));
+        let (now, proxy) = (Instant::ZERO, [4; 6]);
+        for own_first in [false, true] {
+            let mut neighbours = Neighbours::new((1, 2));
+            ask_v6(&mut neighbours, now);
+            let mut answers = [(proxy, false), (MAC, true)];
+            if own_first {
+                answers.reverse();
+            }
+            for (mac, overrides) in answers {
+                advertise(&mut neighbours, now, mac, overrides);
+            }
+            assert_eq!(lookup(&neighbours), Some(MAC));
+            assert_eq!(neighbours.changes(), u64::from(!own_first), "routes are renewed");
+            // From now on the first of several claims holds, as with others.
+            advertise(&mut neighbours, now, [6; 6], true);
+            assert_eq!(lookup(&neighbours), Some(MAC));
+        }
+    }
+
+    #[test]
+    fn an_answer_confirms_what_a_frame_came_from_or_replaces_it() {
+        for (overrides, mac) in [(false, MAC), (true, MAC), (false, [4; 6]), (true, [4; 6])] {
+            let mut neighbours = Neighbours::new((1, 2));
+            assert!(neighbours.learn_provisionally(Instant::ZERO, IpAddr::V6(PEER_V6), MAC));
+            advertise(&mut neighbours, Instant::ZERO, [8; 6], false);
+            assert_eq!(neighbours.lookup(IpAddr::V6(PEER_V6)), Some(MAC), "nothing was asked");
+            ask_v6(&mut neighbours, Instant::ZERO);
+            advertise(&mut neighbours, Instant::ZERO, mac, overrides);
+            assert_eq!(neighbours.lookup(IpAddr::V6(PEER_V6)), Some(mac));
+            assert_eq!(neighbours.changes(), u64::from(mac != MAC));
+            // The question is answered, and what was said now holds.
+            assert!(neighbours.asked.is_empty());
+            advertise(&mut neighbours, Instant::ZERO, [8; 6], false);
+            assert_eq!(neighbours.lookup(IpAddr::V6(PEER_V6)), Some(mac));
+        }
+    }
+
+    /// A connection may have a route from before the table forgot the neighbour: the answer renews it,
+    /// though the table has learned the new address meanwhile.
+    #[test]
+    fn an_answer_without_override_counts_for_a_neighbour_that_was_forgotten() {
+        let mut neighbours = Neighbours::new((1, 2));
+        neighbours.has_forgotten = true;
+        assert!(neighbours.learn_provisionally(Instant::ZERO, IpAddr::V6(PEER_V6), MAC));
+        ask_v6(&mut neighbours, Instant::ZERO);
+        advertise(&mut neighbours, Instant::ZERO, MAC, true);
+        let before = neighbours.changes();
+        ask_v6(&mut neighbours, Instant::ZERO.plus_nanos(SOLICIT_INTERVAL_NS));
+        advertise(&mut neighbours, Instant::ZERO, MAC, false);
+        assert_eq!(neighbours.changes(), before + 1);
     }
 }
