@@ -173,7 +173,12 @@ pub const FRAGMENTS_MAX: usize = 1023;
 /// Most bytes sent or received in streaming mode, before MPA startup (RFC 5044 §7.1), that one
 /// connection keeps.
 pub const STREAMING_BYTES_MAX: usize = 64 << 10;
-/// Most link addresses that a port remembers.
+/// How far beyond a gap bytes that arrive before full operation are copied: the longest startup frame
+/// is 532 bytes.
+pub const EARLY_BYTES_MAX: usize = 4096;
+/// Copies of such bytes that one connection keeps.
+pub const EARLY_PIECES_MAX: usize = 16;
+/// Link addresses that a port remembers.
 pub const NEIGHBOURS_MAX: usize = 1024;
 /// Most hosts whose path is known to take less than the device: later connections start with that
 /// limit. Any host may be evicted for another; each connection then finds its limit anew.

@@ -32,7 +32,7 @@ use crate::mem::{Scattered, TableLease};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Negotiated, PeerRequest, Rejection};
 use crate::stream::life::LifeTimes;
-use crate::stream::phase::{Phase, Watch};
+use crate::stream::phase::{Early, Phase, Watch};
 use crate::stream::tx::FrameError;
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -87,6 +87,8 @@ pub struct Stream {
     startup_rx: StreamOffset,
     /// Bytes received in streaming mode and not yet read.
     streaming_rx: VecDeque<u8>,
+    /// Copies of bytes that arrived ahead of others before full operation.
+    early: Early,
     rnic: HeldRnic,
     /// Bytes sent before full operation; the first is at stream offset 0.
     streaming_tx: Vec<u8>,
@@ -128,6 +130,7 @@ impl Stream {
             watch: Watch::new(),
             streaming_tx: Vec::new(),
             streaming_rx: VecDeque::new(),
+            early: Early::default(),
             startup_rx: StreamOffset::ZERO,
             acknowledged: StreamOffset::ZERO,
             connected: false,
@@ -265,7 +268,9 @@ impl Stream {
             Phase::Streaming
             | Phase::AwaitingReply { .. }
             | Phase::AwaitingRequest { .. }
-            | Phase::AwaitingAnswer { .. } => self.handle_startup_bytes(offset, bytes),
+            | Phase::AwaitingAnswer { .. } => {
+                self.handle_bytes_before_full(now, offset, bytes, store, lease)
+            }
         }
     }
 

@@ -33,9 +33,9 @@ pub struct Arrival {
     repeated: Option<Range<StreamOffset>>,
     /// Bytes committed before this segment arrived.
     committed_before: u64,
-    /// The segment does not continue the stream, or there was a gap already.
-    disordered: bool,
-    /// Its PSH flag: nothing follows this segment at once.
+    /// It does not continue the stream, or there was a gap already.
+    pub(super) disordered: bool,
+    /// Its sender had no more to send.
     push: bool,
 }
 

@@ -104,9 +104,12 @@ impl Tcb {
         segments: usize,
         push: bool,
     ) {
-        let arrival = Arrival::in_order(range.clone(), segments, push, self.rcv.committed_bytes());
+        let committed_before = self.rcv.committed_bytes();
+        let mut arrival = Arrival::in_order(range.clone(), segments, push, committed_before);
+        // The stream had kept a copy of what follows.
+        arrival.disordered = kept > range.end;
         let committed = self.commit(range.start..kept);
         committed.expect("what continues the stream always has room");
-        self.finish_arrival(now, &arrival, true);
+        self.finish_arrival(now, &arrival, kept < range.end);
     }
 }

@@ -213,6 +213,8 @@ impl ReceiveHalf {
             // Committing more than was advertised is the caller's choice; the window must not
             // become negative.
             self.edge = self.edge.max(self.rcv_nxt);
+            // A FIN before what is kept contradicts it.
+            self.fin_at = self.fin_at.filter(|at| *at >= self.rcv_nxt);
         } else {
             let start = range.start;
             if !self.assembler.insert(range) {

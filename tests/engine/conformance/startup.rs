@@ -1,9 +1,10 @@
 //! RFC 5044 §7.1: from TCP's handshake to full operation, and every failure on the way.
 
+use urnic_engine::limits::{EARLY_BYTES_MAX, EARLY_PIECES_MAX};
 use urnic_engine::mpa::startup::{Fallback, Revision, StartupConfig};
 
 use crate::conformance::octets::{CRC, empty_write, request, startup};
-use crate::conformance::script::{initiate, respond};
+use crate::conformance::script::{ESTABLISHED, config, initiate, listen, respond};
 
 /// Flag of a Reply that rejects.
 const REJECT: u8 = 0x20;
@@ -110,6 +111,147 @@ fn a_request_that_never_ends_is_given_up() {
         30.001 > .  2:2 ack 21
         ",
     );
+}
+
+/// The startup frame is cut into segments, and they come in another order: each is sent once.
+#[test]
+fn a_request_whose_parts_come_in_any_order_is_read_without_a_retransmission() {
+    for (first, second, third) in [("6:21", "1:6", ""), ("14:21", "5:14", "1:5")] {
+        let mut table = format!(
+            "
+        0.010 < P. {first} ack 1
+        0.010 > .  1:1 ack 1
+        "
+        );
+        let mut last = second;
+        if !third.is_empty() {
+            table += &format!(
+                "
+        0.011 < P. {second} ack 1
+        0.011 > .  1:1 ack 1
+        # Again, cut otherwise.
+        0.012 < P. 4:14 ack 1
+        0.012 > .  1:1 ack 1
+        "
+            );
+            last = third;
+        }
+        table += &format!(
+            "
+        0.020 < P. {last} ack 1
+        0.020 > .  1:1 ack 21
+        0.020 ? request
+        0.030 ! accept
+        0.030 > P. 1:21 ack 21
+        0.031 < .  21:21 ack 21
+        "
+        );
+        assert_eq!(responds(&request(), &table), reply(CRC));
+    }
+}
+
+#[test]
+fn a_reply_whose_parts_come_in_any_order_is_read_without_a_retransmission() {
+    initiates(
+        &reply(CRC),
+        "
+        0.010 < P. 11:21 ack 21
+        0.010 > .  21:21 ack 1
+        0.010 ? connections 1
+        0.020 < P. 1:11 ack 21
+        0.020 > .  21:21 ack 21
+        0.020 ? established
+        0.040 ! post
+        0.040 > P. 21:45 ack 21
+        0.041 < .  21:21 ack 45
+        ",
+    );
+}
+
+/// §7.1.2 (4): a responder must not send FPDUs before the initiator has. One whose FPDUs overtake its Reply
+/// is treated as one whose segments come in order: nothing is lost, and the connection closes at once.
+#[test]
+fn an_fpdu_that_comes_before_the_reply_is_taken_behind_it() {
+    initiates(
+        &[reply(CRC), empty_write(), empty_write()].concat(),
+        "
+        0.010 < P. 21:41 ack 21
+        0.010 > .  21:21 ack 1
+        # The Reply comes in parts, and with a part of the next FPDU.
+        0.011 < P. 11:21 ack 21
+        0.011 > .  21:21 ack 1
+        0.012 < P. 41:51 ack 21
+        0.012 > .  21:21 ack 1
+        0.020 < P. 1:11 ack 21
+        0.020 > F. 21:21 ack 51
+        0.020 > .  22:22 ack 51
+        0.020 ? established
+        0.020 ? failed
+        0.021 < F. 51:51 ack 22
+        0.021 > .  22:22 ack 52
+        ",
+    );
+}
+
+#[test]
+fn streaming_octets_that_come_in_any_order_are_read_without_a_retransmission() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 < P. 501:1001 ack 1
+        0.010 > .  1:1 ack 1
+        0.011 < P. 1001:1501 ack 1
+        0.011 > .  1:1 ack 1
+        0.020 < P. 1:501 ack 1
+        0.020 > .  1:1 ack 1501
+        0.020 ? read 1500
+        ",
+        ]
+        .concat(),
+    );
+}
+
+/// What is beyond a copy's reach, or one too many, is not received: the peer sends it again.
+#[test]
+fn copies_of_startup_octets_beyond_a_gap_are_bounded() {
+    let far = 1 + EARLY_BYTES_MAX as u32;
+    let mut table = format!(
+        "
+        0.010 < P. {}:{} ack 1
+        0.010 > .  1:1 ack 1
+        0.011 < P. 101:{} ack 1
+        0.011 > .  1:1 ack 1
+        0.020 < P. 1:101 ack 1
+        0.020 > .  1:1 ack {far}
+        0.020 ? read {EARLY_BYTES_MAX}
+        ",
+        far - 1,
+        far + 9,
+        far - 1,
+    );
+    for piece in 0..=EARLY_PIECES_MAX as u32 {
+        let (at, time) = (far + 1 + piece, 100 + piece);
+        table += &format!(
+            "
+        0.{time} < P. {at}:{} ack 1
+        0.{time} > .  1:1 ack {far}
+        ",
+            at + 1
+        );
+    }
+    let end = far + 1 + EARLY_PIECES_MAX as u32;
+    table += &format!(
+        "
+        0.200 < P. {far}:{} ack 1
+        0.200 > .  1:1 ack {end}
+        ",
+        far + 1
+    );
+    let mut script = ESTABLISHED.to_owned();
+    script += &table;
+    listen(config(), &script);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::limits::FLUSHED_BYTES_KEPT_MAX;
 use crate::mem::TableLease;
 use crate::stream::error::{StreamError, status_of_terminate};
 use crate::stream::life::{Row, Told};
-use crate::stream::phase::{Ended, Phase, StartupFailure};
+use crate::stream::phase::{Early, Ended, Phase, StartupFailure};
 use crate::stream::{Stream, StreamEvent};
 use crate::verbs::calls::HeldCalls;
 use crate::verbs::{QpRules, QpState, WcStatus};
@@ -260,6 +260,7 @@ impl Stream {
     pub(crate) fn retire(&mut self) {
         self.streaming_tx = Vec::new();
         self.streaming_rx = VecDeque::new();
+        self.early = Early::default();
         self.phase = Phase::Over;
     }
 }

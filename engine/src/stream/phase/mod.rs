@@ -5,6 +5,7 @@
 //! it, in the stream; [`stage`] reads both.
 
 mod closing;
+mod early;
 mod full;
 mod nudge;
 mod places;
@@ -13,6 +14,7 @@ mod startup;
 
 use std::sync::Arc;
 
+pub(super) use early::Early;
 pub(super) use full::Ended;
 pub(crate) use full::Full;
 pub(super) use stage::Watch;

@@ -219,16 +219,14 @@ impl Stream {
         self.nudge_silent_peer(now);
     }
 
-    /// Takes bytes before full operation, in order only: the position at which full operation
-    /// begins is not known before.
+    /// Takes bytes before full operation that continue the stream. Those that do not are copied at
+    /// most: where full operation begins is not known before.
     pub(in crate::stream) fn handle_startup_bytes(
         &mut self,
         offset: StreamOffset,
         bytes: &[u8],
     ) -> StreamOffset {
-        if offset != self.startup_rx {
-            return offset;
-        }
+        debug_assert!(offset == self.startup_rx, "octets beyond a gap");
         let taken = if matches!(self.phase, Phase::Streaming) {
             let room = STREAMING_BYTES_MAX - self.streaming_rx.len();
             let taken = bytes.len().min(room);

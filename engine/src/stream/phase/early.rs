@@ -1,0 +1,85 @@
+//! Bytes that arrive beyond a gap before full operation, when nothing tells yet where FPDUs begin.
+//!
+//! They are copied, and TCP still counts them as not received: copies that find no use, or no room, may be
+//! dropped, because the peer keeps the bytes. When the gap closes the copies are taken as if they had
+//! arrived again, which saves the peer a retransmission timeout.
+
+use crate::limits::{EARLY_BYTES_MAX, EARLY_PIECES_MAX};
+use crate::mem::TableLease;
+use crate::mpa::pieces::PieceStore;
+use crate::stream::Stream;
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// Copies of bytes beyond a gap; they may overlap.
+#[derive(Debug, Default)]
+pub(in crate::stream) struct Early {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    at: StreamOffset,
+    octets: Box<[u8]>,
+}
+
+impl Piece {
+    fn end(&self) -> StreamOffset {
+        self.at + self.octets.len() as u64
+    }
+}
+
+impl Early {
+    /// Copies those of the bytes at `at` that are near enough to `next`, the first that is missing.
+    fn keep(&mut self, next: StreamOffset, at: StreamOffset, bytes: &[u8]) {
+        let limit = next + EARLY_BYTES_MAX as u64;
+        let room = usize::try_from(limit.0.saturating_sub(at.0)).unwrap_or(usize::MAX);
+        let octets = &bytes[..bytes.len().min(room)];
+        let end = at + octets.len() as u64;
+        let is_known = self.pieces.iter().any(|piece| piece.at <= at && piece.end() >= end);
+        if octets.is_empty() || is_known || self.pieces.len() == EARLY_PIECES_MAX {
+            return;
+        }
+        self.pieces.push(Piece { at, octets: octets.into() });
+    }
+
+    /// Takes out bytes that begin at `at`, and drops the copies of all before.
+    fn take(&mut self, at: StreamOffset) -> Option<Vec<u8>> {
+        self.pieces.retain(|piece| piece.end() > at);
+        let index = self.pieces.iter().position(|piece| piece.at <= at)?;
+        let piece = self.pieces.swap_remove(index);
+        Some(piece.octets[at.index_from(piece.at)..].to_vec())
+    }
+}
+
+impl Stream {
+    /// Takes bytes before full operation. Returns up to where they were used, which is beyond their end if
+    /// they close a gap.
+    #[cold]
+    pub(in crate::stream) fn handle_bytes_before_full(
+        &mut self,
+        now: Instant,
+        offset: StreamOffset,
+        bytes: &[u8],
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) -> StreamOffset {
+        if offset != self.startup_rx {
+            self.early.keep(self.startup_rx, offset, bytes);
+            return offset;
+        }
+        let mut end = offset + bytes.len() as u64;
+        let mut taken = self.handle_startup_bytes(offset, bytes);
+        while taken >= end
+            && let Some(octets) = self.early.take(taken)
+        {
+            end = taken + octets.len() as u64;
+            // They may be the first of full operation.
+            taken = self.handle_bytes(now, taken, &octets, store, lease);
+        }
+        if self.phase.full().is_some() {
+            self.early = Early::default();
+        }
+        taken
+    }
+}
