@@ -222,6 +222,16 @@ impl<T: Copy> FpduReceiver<T> {
             Ok(rest) => self.take(rest, store, sink),
             Err(stop) => Err(stop),
         };
+        self.conclude(end, taken, store)
+    }
+
+    /// Returns what became of bytes up to `end`; stops unless what is wrong can be dropped.
+    fn conclude<E>(
+        &mut self,
+        end: StreamOffset,
+        taken: Result<StreamOffset, Stop<E>>,
+        store: &mut PieceStore,
+    ) -> Taken<E> {
         match taken {
             Ok(end) => Taken { end, error: None },
             Err(Stop { error, accepted }) => {
@@ -367,11 +377,13 @@ impl<T: Copy> FpduReceiver<T> {
     ) -> Result<Option<Located<'s>>, FaultAt<'s>> {
         let octets = Octets { slice, held: &self.held, store };
         match locate::locate(&self.config, self.grid, start, &octets) {
-            Search::Whole(fpdu) => {
-                let verdict = locate::verify(&fpdu, &octets, self.config.crc);
-                self.count_verdict(&fpdu, verdict);
-                verdict.map(|()| Some(fpdu)).map_err(|fault| FaultAt::whole(fault, fpdu))
-            }
+            Search::Whole(fpdu) => match locate::verify(&fpdu, &octets, self.config.crc) {
+                Ok(()) => Ok(Some(fpdu)),
+                Err(fault) => {
+                    self.count_fault(&fpdu, fault);
+                    Err(FaultAt::whole(fault, fpdu))
+                }
+            },
             // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
             // marker gave.
             Search::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
@@ -400,6 +412,7 @@ impl<T: Copy> FpduReceiver<T> {
         if !in_order && self.ahead.is_full() {
             return Ok(false);
         }
+        self.count_valid(fpdu.layout.marker_count());
         let placed = if let Some(ulpdu) = fpdu.contiguous_ulpdu() {
             self.place(&Ulpdu::from_slice(ulpdu), fpdu.start, sink)
         } else {
@@ -491,18 +504,12 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Counts the result of verifying an FPDU.
-    #[inline]
-    fn count_verdict(&mut self, fpdu: &Located<'_>, verdict: Result<(), MpaFault>) {
-        if let Err(fault) = verdict {
-            self.count_fault(fpdu, fault);
-            if fault == MpaFault::Crc {
-                return;
-            }
-        }
+    /// Counts an FPDU with a right CRC and so many markers, once: where it is passed up or found to be wrong.
+    #[inline(always)]
+    fn count_valid(&mut self, markers: usize) {
         let counters = &mut self.counters;
         counters.crc_good = counters.crc_good.wrapping_add(u64::from(self.config.crc));
-        counters.markers = counters.markers.wrapping_add(fpdu.layout.marker_count() as u64);
+        counters.markers = counters.markers.wrapping_add(markers as u64);
     }
 
     #[cold]
@@ -512,7 +519,10 @@ impl<T: Copy> FpduReceiver<T> {
         let counters = &mut self.counters;
         match fault {
             MpaFault::Crc => counters.crc_bad = counters.crc_bad.wrapping_add(1),
-            MpaFault::Marker => counters.marker_errors = counters.marker_errors.wrapping_add(1),
+            MpaFault::Marker => {
+                counters.marker_errors = counters.marker_errors.wrapping_add(1);
+                self.count_valid(fpdu.layout.marker_count());
+            }
             MpaFault::UlpduLength => {}
         }
     }

@@ -74,15 +74,16 @@ impl<T: Copy> FpduReceiver<T> {
                 let Some((_, ulpdu)) = covered.split_at_checked(LENGTH_LEN) else { break };
                 // Leaves out the pad.
                 let Some((ulpdu, _)) = ulpdu.split_at_checked(ulpdu_len) else { break };
+                self.count_valid(0);
                 sink.place_next(&Ulpdu::from_scattered(ulpdu), self.next)
             } else if has_right_markers(&covered, &layout) {
+                self.count_valid(markers);
                 let marked = Marked { wire: covered, layout };
                 sink.place_next(&Ulpdu::from_marked(&marked), self.next)
             } else {
                 break;
             };
             let token = placed.map_err(Stop::of_sink)?;
-            self.counters.markers = self.counters.markers.wrapping_add(markers as u64);
             rest = next;
             self.passed(layout.wire_len(), token, sink)?;
         }

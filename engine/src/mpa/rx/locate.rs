@@ -211,9 +211,6 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     fn count_leads(&mut self, lead: &Lead<'_>, bad_crcs: usize) {
-        if let Lead::Found(fpdu) = lead {
-            self.count_verdict(fpdu, Ok(()));
-        }
         let corrupt = u64::from(matches!(lead, Lead::Corrupt(_))).wrapping_add(bad_crcs as u64);
         self.counters.crc_bad = self.counters.crc_bad.wrapping_add(corrupt);
     }

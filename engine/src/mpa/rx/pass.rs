@@ -60,6 +60,7 @@ impl<T: Copy> FpduReceiver<T> {
             }
             let Some(ulpdu) = after_length.get(..ulpdu_len) else { break };
             let ulpdu = Ulpdu::from_slice(ulpdu);
+            self.count_valid(0);
             let token = sink.place_next(&ulpdu, self.next).map_err(Stop::of_sink)?;
             rest = next;
             self.passed(fpdu.len(), token, sink)?;
@@ -101,8 +102,7 @@ impl<T: Copy> FpduReceiver<T> {
             if !has_right_markers(wire, layout) {
                 break;
             }
-            let markers = layout.marker_count() as u64;
-            self.counters.markers = self.counters.markers.wrapping_add(markers);
+            self.count_valid(layout.marker_count());
             let end = after(start, wire_len);
             let fpdu = Located { start, end, layout, whole: Some(wire) };
             let placed = if let Some(ulpdu) = fpdu.contiguous_ulpdu() {
@@ -129,7 +129,6 @@ impl<T: Copy> FpduReceiver<T> {
         sink: &mut S,
     ) -> Result<(), Stop<S::Error>> {
         self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
-        self.counters.crc_good = self.counters.crc_good.wrapping_add(u64::from(self.config.crc));
         self.next = after(self.next, wire_len);
         match token {
             Some(token) => sink.deliver(token).map_err(Stop::of_sink),

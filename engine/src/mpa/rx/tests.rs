@@ -5,6 +5,7 @@ mod observe;
 mod order;
 mod random;
 mod vectors;
+mod ways;
 
 use std::ops::Range;
 
@@ -111,8 +112,8 @@ struct Upper {
     placed: Vec<(StreamOffset, Vec<u8>)>,
     delivered: Vec<StreamOffset>,
     refuse_at: Option<StreamOffset>,
-    /// It skips faulty FPDUs as an observer does; the skipped FPDUs, with their wrong markers
-    /// (`passed_over`).
+    refuse_delivery_at: Option<StreamOffset>,
+    /// Whether it passes over what is wrong; and what it passed over, with its wrong markers.
     observes: bool,
     passed_over: Vec<(StreamOffset, Vec<u8>, MpaError, Vec<StreamOffset>)>,
 }
@@ -143,6 +144,9 @@ impl FpduSink for Upper {
         let mut known = self.placed.iter().map(|fpdu| fpdu.0);
         let mut wrong = self.passed_over.iter().map(|fpdu| fpdu.0);
         assert!(known.any(|it| it == at) || wrong.any(|it| it == at), "delivered, not placed");
+        if self.refuse_delivery_at == Some(at) {
+            return Err("refused behind its placement");
+        }
         self.delivered.push(at);
         Ok(())
     }
