@@ -165,6 +165,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_removed_leaves_no_empty_range() {
+        let mut assembler = Assembler::default();
+        for (at, len, kept) in [(10, 10, None), (10, 4, Some(14..20)), (16, 4, Some(10..16))] {
+            assert!(assembler.insert(range(10, 20)));
+            assembler.remove(&range(at, at + len));
+            let kept: Vec<_> = kept.into_iter().map(|kept| range(kept.start, kept.end)).collect();
+            assert_eq!(assembler.ranges, kept);
+            assembler.remove(&range(0, 100));
+            assert!(assembler.is_empty());
+        }
+    }
+
+    #[test]
     fn room_in_a_full_table_does_not_depend_on_what_follows() {
         let mut assembler = Assembler::default();
         for index in 0..OUT_OF_ORDER_RANGES_MAX as u64 {

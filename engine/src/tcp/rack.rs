@@ -192,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn the_lowest_and_the_latest_of_what_was_delivered_are_noted_in_any_order() {
+        for ends in [[100, 200, 300], [300, 100, 200], [200, 300, 100]] {
+            let delivered = originals(&ends.map(|end| (end, end)));
+            assert_eq!(delivered.lowest_end, Some(StreamOffset(100)));
+            assert_eq!(delivered.original.map(|one| one.end), Some(StreamOffset(300)));
+        }
+    }
+
+    #[test]
     fn what_was_sent_before_an_arrival_is_overtaken_and_overdue_a_round_trip_later() {
         let mut rack = Rack::new();
         rack.update(at(150), &originals(&[(40, 400), (50, 500)]), |_| true);

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use urnic_engine::mpa::startup::{Fallback, Offer, Revision, StartupConfig};
-use urnic_engine::port::ConnectParams;
+use urnic_engine::port::{ConnectParams, LowerLayer};
 use urnic_engine::stream::life::{Expiry, LifeTimes, Outcome, Peer, Stage, Timer, Told};
 use urnic_engine::stream::{StartupFailure, StreamError, StreamEvent};
 use urnic_engine::tcp::Flags;
@@ -451,6 +451,37 @@ fn a_startup_that_is_closed_is_not_tried_again() {
     let failed = StreamEvent::StartupFailed(StartupFailure::ConnectionLost);
     assert_eq!(scene.events, [failed]);
     assert_eq!(scene.qp.state(), QpState::Error);
+}
+
+/// What either end has said before the startup cannot be said again on another connection.
+#[test]
+fn a_startup_behind_streaming_octets_is_not_tried_again() {
+    for (we_speak, peer_speaks, retries) in
+        [(false, false, true), (true, false, false), (false, true, false)]
+    {
+        let mut scene = Scene::new();
+        let remote = SocketAddr::from((PEER, 40_000));
+        let port = &mut scene.victim.port;
+        let id = port.open(scene.now, remote, LowerLayer::Optimized).unwrap();
+        scene.connection = Some(id);
+        scene.run(MOMENT);
+        if we_speak {
+            scene.victim.port.send_streaming(id, b"hello").unwrap();
+        }
+        if peer_speaks {
+            scene.send_octets(b"hello");
+        }
+        scene.run(MOMENT);
+        let (config, offer) = (StartupConfig::default(), Offer::default());
+        let started = scene.victim.port.start_initiator(scene.now, id, &scene.qp, &config, &offer);
+        started.unwrap();
+        scene.run(MOMENT);
+        // A peer of revision 1, which would be asked again in it.
+        scene.reply(&startup(REPLY_KEY, CRC, 1, b""));
+        let failed = |event: &StreamEvent| matches!(event, StreamEvent::StartupFailed(_));
+        let has_failed = scene.events.iter().any(failed);
+        assert_eq!(has_failed, !retries, "{we_speak} {peer_speaks} {:?}", scene.events);
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{QpConfig, QpState, ReceiverNotReady, RecvWr, Srq, WcStatus};
+use urnic_engine::verbs::{QpConfig, QpRules, QpState, ReceiverNotReady, RecvWr, Srq, WcStatus};
 
-use crate::hostile::scene::{About, MOMENT, Scene};
+use crate::hostile::scene::{About, DEPTH, MOMENT, Scene};
 use urnic_testkit::octets::{
-    self, CRC, REQUEST_KEY, SEND, SEND_INVALIDATE, SEND_MORE, fpdu, send, send_invalidate, untagged,
+    self, CRC, REQUEST_KEY, SEND, SEND_INVALIDATE, SEND_MORE, fpdu, read_request, send,
+    send_invalidate, untagged,
 };
 
 /// Returns a scene in full operation, with a victim whose messages wait for receives.
@@ -27,7 +28,61 @@ fn start(scene: &mut Scene) {
     scene.send(&octets::empty_write());
 }
 
-/// Returns a scene with three waiting messages, of 10, 0 and 10 bytes.
+/// RFC 5040 §6.1: requests that wait behind a message are open, as those that are answered.
+#[test]
+fn requests_that_wait_behind_a_message_count_in_the_ird() {
+    /// With InfiniBand's rules a peer has one more, for confirmations.
+    const IRD: u16 = DEPTH + 1;
+    let read = |scene: &Scene, msn| read_request(msn, (7, 0), 8, (scene.tags.readable.stag().0, 0));
+    let waiting = || {
+        let mut scene = Scene::new();
+        let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
+        let (receiver_not_ready, rules) = (ReceiverNotReady::Wait, QpRules::InfiniBand);
+        let config = QpConfig { receiver_not_ready, rules, ..config };
+        scene.qp = scene.pd.create_qp(config).unwrap();
+        start(&mut scene);
+        let before = scene.answers().len();
+        scene.send(&send(1, b"x"));
+        let reads: Vec<_> = (1..=IRD).map(|msn| read(&scene, msn.into())).collect();
+        scene.send_all(&reads);
+        assert_eq!(scene.answers().len(), before, "all wait");
+        (scene, before)
+    };
+    let (mut scene, before) = waiting();
+    scene.post_receive(100);
+    scene.run(MOMENT);
+    assert_eq!(scene.answers().len(), before + usize::from(IRD));
+    // And now as many again.
+    let again: Vec<_> = (1..=IRD).map(|msn| read(&scene, u32::from(IRD + msn))).collect();
+    scene.send_all(&again);
+    assert_eq!(scene.answers().len(), before + 2 * usize::from(IRD));
+
+    let (mut scene, _) = waiting();
+    let one_more = read(&scene, u32::from(IRD) + 1);
+    scene.send(&one_more);
+    assert_eq!(scene.qp.state(), QpState::Error);
+}
+
+/// Only whole messages hold up what is behind them: a request may come between the segments of one.
+#[test]
+fn a_request_amid_a_message_that_waits_is_answered_at_once() {
+    let mut scene = Scene::new();
+    let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
+    let (receiver_not_ready, rules) = (ReceiverNotReady::Wait, QpRules::InfiniBand);
+    let config = QpConfig { receiver_not_ready, rules, ..config };
+    scene.qp = scene.pd.create_qp(config).unwrap();
+    start(&mut scene);
+    let before = scene.answers().len();
+    scene.send(&untagged(SEND_MORE, 0, 1, 0, &[7; 60]));
+    scene.send(&read_request(1, (7, 0), 8, (scene.tags.readable.stag().0, 0)));
+    assert_eq!(scene.answers().len(), before + 1);
+    scene.send(&untagged(SEND, 0, 1, 60, &[7; 41]));
+    scene.post_receive(200);
+    scene.run(MOMENT);
+    assert_eq!((scene.received().byte_len, scene.answers().len()), (101, before + 1));
+}
+
+/// Three messages that wait, of 10 bytes, none and 10.
 fn with_three() -> Scene {
     let mut scene = waiting();
     scene.send_all(&[send(1, &[1; 10]), send(2, &[]), send(3, &[3; 10])]);

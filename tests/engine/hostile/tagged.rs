@@ -221,3 +221,25 @@ fn a_super_frame_is_cut_between_fpdus() {
         assert!(scene.answers().iter().all(fits), "{first_len}");
     }
 }
+
+/// An empty last segment ends a Write and counts; a Write of nothing at all does not.
+#[test]
+fn each_segment_of_a_write_is_counted_the_empty_last_one_too() {
+    let more = [WRITE[0] & !0x40, WRITE[1]];
+    let mut scene = Scene::ready();
+    let stag = scene.tags.all.stag().0;
+    for (control, len, expected) in [
+        (WRITE, 0, (0, 0)),
+        (more, 12, (0, 1)),
+        (WRITE, 0, (1, 2)),
+        (WRITE, 0, (1, 2)),
+        (WRITE, 5, (2, 3)),
+        (more, 8, (2, 4)),
+        (more, 0, (2, 5)),
+        (WRITE, 1, (3, 6)),
+    ] {
+        scene.send(&tagged(control, stag, BASE, &vec![7; len]));
+        let counted = (scene.qp.writes_delivered(), scene.qp.write_segments_delivered());
+        assert_eq!(counted, expected, "{control:?} {len}");
+    }
+}

@@ -580,6 +580,16 @@ mod tests {
     }
 
     #[test]
+    fn the_strongest_evidence_for_an_address_is_what_counts() {
+        let mut neighbours = Neighbours::new((1, 2));
+        ask_v6(&mut neighbours, Instant::ZERO);
+        for (mac, overrides) in [(MAC, false), (MAC, true), (MAC, false), ([4; 6], true)] {
+            advertise(&mut neighbours, Instant::ZERO, mac, overrides);
+            assert_eq!(neighbours.lookup(IpAddr::V6(PEER_V6)), Some(MAC));
+        }
+    }
+
+    #[test]
     fn an_answer_confirms_what_a_frame_came_from_or_replaces_it() {
         for (overrides, mac) in [(false, MAC), (true, MAC), (false, [4; 6]), (true, [4; 6])] {
             let mut neighbours = Neighbours::new((1, 2));

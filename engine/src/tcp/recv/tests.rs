@@ -195,3 +195,18 @@ fn committing_beyond_the_window_moves_it() {
     receiver.commit(range(2000, 5000)).unwrap();
     assert_eq!(receiver.window_field(false), 0);
 }
+
+/// The stream may keep more than the segment that is being taken: what it had copied before.
+#[test]
+fn a_fin_before_what_is_kept_contradicts_it() {
+    for (kept, is_taken) in [(10, true), (11, false)] {
+        let mut receiver = ReceiveHalf::new(IRS, 1000, 100);
+        receiver.note_fin(seq(10));
+        receiver.commit(range(0, kept)).unwrap();
+        assert_eq!(receiver.take_fin(), is_taken);
+        // Another one behind it counts.
+        receiver.note_fin(seq(11));
+        receiver.commit(range(10, 11)).unwrap();
+        assert_eq!(receiver.take_fin(), !is_taken);
+    }
+}

@@ -57,6 +57,30 @@ fn a_lost_completion_wakes_those_that_wait_for_any_kind() {
 }
 
 #[test]
+fn a_request_that_was_taken_back_makes_no_call_of_any_kind() {
+    let ((calls, waker), cq) = (counting(), Cq::new(1));
+    cq.req_notify(&waker);
+    cq.req_notify_solicited(&waker);
+    cq.req_notify_overflow(&waker);
+    cq.cancel_notify(&waker);
+    assert!(push(&cq, Wc { solicited: true, ..wc(1, 1) }));
+    assert!(!push(&cq, wc(2, 1)));
+    assert_eq!(calls.count(), 0);
+}
+
+#[test]
+fn a_queue_may_become_as_short_as_what_waits_in_it() {
+    let cq = Cq::new(4);
+    for id in 0..3 {
+        assert!(push(&cq, wc(id, 1)));
+    }
+    assert_eq!(cq.resize(2), Err(QueueError::CqWaiting(3)));
+    assert_eq!((cq.resize(3), cq.depth(), cq.len()), (Ok(()), 3, 3));
+    assert!(!push(&cq, wc(3, 1)));
+    assert_eq!(drained(&cq), [(0, 1), (1, 1), (2, 1)]);
+}
+
+#[test]
 fn a_resized_queue_keeps_what_waits_in_its_order() {
     let cq = Cq::new(4);
     let clone = cq.clone();

@@ -232,3 +232,48 @@ fn a_region_that_is_not_written_permits_no_window_that_writes() {
     let bind = MwBind { mr, access: Access::REMOTE_READ, ..scene.binding(scene.one) };
     assert_eq!(scene.table.bind(&bind, PD, QP), Ok(()));
 }
+
+#[test]
+fn a_window_never_has_rights_of_this_end() {
+    let scene = Scene::new();
+    for stag in [scene.one, scene.two] {
+        let access = Access::all();
+        scene.table.bind(&MwBind { access, ..scene.binding(stag) }, PD, QP).unwrap();
+        let guard = scene.table.read();
+        for (need, may) in [
+            (Access::REMOTE_WRITE, true),
+            (Access::REMOTE_READ, true),
+            (Access::LOCAL_WRITE, false),
+            (Access::MW_BIND, false),
+        ] {
+            let found = guard.check(stag, TaggedOffset(0), 1, need, PD, QP).map(|_| ());
+            let expected = if may { Ok(()) } else { Err(Refusal::AccessRights) };
+            assert_eq!(found, expected, "{need:?}");
+        }
+    }
+}
+
+/// The limit is one of registrations: windows take none of their places.
+#[test]
+fn windows_do_not_count_as_registrations() {
+    let table = RegionTable::with_limit([42; 32], 2);
+    let registration = || Registration {
+        region: Region::anonymous(LEN).unwrap(),
+        offset: 0,
+        len: LEN,
+        base: TaggedOffset(1000),
+        access: Access::LOCAL_WRITE | Access::MW_BIND,
+        pd: PD,
+        scope: Scope::Pd,
+    };
+    let mr = table.register(registration()).unwrap();
+    let [one, two] =
+        [MwType::One, MwType::Two].map(|mw_type| table.alloc_window(PD, mw_type).unwrap().0);
+    for stag in [one, two] {
+        let (from, base) = (TaggedOffset(1100), TaggedOffset(0));
+        let bind = MwBind { stag, mr, from, len: 10, base, access: Access::REMOTE_WRITE };
+        table.bind(&bind, PD, QP).unwrap();
+    }
+    assert!(table.register(registration()).is_ok());
+    assert!(table.register(registration()).is_err(), "the table is full");
+}
