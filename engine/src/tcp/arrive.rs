@@ -35,7 +35,7 @@ pub struct Arrival {
     committed_before: u64,
     /// It does not continue the stream, or there was a gap already.
     pub(super) disordered: bool,
-    /// Its sender had no more to send.
+    /// Its PSH flag: nothing follows this segment at once.
     push: bool,
 }
 

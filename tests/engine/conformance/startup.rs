@@ -213,7 +213,7 @@ fn streaming_octets_that_come_in_any_order_are_read_without_a_retransmission() {
     );
 }
 
-/// What is beyond a copy's reach, or one too many, is not received: the peer sends it again.
+/// Bytes beyond the limit of a copy, or in one piece too many, are not received: the peer retransmits them.
 #[test]
 fn copies_of_startup_octets_beyond_a_gap_are_bounded() {
     let far = 1 + EARLY_BYTES_MAX as u32;

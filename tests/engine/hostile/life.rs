@@ -453,7 +453,7 @@ fn a_startup_that_is_closed_is_not_tried_again() {
     assert_eq!(scene.qp.state(), QpState::Error);
 }
 
-/// What either end has said before the startup cannot be said again on another connection.
+/// Bytes that either end sent before the startup cannot be repeated on another connection.
 #[test]
 fn a_startup_behind_streaming_octets_is_not_tried_again() {
     for (we_speak, peer_speaks, retries) in

@@ -28,7 +28,7 @@ fn start(scene: &mut Scene) {
     scene.send(&octets::empty_write());
 }
 
-/// RFC 5040 §6.1: requests that wait behind a message are open, as those that are answered.
+/// RFC 5040 §6.1: requests that wait behind a message are outstanding, like requests that are being answered.
 #[test]
 fn requests_that_wait_behind_a_message_count_in_the_ird() {
     /// With InfiniBand's rules a peer has one more, for confirmations.

@@ -113,7 +113,7 @@ struct Upper {
     delivered: Vec<StreamOffset>,
     refuse_at: Option<StreamOffset>,
     refuse_delivery_at: Option<StreamOffset>,
-    /// Whether it passes over what is wrong; and what it passed over, with its wrong markers.
+    /// True if the sink skips faulty FPDUs; and the skipped FPDUs, with their wrong markers.
     observes: bool,
     passed_over: Vec<(StreamOffset, Vec<u8>, MpaError, Vec<StreamOffset>)>,
 }

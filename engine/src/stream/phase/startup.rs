@@ -219,14 +219,14 @@ impl Stream {
         self.nudge_silent_peer(now);
     }
 
-    /// Takes bytes before full operation that continue the stream. Those that do not are copied at
-    /// most: where full operation begins is not known before.
+    /// Takes bytes before full operation that continue the stream. Other bytes are at most copied: the
+    /// start of full operation is not known yet.
     pub(in crate::stream) fn handle_startup_bytes(
         &mut self,
         offset: StreamOffset,
         bytes: &[u8],
     ) -> StreamOffset {
-        debug_assert!(offset == self.startup_rx, "octets beyond a gap");
+        debug_assert!(offset == self.startup_rx, "bytes beyond a gap");
         let taken = if matches!(self.phase, Phase::Streaming) {
             let room = STREAMING_BYTES_MAX - self.streaming_rx.len();
             let taken = bytes.len().min(room);

@@ -1,4 +1,4 @@
-//! The same stream through every way of reception: all place, deliver, refuse and count the same.
+//! One stream through every path of reception: all place, deliver, refuse and count the same.
 //!
 //! The general path is the reference. A fast path that judges anything otherwise, or counts at another
 //! moment, shows here.
