@@ -32,15 +32,15 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use rustix::thread::gettid;
 use tracing::debug;
+use urnic::Error;
 
 use crate::event_queue::locked;
-use crate::process;
 use crate::thread::run_as_own;
 
 /// Maximum time that the exit of a process waits for its peers.
@@ -49,9 +49,22 @@ const DRAINED_FOR: Duration = Duration::from_secs(1);
 /// Time that the closing thread may need beyond [`DRAINED_FOR`].
 const GRACE: Duration = Duration::from_millis(200);
 
-/// State of the closing thread.
-#[derive(Debug, Default)]
+/// The connections of a process.
+pub(crate) trait Connections {
+    /// Closes them in order; resets those that are not closed within `limit`.
+    fn finish(&self, limit: Duration) -> Result<(), Error>;
+}
+
+/// Returns the connections of this process, if its network is open and no other thread is opening
+/// it now.
+type Existing = fn() -> Option<Arc<dyn Connections>>;
+
+/// The thread that closes connections at the end of the process. It is created long before: a
+/// signal handler that calls `exit` may have interrupted an allocation, and any allocation would
+/// then deadlock.
+#[derive(Debug)]
 struct Closer {
+    existing: Existing,
     step: Mutex<Step>,
     changed: Condvar,
 }
@@ -76,8 +89,8 @@ impl Closer {
     fn run(&self) {
         let parked = locked(&self.step);
         drop(self.changed.wait_while(parked, |step| *step == Step::Parked));
-        if let Some(process) = process::existing()
-            && let Err(error) = process.network.endpoint.finish(DRAINED_FOR)
+        if let Some(connections) = (self.existing)()
+            && let Err(error) = connections.finish(DRAINED_FOR)
         {
             debug!(target: "urnic", %error, "connections were reset at the end of the process");
         }
@@ -98,12 +111,13 @@ impl Closer {
 /// parent's until the child opens its own network.
 static CLOSER: AtomicPtr<Closer> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes the exit of the process wait for its connections. Call it for each network that a process
-/// opens.
-pub(crate) fn prepare() {
+/// Makes the end of the process wait for its connections, unless the process ends by a signal or by
+/// `_exit`. Called for each network that a process opens.
+pub(crate) fn prepare(existing: Existing) {
     static PREPARED: Once = Once::new();
     // It lives as long as the process, as its thread does.
-    let closer: &'static Closer = Box::leak(Box::default());
+    let closer: &'static Closer =
+        Box::leak(Box::new(Closer { existing, step: Mutex::default(), changed: Condvar::new() }));
     let start = || thread::Builder::new().name("urnic-exit".to_owned()).spawn(|| closer.run());
     let is_started = run_as_own(start).flatten().is_ok();
     CLOSER.store(
@@ -138,12 +152,10 @@ pub(crate) fn wait_if_under_way() {
 /// because its thread-local values are destroyed.
 extern "C" fn at_exit() {
     ENDING.store(gettid().as_raw_nonzero().get(), Ordering::Release);
-    // A child that has not opened the network has no such thread.
-    if process::existing().is_none() {
-        return;
-    }
     // SAFETY: NULL, or a value that stays for the life of the process.
-    if let Some(closer) = unsafe { CLOSER.load(Ordering::Acquire).as_ref() } {
+    let Some(closer) = (unsafe { CLOSER.load(Ordering::Acquire).as_ref() }) else { return };
+    // A child that has not opened the network has no such thread.
+    if (closer.existing)().is_some() {
         closer.close();
     }
 }

@@ -9,6 +9,7 @@ use libc::{c_int, c_uint};
 use crate::abi::{IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
 use crate::errno::Errno;
 use crate::network;
+use crate::process::addresses;
 
 /// The one port of the device.
 pub(crate) const PORT: u8 = 1;
@@ -46,7 +47,7 @@ pub(crate) fn table() -> Vec<Gid> {
     if network::device().is_some() {
         // No interface of the kernel has these addresses.
         let gid = |address| Gid { address, interface_index: 0 };
-        return network::addresses().into_iter().map(gid).collect();
+        return addresses().into_iter().map(gid).collect();
     }
     let mut table: Vec<Gid> = if_addrs::get_if_addrs()
         .unwrap_or_default()

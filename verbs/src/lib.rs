@@ -43,6 +43,7 @@ mod mr;
 mod mw;
 mod names;
 mod network;
+mod numbers;
 mod object;
 mod parent_domain;
 mod pd;

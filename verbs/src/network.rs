@@ -24,7 +24,6 @@ use urnic::{Endpoint, EndpointConfig, Rnic, environment};
 
 use crate::errno::Errno;
 use crate::event_queue::locked;
-use crate::process::process;
 
 /// Environment variable that names the device; `urnic run --dev` sets it.
 pub(crate) const DEV: &str = "URNIC_DEV";
@@ -62,7 +61,7 @@ pub(crate) fn device() -> Option<&'static DeviceSpec> {
 pub(crate) struct Network {
     pub(crate) endpoint: Endpoint,
     /// Address that DHCP leased.
-    leased: Option<IpAddr>,
+    pub(crate) leased: Option<IpAddr>,
     /// TCP ports to which ids are bound.
     bound: Arc<Mutex<HashSet<u16>>>,
     /// Shows the endpoint to `urnic top` as long as it exists.
@@ -93,7 +92,7 @@ impl Network {
 
     /// Takes a TCP port of the interface for an id. Port 0 takes any that no other id has.
     pub(crate) fn bind(&self, local: SocketAddr) -> Result<Bound, Errno> {
-        if !local.ip().is_unspecified() && !addresses().contains(&local.ip()) {
+        if !local.ip().is_unspecified() && !addresses(self.leased).contains(&local.ip()) {
             return Err(Errno(libc::EADDRNOTAVAIL));
         }
         let mut bound = locked(&self.bound);
@@ -257,18 +256,11 @@ fn is_of_another(path: &str) -> Option<bool> {
     }
 }
 
-/// Returns the addresses of the interface; none if the network is the kernel's TCP.
-pub(crate) fn addresses() -> Vec<IpAddr> {
+/// Returns the addresses of the interface, `leased` included; none if the network is the kernel's
+/// TCP.
+pub(crate) fn addresses(leased: Option<IpAddr>) -> Vec<IpAddr> {
     let Some(spec) = device() else { return Vec::new() };
-    let leased = spec.uses_dhcp().then(|| process().ok()?.network.leased).flatten();
     leased.into_iter().chain(spec.addresses().unwrap_or_default()).collect()
-}
-
-/// Returns the address of the interface from which `remote` is reached.
-pub(crate) fn source_for(spec: &DeviceSpec, remote: IpAddr) -> Result<IpAddr, Errno> {
-    let leased = || addresses().into_iter().find(|own| own.is_ipv4() && remote.is_ipv4());
-    let source = spec.source_for(remote);
-    source.or_else(|| leased().filter(|_| spec.uses_dhcp())).ok_or(Errno(libc::ENETUNREACH))
 }
 
 #[cfg(test)]

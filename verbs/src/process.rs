@@ -1,23 +1,55 @@
 //! The one RNIC and endpoint of a process, made when the first device is opened or the first
 //! connection id needs one.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use urnic::{EndpointConfig, Rnic, RnicConfig, StartupConfig, random_seed};
+use urnic::device::DeviceSpec;
+use urnic::{EndpointConfig, Error, Rnic, RnicConfig, StartupConfig, Wc, random_seed};
 
 use crate::abi::{ibv_context, ibv_cq, ibv_pd, ibv_srq};
 use crate::errno::Errno;
 use crate::event_queue::locked;
-use crate::exit;
+use crate::exit::{self, Connections};
 use crate::fork;
 use crate::log;
-use crate::network::Network;
+use crate::network::{self, Network};
+use crate::numbers::Numbers;
 use crate::object::CPtr;
-use crate::peer::numbers::Numbers;
-use crate::qp::Qp;
 use crate::thread::run_as_own;
+
+/// What completion queues, receive queues and connections ask of a queue pair, whose module builds
+/// on theirs.
+pub(crate) trait QueuePair: Debug + Send + Sync {
+    fn number(&self) -> u32;
+
+    /// Returns itself, for the module that made it.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+
+    /// Returns the engine's current queue pair.
+    fn inner(&self) -> urnic::Qp;
+
+    /// Returns its connection without rdma_cm (`peer::link::Link`), if one was started.
+    fn link(&self) -> Option<Arc<dyn Any + Send + Sync>>;
+
+    /// Returns true if its requests or its receives complete to this queue.
+    fn completes_to(&self, cq: *mut ibv_cq) -> bool;
+
+    /// Returns true if it takes receives from this queue.
+    fn receives_from(&self, srq: *mut ibv_srq) -> bool;
+
+    /// Stores the value that a completed Atomic fetched. Returns true if the application sees the
+    /// completion.
+    fn store_fetched(&self, wc: &Wc) -> bool;
+
+    /// Reports once that it is in error and has taken its last buffer from a shared queue.
+    fn tell_last_wqe(&self);
+}
 
 /// State that all objects of a process share.
 #[derive(Debug)]
@@ -25,7 +57,7 @@ pub(crate) struct Process {
     pub(crate) rnic: Rnic,
     pub(crate) network: Network,
     /// Queue pairs by number, which completions carry.
-    qps: RwLock<HashMap<u32, Arc<Qp>>>,
+    qps: RwLock<HashMap<u32, Arc<dyn QueuePair>>>,
     pub(crate) numbers: Numbers,
     /// The open device that all ids of rdma_cm show. It is opened once and never closed.
     pub(crate) of_ids: OnceLock<CPtr<ibv_context>>,
@@ -42,7 +74,7 @@ impl Process {
         self.generation == fork::generation()
     }
 
-    pub(crate) fn add_qp(&self, qp: Arc<Qp>) {
+    pub(crate) fn add_qp(&self, qp: Arc<dyn QueuePair>) {
         self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(qp.number(), qp);
     }
 
@@ -51,10 +83,14 @@ impl Process {
         self.numbers.give_back(number);
     }
 
-    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none.
-    /// Threads of the library must not keep a reference to the queue pair: when `ibv_destroy_qp`
-    /// returns, no thread of the library uses the queue pair or its domain.
-    pub(crate) fn with_qp<T>(&self, number: u32, use_qp: impl FnOnce(&Arc<Qp>) -> T) -> Option<T> {
+    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. Only
+    /// calls of the application may keep a reference to a queue pair, threads of the library may
+    /// not: when `ibv_destroy_qp` returns, no other thread uses the queue pair or its domain.
+    pub(crate) fn with_qp<T>(
+        &self,
+        number: u32,
+        use_qp: impl FnOnce(&Arc<dyn QueuePair>) -> T,
+    ) -> Option<T> {
         self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(use_qp)
     }
 
@@ -68,6 +104,12 @@ impl Process {
     pub(crate) fn uses_srq(&self, srq: *mut ibv_srq) -> bool {
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.values().any(|qp| qp.receives_from(srq))
+    }
+}
+
+impl Connections for Process {
+    fn finish(&self, limit: Duration) -> Result<(), Error> {
+        self.network.endpoint.finish(limit)
     }
 }
 
@@ -98,7 +140,7 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
         pd_of_ids: OnceLock::new(),
         generation,
     });
-    exit::prepare();
+    exit::prepare(|| existing().map(|process| process as _));
     if let Some(inherited) = process.replace(Arc::clone(&made)) {
         // The parent's: its threads are not in this process, and nothing may wait for them.
         fork::forget(inherited);
@@ -110,6 +152,24 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
 pub(crate) fn existing() -> Option<Arc<Process>> {
     let process = PROCESS.try_lock().ok()?.clone();
     process.filter(|process| process.is_own())
+}
+
+/// Returns the address that DHCP leased, and opens the network for that if it has to.
+fn leased() -> Option<IpAddr> {
+    let uses_dhcp = network::device().is_some_and(DeviceSpec::uses_dhcp);
+    uses_dhcp.then(|| process().ok()?.network.leased).flatten()
+}
+
+/// Returns the addresses of the interface; none if the network is the kernel's TCP.
+pub(crate) fn addresses() -> Vec<IpAddr> {
+    network::addresses(leased())
+}
+
+/// Returns the address of the interface from which `remote` is reached.
+pub(crate) fn source_for(spec: &DeviceSpec, remote: IpAddr) -> Result<IpAddr, Errno> {
+    let leased = || addresses().into_iter().find(|own| own.is_ipv4() && remote.is_ipv4());
+    let source = spec.source_for(remote);
+    source.or_else(|| leased().filter(|_| spec.uses_dhcp())).ok_or(Errno(libc::ENETUNREACH))
 }
 
 /// Returns how connections start (MPA negotiation).

@@ -8,6 +8,7 @@ use libc::{AF_INET, AF_INET6, c_int, sockaddr, sockaddr_in, sockaddr_in6, sockad
 
 use crate::errno::Errno;
 use crate::network;
+use crate::process;
 
 /// Reads an address of C; `None` if it is NULL or of no IP family.
 ///
@@ -77,7 +78,7 @@ pub(crate) const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
 /// address includes its interface.
 pub(super) fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
     if let Some(spec) = network::device() {
-        return network::source_for(spec, remote.ip()).map(|ip| SocketAddr::new(ip, 0));
+        return process::source_for(spec, remote.ip()).map(|ip| SocketAddr::new(ip, 0));
     }
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

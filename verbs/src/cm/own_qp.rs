@@ -58,8 +58,7 @@ impl Id {
         let number = param.ok_or(Errno::INVALID)?.qp_num;
         let process = process()?;
         self.has_own_qp.store(true, Ordering::Release);
-        let carried = |pair: &Arc<Qp>| pair.may_be_carried().then(|| Arc::clone(pair));
-        let named = process.with_qp(number, carried).flatten();
+        let named = Qp::by_number(&process, number).filter(|pair| pair.may_be_carried());
         let Some(pair) = named else { return bare(&process) };
         *locked(&pair.id) = Arc::downgrade(self);
         let carrier = pair.inner().clone();

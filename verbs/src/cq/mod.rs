@@ -226,7 +226,7 @@ impl Cq {
         }
         if !self.inner.is_empty()
             && let Some(number) = self.memory_wait.takes_one()
-            && let Some(inner) = self.context.process.with_qp(number, |qp| qp.inner().clone())
+            && let Some(inner) = self.context.process.with_qp(number, |qp| qp.inner())
         {
             // The application may destroy the queue pair meanwhile.
             self.stay(&inner);

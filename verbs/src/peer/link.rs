@@ -37,7 +37,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::object::CPtr;
-use crate::process::startup;
+use crate::process::{QueuePair, startup};
 use crate::turn::{self, OwnWaker, Timer, Turn};
 
 /// First and longest pause between attempts to connect.
@@ -147,6 +147,11 @@ impl Link {
         });
         link.timer.set(&link, begin + RTS_FOLLOWS_WITHIN);
         Ok(link)
+    }
+
+    /// Returns the connection of a queue pair, if one was started.
+    pub(super) fn of(qp: &dyn QueuePair) -> Option<Arc<Self>> {
+        qp.link()?.downcast().ok()
     }
 
     /// Reports that waiting requests for this queue pair may be answered.

@@ -2,7 +2,6 @@
 //! number, and neither end is client or server.
 //!
 //! ```text
-//!   numbers    queue pair numbers, which contain the TCP port at which the process listens
 //!   hello      the Private Data in which the connecting end names itself and the wanted queue pair
 //!   requests   the listener: hands requests to the queue pair that they name, or keeps them until it is ready
 //!   link       one queue pair's connection: the end with the smaller number connects
@@ -12,5 +11,4 @@
 pub(crate) mod address;
 pub(crate) mod hello;
 pub(crate) mod link;
-pub(crate) mod numbers;
-mod requests;
+pub(crate) mod requests;

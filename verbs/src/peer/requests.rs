@@ -1,19 +1,23 @@
 //! Listener for queue pairs that connect without rdma_cm. A peer may be faster than the local
 //! application, so a request waits here until the queue pair that it names goes to RTR.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tracing::{debug, warn};
-use urnic::{ConnectRequest, Listener, monotonic_now};
+use urnic::{ConnectRequest, Error, ListenParams, Listener, monotonic_now};
 use urnic_engine::time::Instant;
 
 use super::address::may_be;
 use super::hello::{Hello, Sender};
+use super::link::Link;
+use crate::errno::Errno;
 use crate::event_queue::locked;
-use crate::process::Process;
-use crate::turn::{OwnWaker, Timer, Turn};
+use crate::numbers::PeerListener;
+use crate::process::{Process, startup};
+use crate::turn::{self, OwnWaker, Timer, Turn};
 
 /// Maximum number of waiting requests. Further ones are closed, and the peer tries again.
 const WAITING_MAX: usize = 256;
@@ -34,7 +38,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     process: Weak<Process>,
     listener: Listener,
     waiting: Mutex<Vec<Waiting>>,
@@ -59,7 +63,14 @@ impl Refused {
 }
 
 impl Requests {
-    pub(super) fn new(process: &Arc<Process>, listener: Listener) -> Self {
+    /// Makes a listener at a TCP port of its own.
+    pub(crate) fn listen(process: &Arc<Process>) -> Result<Arc<dyn PeerListener>, Errno> {
+        let requests = Arc::new(Self::new(process, listen(process)?));
+        turn::request(&requests);
+        Ok(requests)
+    }
+
+    fn new(process: &Arc<Process>, listener: Listener) -> Self {
         let process = Arc::downgrade(process);
         let (timer, waker) = (Timer::default(), OwnWaker::default());
         let (refused, of_other_versions) = (Refused::default(), Refused::default());
@@ -71,7 +82,7 @@ impl Requests {
     fn give(&self, waiting: Waiting) -> Option<Waiting> {
         let Waiting { request, hello, until } = waiting;
         let process = self.process.upgrade()?;
-        let Some(link) = process.with_qp(hello.to.number, |qp| qp.link()) else {
+        let Some(link) = process.with_qp(hello.to.number, |qp| Link::of(qp.as_ref())) else {
             debug!(target: "urnic", ?hello, "there is no such queue pair");
             let _closed_all_the_same = request.reject(b"");
             return None;
@@ -121,6 +132,16 @@ impl Requests {
     }
 }
 
+impl PeerListener for Requests {
+    fn tcp_port(&self) -> u16 {
+        self.listener.local().port()
+    }
+
+    fn look(self: Arc<Self>) {
+        turn::request(&self);
+    }
+}
+
 impl Turn for Requests {
     fn turn(self: Arc<Self>) {
         self.listener.notify(self.waker.of(&self));
@@ -137,6 +158,17 @@ impl Turn for Requests {
             self.timer.set(&self, next);
         }
     }
+}
+
+/// Listens at any port, for IPv4 and IPv6 where both exist.
+fn listen(process: &Process) -> Result<Listener, Error> {
+    let listen = |any: IpAddr| {
+        process.network.endpoint.listen(
+            SocketAddr::new(any, 0),
+            ListenParams { startup: startup(), ..ListenParams::default() },
+        )
+    };
+    listen(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| listen(Ipv4Addr::UNSPECIFIED.into()))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::event_queue::{Unacknowledged, locked};
 use crate::fault::{self, Call};
 use crate::object::CPtr;
 use crate::pd::pd;
+use crate::peer::requests::Requests;
 use crate::process::next_handle;
 use crate::section::Section;
 use crate::srq::srq;
@@ -127,7 +128,7 @@ pub(crate) unsafe fn create(
         Connects::Id => {
             process.numbers.take_for_id(|number| process.with_qp(number, |_| ()).is_none())?
         }
-        Connects::Program => process.numbers.take(process)?,
+        Connects::Program => process.numbers.take(|| Requests::listen(process))?,
     };
     let config = QpConfig {
         send_depth: depth(cap.max_send_wr)?,
@@ -173,7 +174,7 @@ pub(crate) unsafe fn create(
             id: Mutex::new(Weak::new()),
             link: Mutex::default(),
         });
-        pd.context.process.add_qp(Arc::clone(&qp));
+        pd.context.process.add_qp(qp.clone());
         qp
     });
     Ok(object.cast())

@@ -9,6 +9,7 @@ pub(crate) mod post;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,6 +28,7 @@ use crate::mr::Registered;
 use crate::object::{CPtr, Object};
 use crate::pd::Pd;
 use crate::peer::link::Link;
+use crate::process::{Process, QueuePair};
 use crate::qp::batch::SendSide;
 use crate::qp::create::Connects;
 use crate::section::Section;
@@ -104,7 +106,47 @@ impl fmt::Debug for Qp {
     }
 }
 
+impl QueuePair for Qp {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn inner(&self) -> urnic::Qp {
+        self.inner().clone()
+    }
+
+    fn link(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.link().map(|link| link as _)
+    }
+
+    fn completes_to(&self, cq: *mut ibv_cq) -> bool {
+        self.cqs.contains(&CPtr(cq))
+    }
+
+    fn receives_from(&self, srq: *mut ibv_srq) -> bool {
+        self.srq == CPtr(srq)
+    }
+
+    fn store_fetched(&self, wc: &Wc) -> bool {
+        self.store_fetched(wc)
+    }
+
+    fn tell_last_wqe(&self) {
+        self.tell_last_wqe();
+    }
+}
+
 impl Qp {
+    /// Returns the queue pair with this number, for a call of the application.
+    pub(crate) fn by_number(process: &Process, number: u32) -> Option<Arc<Self>> {
+        let found = process.with_qp(number, |qp| Arc::clone(qp).as_any())?;
+        found.downcast().ok()
+    }
+
     pub(crate) const fn number(&self) -> u32 {
         self.number
     }
@@ -114,11 +156,7 @@ impl Qp {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn completes_to(&self, cq: *mut ibv_cq) -> bool {
-        self.cqs.contains(&CPtr(cq))
-    }
-
-    /// Returns true if its send or receive CQ holds completions, of this or another queue pair.
+    /// Returns true if its send or receive CQ holds completions, also those of other queue pairs.
     pub(crate) fn has_completions(&self) -> bool {
         let QpConfig { send_cq, recv_cq, .. } = &self.config;
         !send_cq.is_empty() || !recv_cq.is_empty()
@@ -135,10 +173,6 @@ impl Qp {
         self.connects == Connects::Program
             && locked(&self.link).is_none()
             && locked(&self.id).strong_count() == 0
-    }
-
-    pub(crate) fn receives_from(&self, srq: *mut ibv_srq) -> bool {
-        self.srq == CPtr(srq)
     }
 
     /// Reports once that the queue pair is in error and has taken its last buffer from a shared

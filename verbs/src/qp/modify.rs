@@ -24,10 +24,10 @@ use crate::errno::{Errno, number};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
 use crate::gid::PORT;
+use crate::numbers::is_of_id;
 use crate::peer::address;
 use crate::peer::hello::Name;
 use crate::peer::link::{Link, Terms, depth};
-use crate::peer::numbers::is_of_id;
 
 /// Returns the attributes required for a state change (InfiniBand's table for reliable
 /// connections).

@@ -13,7 +13,7 @@ use crate::mr::ibv_dereg_mr;
 use crate::object::CPtr;
 use crate::parent_domain::{alloc_parent_domain, alloc_td, dealloc_td};
 use crate::pd::ibv_dealloc_pd;
-use crate::process::process;
+use crate::process::{QueuePair, process};
 
 fn td(end: &End) -> *mut ibv_td {
     let mut attr = ibv_td_init_attr { comp_mask: 0 };
@@ -96,7 +96,7 @@ fn a_domain_is_free_once_a_queue_pair_is_destroyed_that_was_lent() {
     let (lent, is_lent) = mpsc::channel();
     let (give_back, is_given_back) = mpsc::channel();
     let lender = thread::spawn(move || {
-        let lend = |_: &Arc<super::super::Qp>| {
+        let lend = |_: &Arc<dyn QueuePair>| {
             lent.send(()).unwrap();
             is_given_back.recv_timeout(PATIENCE).unwrap();
         };

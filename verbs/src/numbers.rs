@@ -2,16 +2,11 @@
 //! listens for peers that connect to the queue pairs. So a peer that knows the number knows the
 //! port, and no two processes of a host use the same number.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use urnic::{Error, ListenParams, Listener};
-
-use super::requests::Requests;
 use crate::errno::Errno;
 use crate::event_queue::locked;
-use crate::process::{Process, startup};
-use crate::turn;
 
 /// Queue pairs per TCP port.
 const BLOCK: usize = 256;
@@ -22,6 +17,14 @@ const OF_IDS: std::ops::Range<u32> = 1..1024 << 8;
 /// Returns true if a number belongs to a queue pair that rdma_cm connects.
 pub(crate) const fn is_of_id(number: u32) -> bool {
     number >= OF_IDS.start && number < OF_IDS.end
+}
+
+/// The listener at the TCP port of a block of numbers.
+pub(crate) trait PeerListener: Debug + Send + Sync {
+    fn tcp_port(&self) -> u16;
+
+    /// Requests a look for waiting peers, whose queue pair is ready now.
+    fn look(self: Arc<Self>);
 }
 
 /// Queue pair numbers of a process.
@@ -37,7 +40,7 @@ struct Block {
     used: [bool; BLOCK],
     /// Start of the search for a free number: a peer may still use one that was just given back.
     next: usize,
-    requests: Arc<Requests>,
+    listener: Arc<dyn PeerListener>,
 }
 
 impl Block {
@@ -50,17 +53,19 @@ impl Block {
 }
 
 impl Numbers {
-    /// Takes a number at which peers may request the queue pair.
-    pub(crate) fn take(&self, process: &Arc<Process>) -> Result<u32, Errno> {
+    /// Takes a number at which peers may request the queue pair. `listen` makes a listener if all
+    /// numbers of the present ones are in use.
+    pub(crate) fn take(
+        &self,
+        listen: impl FnOnce() -> Result<Arc<dyn PeerListener>, Errno>,
+    ) -> Result<u32, Errno> {
         let mut blocks = locked(&self.blocks);
         if let Some(number) = blocks.iter_mut().find_map(Block::take) {
             return Ok(number);
         }
-        let listener = listen(process)?;
-        let tcp_port = listener.local().port();
-        let requests = Arc::new(Requests::new(process, listener));
-        turn::request(&requests);
-        let mut block = Block { tcp_port, used: [false; BLOCK], next: 0, requests };
+        let listener = listen()?;
+        let tcp_port = listener.tcp_port();
+        let mut block = Block { tcp_port, used: [false; BLOCK], next: 0, listener };
         let number = block.take().ok_or(Errno::NO_MEMORY);
         blocks.push(block);
         number
@@ -82,10 +87,10 @@ impl Numbers {
     }
 
     /// Looks for waiting peers of the queue pair with this number, which is ready now.
-    pub(super) fn ready(&self, number: u32) {
+    pub(crate) fn ready(&self, number: u32) {
         let blocks = locked(&self.blocks);
         if let Some(block) = blocks.iter().find(|block| u32::from(block.tcp_port) == number >> 8) {
-            turn::request(&block.requests);
+            Arc::clone(&block.listener).look();
         }
     }
 
@@ -99,34 +104,25 @@ impl Numbers {
     }
 }
 
-/// Listens at any port, for IPv4 and IPv6 where both exist.
-fn listen(process: &Process) -> Result<Listener, Error> {
-    let listen = |any: std::net::IpAddr| {
-        process.network.endpoint.listen(
-            SocketAddr::new(any, 0),
-            ListenParams { startup: startup(), ..ListenParams::default() },
-        )
-    };
-    listen(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| listen(Ipv4Addr::UNSPECIFIED.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::requests::Requests;
     use crate::process::process;
 
     #[test]
     fn more_than_256_queue_pairs_listen_at_two_ports_and_no_number_is_given_twice() {
         let (process, numbers) = (process().unwrap(), Numbers::default());
-        let mut taken: Vec<u32> = (0..=BLOCK).map(|_| numbers.take(&process).unwrap()).collect();
+        let listen = || Requests::listen(&process);
+        let mut taken: Vec<u32> = (0..=BLOCK).map(|_| numbers.take(&listen).unwrap()).collect();
         let ports: std::collections::HashSet<u32> =
             taken.iter().map(|number| number >> 8).collect();
         assert_eq!(ports.len(), 2);
         // The next free one, not the one that was just given back.
         numbers.give_back(taken[0]);
-        taken.push(numbers.take(&process).unwrap());
+        taken.push(numbers.take(&listen).unwrap());
         // Only that one was free: the next one is of another block.
-        taken.push(numbers.take(&process).unwrap());
+        taken.push(numbers.take(&listen).unwrap());
         taken.sort_unstable();
         taken.dedup();
         assert_eq!(taken.len(), BLOCK + 2, "the first came back, and no other");
