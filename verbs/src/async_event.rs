@@ -7,16 +7,13 @@ use crate::abi::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event,
     ibv_async_event_element, ibv_cq, ibv_qp, ibv_srq,
 };
-use crate::cq::cq;
 use crate::errno::Errno;
-use crate::event_queue::{EventQueue, Unacknowledged};
+use crate::event_queue::EventQueue;
 use crate::object::CPtr;
-use crate::qp::qp;
-use crate::srq::srq;
 
 /// One event for C.
 #[derive(Clone, Copy, Debug)]
-enum AsyncEvent {
+pub(crate) enum AsyncEvent {
     /// Event of a queue pair.
     Qp(CPtr<ibv_qp>, u32),
     /// Event of a completion queue.
@@ -26,17 +23,20 @@ enum AsyncEvent {
 }
 
 impl AsyncEvent {
-    /// Returns the object's count of unacknowledged events. The object is live: before it is
-    /// destroyed it removes its events from the queue, and waits until C has acknowledged the
-    /// others.
-    fn unacknowledged<'a>(&self) -> &'a Unacknowledged {
-        match self {
-            // SAFETY: live, as above.
-            Self::Qp(of, _) => unsafe { &qp(of.0).unacknowledged },
-            // SAFETY: live, as above.
-            Self::Cq(of, _) => unsafe { &cq(of.0).async_unacknowledged },
-            // SAFETY: live, as above.
-            Self::Srq(of, _) => unsafe { &srq(of.0).unacknowledged },
+    /// Returns an event that C has.
+    pub(crate) fn of_c(event: &ibv_async_event) -> Self {
+        // The kind selects the field of the union; all fields are pointers.
+        let of = event.element;
+        let kind = event.event_type;
+        match kind {
+            // SAFETY: an event of a completion queue.
+            IBV_EVENT_CQ_ERR => Self::Cq(CPtr(unsafe { of.cq }), kind),
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+                // SAFETY: an event of a shared receive queue.
+                Self::Srq(CPtr(unsafe { of.srq }), kind)
+            }
+            // SAFETY: all others are of queue pairs.
+            _ => Self::Qp(CPtr(unsafe { of.qp }), kind),
         }
     }
 
@@ -75,29 +75,13 @@ impl AsyncEvents {
         self.0.push(AsyncEvent::Srq(srq, kind));
     }
 
-    pub(crate) fn take(&self) -> Result<ibv_async_event, Errno> {
-        Ok(self.0.take(|event| event.unacknowledged().taken())?.to_c())
-    }
-
-    /// Counts an event that C has acknowledged.
-    ///
-    /// # Safety
-    /// The event was taken, and is acknowledged once.
-    pub(crate) unsafe fn acknowledge(event: &ibv_async_event) {
-        // The kind selects the field of the union; all fields are pointers.
-        let of = event.element;
-        let kind = event.event_type;
-        let event = match kind {
-            // SAFETY: an event of a completion queue.
-            IBV_EVENT_CQ_ERR => AsyncEvent::Cq(CPtr(unsafe { of.cq }), kind),
-            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
-                // SAFETY: an event of a shared receive queue.
-                AsyncEvent::Srq(CPtr(unsafe { of.srq }), kind)
-            }
-            // SAFETY: all others are of queue pairs.
-            _ => AsyncEvent::Qp(CPtr(unsafe { of.qp }), kind),
-        };
-        event.unacknowledged().acknowledged(1);
+    /// Takes the next event, and waits for one unless the descriptor is non-blocking. `count` counts
+    /// it while no other thread can destroy its object.
+    pub(crate) fn take_counted(
+        &self,
+        count: impl FnMut(&AsyncEvent),
+    ) -> Result<ibv_async_event, Errno> {
+        Ok(self.0.take(count)?.to_c())
     }
 
     /// Removes the pending events of a queue pair that is being destroyed.

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use libc::{c_int, c_uint, c_void};
+use libc::c_int;
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::cq::cq;
 use crate::errno::{Errno, or_null};
 use crate::event_queue::EventQueue;
 use crate::fault::{self, Call};
@@ -34,6 +33,14 @@ type ChannelObject = Object<ibv_comp_channel, Arc<CompChannel>>;
 pub(crate) unsafe fn channel<'a>(channel: *mut ibv_comp_channel) -> &'a Arc<CompChannel> {
     // SAFETY: made in `create`, by this function's contract.
     unsafe { ChannelObject::of(channel) }
+}
+
+/// Returns the events of a channel, which may be destroyed.
+///
+/// # Errors
+/// EBADF if it is destroyed.
+pub(crate) fn events(channel: *mut ibv_comp_channel) -> Result<Arc<CqEvents>, Errno> {
+    EVENTS.find(channel)
 }
 
 /// Makes a channel of an open device.
@@ -70,45 +77,4 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     // SAFETY: live, and freed once: the answer is 0.
     drop(unsafe { ChannelObject::free(channel) });
     0
-}
-
-/// `ibv_get_cq_event`: waits for the next event, unless the descriptor is non-blocking. EBADF for a
-/// destroyed channel.
-///
-/// # Safety
-/// The other pointers point at memory for the answer.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    place: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: live: a queue takes its events out of the channel when it is destroyed.
-    let taken = |of: &CPtr<ibv_cq>| unsafe { cq(of.0) }.unacknowledged.taken();
-    match EVENTS.find(channel).and_then(|events| events.take(taken)) {
-        Ok(CPtr(found)) => {
-            // SAFETY: live: the queue waits for this event to be acknowledged before it is
-            // destroyed.
-            let context = unsafe { (*found).cq_context };
-            // SAFETY: the caller's memory for the answer, by this function's contract.
-            unsafe { place.write(found) };
-            // SAFETY: as above.
-            unsafe { cq_context.write(context) };
-            0
-        }
-        Err(errno) => {
-            errno.set();
-            -1
-        }
-    }
-}
-
-/// `ibv_ack_cq_events`.
-///
-/// # Safety
-/// `cq` is live.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
-    // SAFETY: a live queue, by this function's contract.
-    unsafe { self::cq(cq) }.unacknowledged.acknowledged(events);
 }

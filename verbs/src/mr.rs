@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use libc::{c_int, c_uint, c_void};
-use urnic::{Access, Mr, MrPart, Region, Sge, TaggedOffset};
+use urnic::{Access, MrPart, Region, TaggedOffset};
 
 use crate::abi::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND,
@@ -19,17 +19,7 @@ use crate::event_queue::locked;
 use crate::fault::{self, Call};
 use crate::object::Object;
 use crate::pd::{Pd, pd};
-
-/// Region, and the address by which requests and peers name its first byte.
-#[derive(Debug)]
-pub(crate) struct Registered {
-    mr: Mr,
-    iova: u64,
-    /// Access rights as C's flags.
-    flags: c_uint,
-    /// True after the region was deregistered, or got other memory: this memory may be unmapped.
-    is_gone: Mutex<bool>,
-}
+use crate::region::Registered;
 
 /// Current registration behind C's pointer to a region; `ibv_rereg_mr` replaces it.
 #[derive(Debug)]
@@ -39,36 +29,6 @@ struct Held {
 }
 
 type MrObject = Object<ibv_mr, Mutex<Held>>;
-
-impl Registered {
-    /// Returns the local and remote key, which is the steering tag.
-    pub(crate) fn key(&self) -> u32 {
-        self.mr.stag().0
-    }
-
-    /// Returns the part of the region at an address; `None` if it is not entirely inside.
-    pub(crate) fn sge(&self, addr: u64, len: u32) -> Option<Sge> {
-        let start = usize::try_from(addr.checked_sub(self.iova)?).ok()?;
-        let end = start.checked_add(usize::try_from(len).ok()?)?;
-        (end <= self.mr.len()).then(|| self.mr.sge(start..end))
-    }
-
-    /// Stores the value that an Atomic fetched, unless the memory is no longer registered.
-    pub(crate) fn store(&self, addr: u64, value: u64) {
-        let Some(start) = addr.checked_sub(self.iova).and_then(|at| usize::try_from(at).ok())
-        else {
-            return;
-        };
-        let octets = value.to_ne_bytes();
-        let is_gone = locked(&self.is_gone);
-        if *is_gone {
-            return;
-        }
-        if start.checked_add(octets.len()).is_some_and(|end| end <= self.mr.len()) {
-            self.mr.copy_in(start, &octets);
-        }
-    }
-}
 
 /// Converts C's access flags to the engine's rights.
 fn access(flags: c_uint) -> Result<Access, Errno> {
@@ -146,7 +106,7 @@ fn register(
     let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
     let part = MrPart { range: 0..len, base: TaggedOffset(base), access, only: None };
     let mr = pd.inner.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
-    let registered = Arc::new(Registered { mr, iova: base, flags, is_gone: Mutex::default() });
+    let registered = Arc::new(Registered::new(mr, base, flags));
     let key = registered.key();
     pd.add(Arc::clone(&registered));
     let mut c = ibv_mr::zeroed();
@@ -238,9 +198,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         if !registered.mr.invalidate_unless_bound() {
             return Errno::BUSY.0;
         }
-        // Atomics in progress may still hold a handle of the region; they store nothing from now
-        // on.
-        *locked(&registered.is_gone) = true;
+        registered.go();
         pd.remove(registered.key());
     }
     // SAFETY: as above, and freed once: the answer is 0.

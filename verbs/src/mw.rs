@@ -4,20 +4,18 @@
 use std::sync::Arc;
 
 use libc::{c_int, c_uint};
-use urnic::{Access, MwBind, MwType, SendOp, Stag, TaggedOffset};
+use urnic::MwType;
 
 use crate::abi::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_1,
-    IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind, ibv_mw_bind_info,
-    ibv_pd, ibv_qp,
+    IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind, ibv_pd,
+    ibv_qp,
 };
 use crate::errno::{Errno, number, or_null};
-use crate::object::{Object, optional};
+use crate::object::Object;
 use crate::pd::{Pd, pd};
 use crate::process::next_handle;
 use crate::qp::qp;
-use crate::work::Request;
+use crate::work::{Request, binding};
 
 /// A window.
 #[derive(Debug)]
@@ -84,7 +82,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     }
     let stag = window.inner.next_stag();
     // SAFETY: as this function's contract.
-    let op = unsafe { shown(&bind.bind_info, stag) };
+    let op = unsafe { binding(&bind.bind_info, stag) };
     let posted = op.and_then(|op| {
         let request = Request {
             id: bind.wr_id,
@@ -100,56 +98,4 @@ pub(crate) unsafe extern "C" fn bind_mw(
         unsafe { (*mw).rkey = stag.0 };
     }
     number(posted)
-}
-
-/// Converts a request to bind a window of type 2 (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). The new key
-/// may differ from the window's in the lowest byte only.
-///
-/// # Safety
-/// `mw` and the region are NULL or live.
-pub(crate) unsafe fn bind_type_2(
-    mw: *const ibv_mw,
-    rkey: u32,
-    info: &ibv_mw_bind_info,
-) -> Result<SendOp, Errno> {
-    // SAFETY: NULL or live, by this function's contract.
-    let mw = unsafe { optional(mw) }.ok_or(Errno::INVALID)?;
-    if mw.r#type != IBV_MW_TYPE_2 || (mw.rkey ^ rkey) >> 8 != 0 || info.mr.is_null() {
-        return Err(Errno::INVALID);
-    }
-    // SAFETY: as this function's contract.
-    unsafe { shown(info, Stag(rkey)) }
-}
-
-/// # Safety
-/// The region is NULL or live.
-unsafe fn shown(info: &ibv_mw_bind_info, stag: Stag) -> Result<SendOp, Errno> {
-    let &ibv_mw_bind_info { mr, addr, length: len, mw_access_flags: flags } = info;
-    let access = access(flags)?;
-    // SAFETY: NULL or live, by this function's contract.
-    let region = unsafe { optional(mr.cast_const()) };
-    if region.is_none() && (addr != 0 || len != 0) {
-        return Err(Errno::INVALID);
-    }
-    let mr = Stag(region.map_or(0, |region| region.lkey));
-    let from = TaggedOffset(addr);
-    let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { from } else { TaggedOffset(0) };
-    Ok(SendOp::BindMw { bind: MwBind { stag, mr, from, len, base, access } })
-}
-
-/// Returns the rights of a window. The right to write locally, which applications name too, is the
-/// region's.
-fn access(flags: c_uint) -> Result<Access, Errno> {
-    let rights = [
-        (IBV_ACCESS_LOCAL_WRITE, Access::empty()),
-        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
-        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
-        (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
-        (IBV_ACCESS_ZERO_BASED, Access::empty()),
-    ];
-    let known = rights.iter().fold(IBV_ACCESS_OPTIONAL_RANGE, |known, (flag, _)| known | flag);
-    if flags & !known != 0 {
-        return Err(Errno::INVALID);
-    }
-    Ok(rights.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, right)| *right).collect())
 }

@@ -17,11 +17,7 @@ use crate::abi::{
 use crate::errno::{Errno, or_null};
 use crate::fault::{self, Call};
 use crate::object::Object;
-use crate::pd::{self, pd};
-
-/// A thread domain.
-#[derive(Debug)]
-pub(crate) struct Td;
+use crate::pd::{self, Td, pd};
 
 type TdObject = Object<ibv_td, Arc<Td>>;
 

@@ -12,10 +12,9 @@ use crate::attributes::ELEMENTS_MAX;
 use crate::context::{Context, context};
 use crate::errno::{Errno, or_null};
 use crate::fault::{self, Call};
-use crate::mr::Registered;
 use crate::object::Object;
-use crate::parent_domain::Td;
 use crate::process::next_handle;
+use crate::region::Registered;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -31,6 +30,10 @@ pub(crate) struct Pd {
     /// Thread domain of a parent domain, if it has one.
     _td: Option<Arc<Td>>,
 }
+
+/// A thread domain: a promise of the application, which changes nothing here (`parent_domain`).
+#[derive(Debug)]
+pub(crate) struct Td;
 
 type PdObject = Object<ibv_pd, Arc<Pd>>;
 

@@ -3,16 +3,19 @@
 
 use std::slice;
 
-use urnic::{RemoteBuffer, SendOp, Stag, TaggedOffset};
+use libc::c_uint;
+use urnic::{Access, MwBind, RemoteBuffer, SendOp, Stag, TaggedOffset};
 
 use crate::abi::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_2,
     IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_sge,
 };
 use crate::errno::Errno;
-use crate::mw::bind_type_2;
+use crate::object::optional;
 
 /// Operation and flags of a request, without its memory.
 #[derive(Clone, Copy, Debug)]
@@ -99,4 +102,58 @@ pub(crate) unsafe fn elements<'a>(
         // application's own: peers cannot write them unless it registers them.
         Ok(count) => Ok(unsafe { slice::from_raw_parts(list, count) }),
     }
+}
+
+/// Converts a request to bind a window of type 2 (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). The new key
+/// may differ from the window's in the lowest byte only.
+///
+/// # Safety
+/// `mw` and the region are NULL or live.
+pub(crate) unsafe fn bind_type_2(
+    mw: *const ibv_mw,
+    rkey: u32,
+    info: &ibv_mw_bind_info,
+) -> Result<SendOp, Errno> {
+    // SAFETY: NULL or live, by this function's contract.
+    let mw = unsafe { optional(mw) }.ok_or(Errno::INVALID)?;
+    if mw.r#type != IBV_MW_TYPE_2 || (mw.rkey ^ rkey) >> 8 != 0 || info.mr.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as this function's contract.
+    unsafe { binding(info, Stag(rkey)) }
+}
+
+/// Converts a binding, whose window gets the key `stag`.
+///
+/// # Safety
+/// The region is NULL or live.
+pub(crate) unsafe fn binding(info: &ibv_mw_bind_info, stag: Stag) -> Result<SendOp, Errno> {
+    let &ibv_mw_bind_info { mr, addr, length: len, mw_access_flags: flags } = info;
+    let access = window_access(flags)?;
+    // SAFETY: NULL or live, by this function's contract.
+    let region = unsafe { optional(mr.cast_const()) };
+    if region.is_none() && (addr != 0 || len != 0) {
+        return Err(Errno::INVALID);
+    }
+    let mr = Stag(region.map_or(0, |region| region.lkey));
+    let from = TaggedOffset(addr);
+    let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { from } else { TaggedOffset(0) };
+    Ok(SendOp::BindMw { bind: MwBind { stag, mr, from, len, base, access } })
+}
+
+/// Returns the rights of a window. The right to write locally, which applications name too, is the
+/// region's.
+fn window_access(flags: c_uint) -> Result<Access, Errno> {
+    let rights = [
+        (IBV_ACCESS_LOCAL_WRITE, Access::empty()),
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+        (IBV_ACCESS_ZERO_BASED, Access::empty()),
+    ];
+    let known = rights.iter().fold(IBV_ACCESS_OPTIONAL_RANGE, |known, (flag, _)| known | flag);
+    if flags & !known != 0 {
+        return Err(Errno::INVALID);
+    }
+    Ok(rights.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, right)| *right).collect())
 }

@@ -11,11 +11,11 @@ use super::end::rdma_destroy_id;
 use super::id::{Phase, id, make};
 use super::listen::rdma_bind_addr;
 use super::queue_pair::{rdma_create_qp, rdma_destroy_qp};
+use super::shared_queue::rdma_destroy_srq;
 use crate::abi::{RAI_PASSIVE, RDMA_PS_TCP, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::object::{CPtr, optional};
-use crate::srq::rdma_destroy_srq;
 
 /// Attributes of the queue pairs that a listening endpoint makes for peers' requests.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ use crate::event_queue::{Unacknowledged, locked};
 use crate::fault::{self, Call};
 use crate::network::Bound;
 use crate::object::{CPtr, Object, Place};
-use crate::qp::Qp;
+use crate::qp::{CarryingId, Qp};
 use crate::turn::{OwnWaker, Timer};
 
 /// An id.
@@ -229,9 +229,10 @@ impl Id {
         let user = unsafe { (*self.c.0).context };
         Ok((attached, user))
     }
+}
 
-    /// Detaches a queue pair that is destroyed, and closes the connection in order.
-    pub(crate) fn qp_goes(&self, qp: &Arc<Qp>) {
+impl CarryingId for Id {
+    fn qp_goes(&self, qp: &Arc<Qp>) {
         let mut own = locked(&self.qp);
         if own.as_ref().is_some_and(|own| Arc::ptr_eq(own, qp)) {
             *own = None;
@@ -242,9 +243,7 @@ impl Id {
         }
     }
 
-    /// Closes the connection in order. Called after its queue pair went to the error state, so that
-    /// no further request is sent.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         if let Phase::Connected(connection) = &*locked(&self.phase) {
             connection.disconnect();
         }

@@ -60,7 +60,8 @@ impl Id {
         self.has_own_qp.store(true, Ordering::Release);
         let named = Qp::by_number(&process, number).filter(|pair| pair.may_be_carried());
         let Some(pair) = named else { return bare(&process) };
-        *locked(&pair.id) = Arc::downgrade(self);
+        let id = Arc::downgrade(self);
+        pair.set_id(id);
         let carrier = pair.inner().clone();
         *locked(&self.qp) = Some(pair);
         Ok(carrier)

@@ -99,7 +99,8 @@ unsafe fn make(of: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<()
     let mut told = ibv_qp_attr::zeroed();
     told.qp_state = IBV_QPS_INIT;
     pair.record(&told, 0, IBV_QPS_INIT);
-    *locked(&pair.id) = Arc::downgrade(owner);
+    let id = Arc::downgrade(owner);
+    pair.set_id(id);
     *locked(&owner.qp) = Some(Arc::clone(pair));
     // SAFETY: C's part of a live queue pair.
     unsafe { (*made).state = IBV_QPS_INIT };

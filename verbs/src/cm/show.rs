@@ -17,6 +17,7 @@ use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::gid::{self, PORT};
 use crate::object::{CPtr, Place};
+use crate::operations;
 use crate::pd;
 use crate::process::process;
 
@@ -26,12 +27,12 @@ pub(super) fn verbs() -> Result<*mut ibv_context, Errno> {
     if let Some(open) = process.of_ids.get() {
         return Ok(open.0);
     }
-    let opened = context::open(device())?;
+    let opened = operations::open(device())?;
     Ok(process.of_ids.get_or_init(|| CPtr(opened)).0)
 }
 
 /// Returns the protection domain of ids whose applications name none.
-pub(crate) fn default_pd() -> Result<*mut ibv_pd, Errno> {
+pub(super) fn default_pd() -> Result<*mut ibv_pd, Errno> {
     let open = verbs()?;
     // SAFETY: the device that ids show is never closed.
     let made = || CPtr(pd::alloc(open, unsafe { context::context(open) }));

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
-use libc::{c_int, c_void};
+use libc::{c_int, c_uint, c_void};
 use urnic::{QpState, Wc, WcOpcode, monotonic_now};
 
 use crate::abi::{IBV_EVENT_CQ_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::attributes::CQE_MAX;
-use crate::channel::{CompChannel, channel};
+use crate::channel::{CompChannel, channel, events};
 use crate::context::{Context, context};
 use crate::errno::{Errno, or_null};
 use crate::event_queue::{Unacknowledged, locked};
@@ -330,4 +330,45 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     }
     queue.context.process.network.endpoint.hand_over();
     0
+}
+
+/// `ibv_get_cq_event`: waits for the next event, unless the descriptor is non-blocking. EBADF for a
+/// destroyed channel.
+///
+/// # Safety
+/// The other pointers point at memory for the answer.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    place: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: live: a queue takes its events out of the channel when it is destroyed.
+    let taken = |of: &CPtr<ibv_cq>| unsafe { cq(of.0) }.unacknowledged.taken();
+    match events(channel).and_then(|events| events.take(taken)) {
+        Ok(CPtr(found)) => {
+            // SAFETY: live: the queue waits for this event to be acknowledged before it is
+            // destroyed.
+            let context = unsafe { (*found).cq_context };
+            // SAFETY: the caller's memory for the answer, by this function's contract.
+            unsafe { place.write(found) };
+            // SAFETY: as above.
+            unsafe { cq_context.write(context) };
+            0
+        }
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
+
+/// `ibv_ack_cq_events`.
+///
+/// # Safety
+/// `cq` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
+    // SAFETY: a live queue, by this function's contract.
+    unsafe { self::cq(cq) }.unacknowledged.acknowledged(count);
 }

@@ -1,12 +1,12 @@
 //! `ibv_rereg_mr`: gives a region other memory, another domain, or other rights.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use libc::{c_int, c_uint, c_void};
 use urnic::{Access, MrPart, TaggedOffset};
 use urnic_engine::mem::RegisterError;
 
-use super::{Held, MrObject, Registered, access, region};
+use super::{Held, MrObject, access, region};
 use crate::abi::{
     IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_FLAGS_SUPPORTED, ibv_mr,
@@ -15,6 +15,7 @@ use crate::abi::{
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::pd::{Pd, pd};
+use crate::region::Registered;
 
 /// Changes that the application requests.
 struct Change {
@@ -55,10 +56,8 @@ impl Held {
         let pd = change.pd.unwrap_or_else(|| Arc::clone(&self.pd));
         let part = MrPart { range: 0..region.len(), base: TaggedOffset(base), access, only: None };
         let mr = old.mr.reregister(&pd.inner, region, part)?;
-        let registered = Arc::new(Registered { mr, iova: base, flags, is_gone: Mutex::default() });
-        // Atomics in progress may still hold a handle of the old memory; they store nothing there
-        // from now on.
-        *locked(&old.is_gone) = true;
+        let registered = Arc::new(Registered::new(mr, base, flags));
+        old.go();
         self.pd.remove(old.key());
         pd.add(Arc::clone(&registered));
         *self = Self { pd, registered };

@@ -20,8 +20,7 @@ use crate::abi::{
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
-use crate::mw::bind_type_2;
-use crate::work::{compare_and_swap, elements, remote};
+use crate::work::{bind_type_2, compare_and_swap, elements, remote};
 
 /// Posting state of a send queue, used by one thread at a time.
 #[derive(Debug)]

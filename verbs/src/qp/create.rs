@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "C's pointers to queue pairs and attributes")]
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock};
 
 use libc::c_int;
 use urnic::{QpConfig, QpNum, QpRules, ReceiverNotReady};
@@ -21,7 +21,7 @@ use crate::ack;
 use crate::attributes::{ELEMENTS_MAX, INLINE_MAX, WR_MAX};
 use crate::cq::cq;
 use crate::errno::{Errno, or_null};
-use crate::event_queue::{Unacknowledged, locked};
+use crate::event_queue::Unacknowledged;
 use crate::fault::{self, Call};
 use crate::object::CPtr;
 use crate::pd::pd;
@@ -171,7 +171,7 @@ pub(crate) unsafe fn create(
             fetches: Mutex::default(),
             has_quiet_atomics: AtomicBool::new(false),
             unacknowledged: Unacknowledged::default(),
-            id: Mutex::new(Weak::new()),
+            id: Mutex::default(),
             link: Mutex::default(),
         });
         pd.context.process.add_qp(qp.clone());
@@ -261,7 +261,7 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(of: *mut ibv_qp) -> *mut ibv_qp_ex {
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(of: *mut ibv_qp) -> c_int {
     // SAFETY: live, by this function's contract.
     let pair = unsafe { qp(of) };
-    if let Some(id) = locked(&pair.id).upgrade() {
+    if let Some(id) = pair.id() {
         id.qp_goes(pair);
     }
     pair.leave_link();

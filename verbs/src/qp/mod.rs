@@ -21,16 +21,15 @@ use crate::abi::{
     IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_cq,
     ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_srq,
 };
-use crate::cm::id::Id;
 use crate::context::Context;
 use crate::event_queue::{Unacknowledged, locked};
-use crate::mr::Registered;
 use crate::object::{CPtr, Object};
 use crate::pd::Pd;
 use crate::peer::link::Link;
 use crate::process::{Process, QueuePair};
 use crate::qp::batch::SendSide;
 use crate::qp::create::Connects;
+use crate::region::Registered;
 use crate::section::Section;
 
 /// A queue pair.
@@ -64,13 +63,23 @@ pub(crate) struct Qp {
     has_quiet_atomics: AtomicBool,
     /// Asynchronous events that C took and has not acknowledged.
     pub(crate) unacknowledged: Unacknowledged,
-    /// Id of rdma_cm that connects the queue pair, if one does.
-    pub(crate) id: Mutex<Weak<Id>>,
-    /// Connection made without rdma_cm, if there is one.
+    /// The rdma_cm id that carries the connection.
+    id: Mutex<Option<Weak<dyn CarryingId>>>,
+    /// The connection made without rdma_cm.
     link: Mutex<Option<Arc<Link>>>,
 }
 
-/// Outstanding Atomic. It is always posted signaled, because the fetched value is stored at its
+/// An rdma_cm id that carries the connection of a queue pair.
+pub(crate) trait CarryingId: Send + Sync {
+    /// Detaches the queue pair, which is destroyed, and closes the connection in order.
+    fn qp_goes(&self, qp: &Arc<Qp>);
+
+    /// Closes the connection in order after the queue pair went to the error state: nothing more is
+    /// sent.
+    fn close(&self);
+}
+
+/// One Atomic. The engine always completes it, because the fetched value is stored at its
 /// completion.
 #[derive(Debug)]
 struct Fetch {
@@ -167,12 +176,22 @@ impl Qp {
         locked(&self.link).clone()
     }
 
-    /// Returns true if an id may connect it: the application made this queue pair without an id,
-    /// and it is not connected.
+    /// Sets the id that carries the connection.
+    pub(crate) fn set_id(&self, id: Weak<dyn CarryingId>) {
+        *locked(&self.id) = Some(id);
+    }
+
+    /// Returns the id that carries the connection, if there is one.
+    fn id(&self) -> Option<Arc<dyn CarryingId>> {
+        locked(&self.id).as_ref()?.upgrade()
+    }
+
+    /// Returns true if an id may carry it: the application connects this queue pair, and it is not
+    /// connected.
     pub(crate) fn may_be_carried(&self) -> bool {
         self.connects == Connects::Program
             && locked(&self.link).is_none()
-            && locked(&self.id).strong_count() == 0
+            && locked(&self.id).as_ref().is_none_or(|id| id.strong_count() == 0)
     }
 
     /// Reports once that the queue pair is in error and has taken its last buffer from a shared

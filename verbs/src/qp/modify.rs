@@ -9,7 +9,7 @@ use urnic::{Access, WcStatus};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 
 use super::create::Connects;
-use super::{Qp, qp};
+use super::{CarryingId, Qp, qp};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
     IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
@@ -18,7 +18,6 @@ use crate::abi::{
     IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_qp, ibv_qp_attr,
     ibv_qp_init_attr,
 };
-use crate::cm::id::Id;
 use crate::device::{Personality, personality};
 use crate::errno::{Errno, number};
 use crate::event_queue::locked;
@@ -97,9 +96,9 @@ impl Qp {
         fault::check(Call::ModifyQp)?;
         let from = self.state();
         let to = if mask & IBV_QP_STATE == 0 { from } else { attr.qp_state };
-        // A queue pair that an id has connected is in RTS. An application that also moves it there
-        // by this call may do so: only its recorded state changes.
-        let by_cm = locked(&self.id).upgrade();
+        // A queue pair that rdma_cm connected is in RTS; the state follows applications that go
+        // there themselves.
+        let by_cm = self.id();
         let is_own = self.connects == Connects::Program;
         if is_own || matches!(to, IBV_QPS_ERR | IBV_QPS_RESET) {
             let required = required(from, to).ok_or(Errno::INVALID)?;
@@ -151,8 +150,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the connection, if there is one, and flushes posted work.
-    fn fail(&self, id: Option<&Id>) {
+    /// Ends the connection, if there is one, and flushes.
+    fn fail(&self, id: Option<&dyn CarryingId>) {
         if let Some(link) = self.link() {
             link.abort();
         }

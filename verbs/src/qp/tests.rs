@@ -33,10 +33,11 @@ use crate::abi::{
     ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_send_wr_imm, ibv_send_wr_rdma, ibv_sge, ibv_wc,
 };
 use crate::attributes::ELEMENTS_MAX;
-use crate::context::{context, open};
+use crate::context::context;
 use crate::cq::{ibv_create_cq, ibv_resize_cq, poll_cq};
 use crate::device::device;
 use crate::mr::ibv_reg_mr;
+use crate::operations::open;
 use crate::pd;
 
 const PATIENCE: Duration = Duration::from_secs(20);

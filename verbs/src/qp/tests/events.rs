@@ -9,8 +9,8 @@ use crate::abi::{
     ibv_srq_init_attr,
 };
 use crate::async_event::AsyncEvents;
-use crate::channel::{self, channel as behind, ibv_ack_cq_events, ibv_get_cq_event};
-use crate::cq::{ibv_destroy_cq, req_notify_cq};
+use crate::channel::{self, channel as behind};
+use crate::cq::{ibv_ack_cq_events, ibv_destroy_cq, ibv_get_cq_event, req_notify_cq};
 use crate::errno::Errno;
 use crate::object::CPtr;
 use crate::srq::{ibv_create_srq, ibv_destroy_srq};

@@ -1,0 +1,110 @@
+//! What an open device knows of all kinds of objects: the table of the operations that inline
+//! functions of C call, and its asynchronous events.
+#![expect(unsafe_code, reason = "events name C's objects")]
+
+use libc::c_int;
+
+use crate::abi::{ibv_async_event, ibv_context, ibv_device, verbs_context};
+use crate::async_event::{AsyncEvent, AsyncEvents};
+use crate::cq::{self, cq};
+use crate::errno::{Errno, or_null};
+use crate::event_queue::Unacknowledged;
+use crate::object::optional;
+use crate::qp::{self, qp};
+use crate::srq::{self, srq};
+use crate::{attributes, context, mw, parent_domain};
+
+/// Fills in the table of operations.
+fn fill_in(c: &mut verbs_context) {
+    c.query_port = Some(attributes::query_port);
+    c.query_device_ex = Some(attributes::query_device_ex);
+    c.create_qp_ex = Some(qp::create::create_qp_ex);
+    // C's inline function for shared receive queues of the basic type calls `ibv_create_srq`.
+    c.get_srq_num = Some(srq::get_srq_num);
+    c.create_cq_ex = Some(cq::extended::create_cq_ex);
+    c.alloc_parent_domain = Some(parent_domain::alloc_parent_domain);
+    c.alloc_td = Some(parent_domain::alloc_td);
+    c.dealloc_td = Some(parent_domain::dealloc_td);
+    let ops = &mut c.context.ops;
+    ops.poll_cq = Some(cq::poll_cq);
+    ops.req_notify_cq = Some(cq::req_notify_cq);
+    ops.post_send = Some(qp::post::post_send);
+    ops.post_recv = Some(qp::post::post_recv);
+    ops.post_srq_recv = Some(srq::post_srq_recv);
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.bind_mw = Some(mw::bind_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
+}
+
+/// Opens the device.
+pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
+    context::open(device, fill_in)
+}
+
+/// `ibv_open_device`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    or_null(open(device))
+}
+
+/// Returns the count of unacknowledged events of the event's object. The object is live: before it
+/// is destroyed it removes its events from the queue, and waits until C has acknowledged the others.
+fn unacknowledged<'a>(event: &AsyncEvent) -> &'a Unacknowledged {
+    match event {
+        // SAFETY: live, as above.
+        AsyncEvent::Qp(of, _) => unsafe { &qp(of.0).unacknowledged },
+        // SAFETY: live, as above.
+        AsyncEvent::Cq(of, _) => unsafe { &cq(of.0).async_unacknowledged },
+        // SAFETY: live, as above.
+        AsyncEvent::Srq(of, _) => unsafe { &srq(of.0).unacknowledged },
+    }
+}
+
+impl AsyncEvents {
+    pub(crate) fn take(&self) -> Result<ibv_async_event, Errno> {
+        self.take_counted(|event| unacknowledged(event).taken())
+    }
+
+    /// Counts an event that C has acknowledged.
+    ///
+    /// # Safety
+    /// The event was taken, and is acknowledged once.
+    pub(crate) unsafe fn acknowledge(event: &ibv_async_event) {
+        unacknowledged(&AsyncEvent::of_c(event)).acknowledged(1);
+    }
+}
+
+/// `ibv_get_async_event`: waits for the next event. EBADF for a closed device.
+///
+/// # Safety
+/// `event` points at memory for the event.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    match context::events(context).and_then(|events| events.take()) {
+        Ok(next) => {
+            // SAFETY: the caller's memory for the event, by this function's contract.
+            unsafe { event.write(next) };
+            0
+        }
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
+
+/// `ibv_ack_async_event`.
+///
+/// # Safety
+/// The event was taken, and is acknowledged once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: as this function's contract.
+    if let Some(event) = unsafe { optional(event) } {
+        // SAFETY: as above.
+        unsafe { AsyncEvents::acknowledge(event) };
+    }
+}
