@@ -7,18 +7,17 @@ use std::sync::Arc;
 use libc::{c_int, sockaddr};
 use urnic::{ConnectOptions, Connecting, Error, WcStatus, monotonic_now};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
-use urnic_engine::time::{Duration, Instant};
+use urnic_engine::time::Duration;
 
 use super::address::{from_c, source_for};
-use super::event::Pending;
-use super::id::{Id, Keeper, Phase, Route, finish, finish_established, id};
+use super::id::{Attempt, Depths, Id, Pending, Phase, Route, id};
 use super::listen::bind;
-use super::own_qp::Depths;
+use super::param::{check_depths, depth, private_data};
 use super::ports::Asking;
+use super::wait::{finish, finish_established};
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_REJECTED,
-    RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, rdma_cm_id,
-    rdma_conn_param,
+    RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id, rdma_conn_param,
 };
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
@@ -27,42 +26,6 @@ use crate::network;
 use crate::object::optional;
 use crate::process::{process, startup};
 use crate::turn;
-
-/// Converts a number of outstanding Reads from C, which has eight bits for it, and limits it to the
-/// device's maximum.
-pub(super) fn depth(wanted: u8) -> u16 {
-    u16::from(wanted).min(READS_OUTSTANDING_MAX)
-}
-
-/// Reads that may be open in both directions; without parameters, as many as there can be.
-fn depths(param: Option<&rdma_conn_param>) -> Depths {
-    let of = |wanted: Option<u8>| wanted.map_or(READS_OUTSTANDING_MAX, depth);
-    Depths {
-        responder_resources: of(param.map(|param| param.responder_resources)),
-        initiator_depth: of(param.map(|param| param.initiator_depth)),
-    }
-}
-
-/// Refuses more than the device has, as rdma-core does, except the number that means the maximum.
-pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno> {
-    let Some(param) = param else { return Ok(()) };
-    let is_beyond =
-        |wanted: u8, all: u8| wanted != all && u16::from(wanted) > READS_OUTSTANDING_MAX;
-    let beyond = is_beyond(param.responder_resources, RDMA_MAX_RESP_RES)
-        || is_beyond(param.initiator_depth, RDMA_MAX_INIT_DEPTH);
-    if beyond { Err(Errno::INVALID) } else { Ok(()) }
-}
-
-/// Returns the application's Private Data.
-pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
-    let len = usize::from(param.private_data_len);
-    if len == 0 || param.private_data.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: of the stated length, and valid until the call with these parameters returns, by C's
-    // contract.
-    unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
-}
 
 pub(super) fn resolve(
     id: &Arc<Id>,
@@ -189,8 +152,7 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
     let connecting = process()?.network.endpoint.connect(remote, &qp, &options)?;
     *locked(&id.depths) = depths;
     let until = monotonic_now() + REFUSED_FOR;
-    *locked(&id.attempt) =
-        Some(Attempt { remote, qp, options, until, failure: None, _keeper: keeper });
+    *locked(&id.attempt) = Some(Attempt { remote, qp, options, until, failure: None, keeper });
     *locked(&id.asking) = Asking::start(remote);
     *phase = Phase::Connecting(Box::new(connecting));
     drop(phase);
@@ -201,19 +163,6 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
 /// Returns the source of a connection. On an interface the endpoint chooses the TCP port.
 fn from(local: SocketAddr) -> SocketAddr {
     if network::device().is_some() { SocketAddr::new(local.ip(), 0) } else { local }
-}
-
-/// Connection attempt of an active id, kept to repeat it.
-#[derive(Debug)]
-pub(super) struct Attempt {
-    remote: SocketAddr,
-    qp: urnic::Qp,
-    options: ConnectOptions,
-    until: Instant,
-    /// Error of the last attempt, kept while the peer may still name another TCP port.
-    failure: Option<Error>,
-    /// Keeps the local address between attempts.
-    _keeper: Option<Keeper>,
 }
 
 /// Time for which a refusal is retried because nothing listens yet. Applications exchange a port

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use libc::{c_int, c_uint};
 use urnic::WcStatus;
 
-use super::event::Pending;
 use super::event::rdma_ack_cm_event;
-use super::id::{Id, IdObject, Phase, finish, id};
+use super::id::{Id, IdObject, Pending, Phase, id};
+use super::wait::finish;
 use crate::abi::rdma_cm_id;
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;

@@ -5,10 +5,10 @@ use std::ptr;
 
 use libc::c_int;
 
-use super::channel::Attached;
 use super::connect::{rdma_resolve_addr, rdma_resolve_route};
 use super::end::rdma_destroy_id;
-use super::id::{Phase, id, make};
+use super::id::channel::Attached;
+use super::id::{ListenerAttr, Phase, id, make};
 use super::listen::rdma_bind_addr;
 use super::queue_pair::{rdma_create_qp, rdma_destroy_qp};
 use super::shared_queue::rdma_destroy_srq;
@@ -16,20 +16,6 @@ use crate::abi::{RAI_PASSIVE, RDMA_PS_TCP, ibv_pd, ibv_qp_init_attr, rdma_addrin
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::object::{CPtr, optional};
-
-/// Attributes of the queue pairs that a listening endpoint makes for peers' requests.
-#[derive(Debug)]
-pub(super) struct ListenerAttr {
-    pd: CPtr<ibv_pd>,
-    attr: CPtr<ibv_qp_init_attr>,
-}
-
-impl Drop for ListenerAttr {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` in `create`, and dropped once.
-        drop(unsafe { Box::from_raw(self.attr.0) });
-    }
-}
 
 /// Makes the queue pair of a new id, if its listener has attributes for it.
 pub(super) fn make_queue_pair(

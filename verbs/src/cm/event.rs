@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use libc::c_int;
 
-use super::channel::CHANNELS;
-use super::id::Id;
+use super::id::channel::CHANNELS;
+use super::id::{Id, Pending};
 use crate::abi::{rdma_cm_event, rdma_cm_event_param, rdma_conn_param, rdma_event_channel};
 use crate::errno::Errno;
 use crate::exit;
@@ -16,40 +16,6 @@ use crate::object::Object;
 /// Bytes that C may read behind `private_data`, whatever the stated length: some applications read
 /// structures without checking it.
 const PRIVATE_DATA_PLACE: usize = 256;
-
-/// A pending event.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) id: Arc<Id>,
-    /// The listening id, for a request.
-    pub(super) listener: Option<Arc<Id>>,
-    pub(super) kind: u32,
-    pub(super) status: c_int,
-    pub(super) private_data: Vec<u8>,
-    /// `responder_resources` and `initiator_depth` of C's event.
-    pub(super) depths: [u16; 2],
-    pub(super) number_of_peer: u32,
-}
-
-impl Pending {
-    pub(super) fn new(id: &Arc<Id>, kind: u32, status: c_int) -> Self {
-        let (listener, private_data) = (None, Vec::new());
-        Self {
-            id: Arc::clone(id),
-            listener,
-            kind,
-            status,
-            private_data,
-            depths: [0; 2],
-            number_of_peer: 0,
-        }
-    }
-
-    /// Returns the id that must not be destroyed before the event is acknowledged.
-    pub(super) fn counted(&self) -> &Arc<Id> {
-        self.listener.as_ref().unwrap_or(&self.id)
-    }
-}
 
 /// Objects that C's event refers to.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Ids, which are to rdma_cm what sockets are to TCP.
 #![expect(unsafe_code, reason = "C's pointers to ids")]
 
+pub(crate) mod channel;
+
 use std::net::SocketAddr;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
@@ -10,24 +11,17 @@ use std::time::Duration;
 
 use libc::{c_int, c_void};
 use socket2::Socket;
-use urnic::{ConnectRequest, Connecting, Connection, Listener};
+use urnic::{ConnectOptions, ConnectRequest, Connecting, Connection, Error, Listener};
+use urnic_engine::time::Instant;
 
-use super::channel::{Attached, Channel};
-use super::connect::Attempt;
-use super::ep::ListenerAttr;
-use super::event::{Pending, rdma_ack_cm_event};
-use super::options::Options;
-use super::own_qp::Depths;
-use super::peer_end::PeerEnd;
+use channel::{Attached, Channel};
+
 use super::ports::{Announced, Asking};
-use super::sync::complete;
 use crate::abi::{
-    IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB,
-    RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
+    IBV_QPT_RC, RDMA_CM_EVENT_DISCONNECTED, ibv_pd, ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id,
 };
-use crate::errno::{Errno, minus_one};
+use crate::errno::Errno;
 use crate::event_queue::{Unacknowledged, locked};
-use crate::fault::{self, Call};
 use crate::network::Bound;
 use crate::object::{CPtr, Object, Place};
 use crate::qp::{CarryingId, Qp};
@@ -37,8 +31,8 @@ use crate::turn::{OwnWaker, Timer};
 #[derive(Debug)]
 pub(crate) struct Id {
     pub(super) c: CPtr<rdma_cm_id>,
-    /// Channel of the id's events. `None` once the id is destroyed.
-    channel: Mutex<Option<Attached>>,
+    /// `None` once it is destroyed.
+    pub(super) channel: Mutex<Option<Attached>>,
     pub(super) phase: Mutex<Phase>,
     /// True if the application chose the port to which the id is bound, false if the kernel did.
     pub(super) has_chosen_port: AtomicBool,
@@ -131,6 +125,106 @@ pub(super) enum Keeper {
     Interface(Bound),
 }
 
+/// Connection attempt of an active id, kept to repeat it.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) remote: SocketAddr,
+    pub(super) qp: urnic::Qp,
+    pub(super) options: ConnectOptions,
+    pub(super) until: Instant,
+    /// Error of the last attempt, kept while the peer may still name another TCP port.
+    pub(super) failure: Option<Error>,
+    /// Keeps the local address between attempts.
+    #[expect(dead_code, reason = "held until no attempt follows")]
+    pub(super) keeper: Option<Keeper>,
+}
+
+/// Attributes for the queue pairs of requests at a listening endpoint.
+#[derive(Debug)]
+pub(super) struct ListenerAttr {
+    pub(super) pd: CPtr<ibv_pd>,
+    pub(super) attr: CPtr<ibv_qp_init_attr>,
+}
+
+impl Drop for ListenerAttr {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw` in `rdma_create_ep`, and dropped once.
+        drop(unsafe { Box::from_raw(self.attr.0) });
+    }
+}
+
+/// Parameters of a connection that `rdma_init_qp_attr` needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depths {
+    /// Maximum number of outstanding Reads of the peer.
+    pub(super) responder_resources: u16,
+    /// Maximum number of outstanding Reads of this end.
+    pub(super) initiator_depth: u16,
+}
+
+/// Options of an id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// Type of service of IPv4 and traffic class of IPv6, which are the same byte.
+    pub(super) traffic_class: Option<u8>,
+    /// `::` covers addresses of IPv6 only.
+    pub(super) only_ipv6: bool,
+    /// InfiniBand's timeout for acknowledgments, in the encoding of queue pairs.
+    pub(super) ack_timeout: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { traffic_class: None, only_ipv6: false, ack_timeout: ACK_TIMEOUT }
+    }
+}
+
+/// Default of InfiniBand's connection manager: 4.096 us times two to the power of 14, 67 ms.
+const ACK_TIMEOUT: u8 = 14;
+
+/// Progress of an id after its peer has closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PeerEnd {
+    /// C gets the event when no completion waits, or at this time.
+    ToldAt(Instant),
+    /// C got the event; this end closes when the application ends it, or at this time.
+    ClosesAt(Instant),
+}
+
+/// A pending event.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) id: Arc<Id>,
+    /// The listening id, for a request.
+    pub(super) listener: Option<Arc<Id>>,
+    pub(super) kind: u32,
+    pub(super) status: c_int,
+    pub(super) private_data: Vec<u8>,
+    /// Reads that the peer answers, and Reads that it may have outstanding.
+    pub(super) depths: [u16; 2],
+    pub(super) number_of_peer: u32,
+}
+
+impl Pending {
+    pub(super) fn new(id: &Arc<Id>, kind: u32, status: c_int) -> Self {
+        let (listener, private_data) = (None, Vec::new());
+        Self {
+            id: Arc::clone(id),
+            listener,
+            kind,
+            status,
+            private_data,
+            depths: [0; 2],
+            number_of_peer: 0,
+        }
+    }
+
+    /// Returns the id that must not be destroyed before the event is acknowledged.
+    pub(super) fn counted(&self) -> &Arc<Id> {
+        self.listener.as_ref().unwrap_or(&self.id)
+    }
+}
+
 pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
 
 /// Returns the id behind C's pointer.
@@ -208,6 +302,13 @@ impl Id {
         }
     }
 
+    /// Reports the end of the connection, once.
+    pub(super) fn tell_disconnected(self: &Arc<Self>) {
+        if !std::mem::replace(&mut *locked(&self.disconnected), true) {
+            self.tell(Pending::new(self, RDMA_CM_EVENT_DISCONNECTED, 0));
+        }
+    }
+
     /// Detaches the id from its channel, and returns the events that C has not taken.
     pub(super) fn leave_channel(self: &Arc<Self>) -> Vec<Pending> {
         let Some(attached) = locked(&self.channel).take() else { return Vec::new() };
@@ -252,100 +353,3 @@ impl CarryingId for Id {
 
 /// Zero timeout: returns only what is available now.
 pub(super) const NOW: Duration = Duration::ZERO;
-
-/// `rdma_create_id`.
-///
-/// # Safety
-/// `of_channel` is NULL or live, `place` points at memory for the id.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_create_id(
-    of_channel: *mut rdma_event_channel,
-    place: *mut *mut rdma_cm_id,
-    user: *mut c_void,
-    ps: u32,
-) -> c_int {
-    let made = match ps {
-        RDMA_PS_TCP | RDMA_PS_IB => {
-            // SAFETY: NULL or live, by this function's contract.
-            let attached = unsafe { Attached::new(of_channel) };
-            fault::check(Call::CreateId)
-                .and(attached)
-                .and_then(|attached| make(attached, user, ps, Phase::Idle))
-        }
-        // iWARP carries no datagrams.
-        RDMA_PS_UDP | RDMA_PS_IPOIB => Err(Errno::NOT_SUPPORTED),
-        _ => Err(Errno::INVALID),
-    };
-    minus_one(made.map(|made| {
-        // SAFETY: the caller's memory for the answer, by this function's contract.
-        unsafe { place.write(made.c.0) };
-    }))
-}
-
-/// Moves the id, with its pending events, to another channel.
-fn migrate(of: *mut rdma_cm_id, to: Attached) {
-    // SAFETY: live, by the contract of C's function.
-    let migrating = unsafe { id(of) };
-    // SAFETY: C's part of a live id.
-    let kept = unsafe { (*of).event };
-    if !kept.is_null() {
-        // SAFETY: as above.
-        unsafe { (*of).event = ptr::null_mut() };
-        // SAFETY: the event that a synchronous call left there.
-        unsafe { rdma_ack_cm_event(kept) };
-    }
-    let mut channel = locked(&migrating.channel);
-    if let Some(from) = &*channel {
-        for event in from.channel.take_events_of(migrating) {
-            to.channel.events.push(event);
-        }
-    }
-    // SAFETY: C's part of a live id.
-    unsafe { (*of).channel = to.c.0 };
-    let from = channel.replace(to);
-    drop(channel);
-    migrating.unacknowledged.wait();
-    if let Some(from) = from {
-        from.leave();
-    }
-}
-
-/// `rdma_migrate_id`: moves the id, with its pending events, to another channel. With NULL, calls
-/// wait for their events from now on.
-///
-/// # Safety
-/// `of` is live, `of_channel` NULL or live.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_migrate_id(
-    of: *mut rdma_cm_id,
-    of_channel: *mut rdma_event_channel,
-) -> c_int {
-    // SAFETY: live, by this function's contract.
-    if unsafe { id(of) }.is_synchronous() && of_channel.is_null() {
-        return minus_one(Err(Errno::INVALID));
-    }
-    // SAFETY: NULL or live, by this function's contract.
-    minus_one(unsafe { Attached::new(of_channel) }.map(|to| migrate(of, to)))
-}
-
-/// As [`finish`], for a call that establishes a connection: any other event is an error.
-pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
-    let answer = finish(of, done);
-    // SAFETY: C's part of a live id.
-    let kept = unsafe { (*of).event };
-    if answer == 0 && !kept.is_null() {
-        // SAFETY: the event that the call left there.
-        let event = unsafe { (*kept).event };
-        if !matches!(event, RDMA_CM_EVENT_ESTABLISHED | RDMA_CM_EVENT_CONNECT_RESPONSE) {
-            return minus_one(Err(Errno(libc::ECONNRESET)));
-        }
-    }
-    answer
-}
-
-/// Waits for the result of a call, if the id was made without a channel.
-pub(super) fn finish(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
-    // SAFETY: callers have used its Rust part already.
-    let waits = unsafe { id(of) }.is_synchronous();
-    minus_one(done.and_then(|()| if waits { complete(of) } else { Ok(()) }))
-}

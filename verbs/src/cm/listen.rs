@@ -12,12 +12,10 @@ use urnic::{Error, ListenParams, Offer, PortError};
 use urnic_engine::limits::LISTEN_ASKED_MAX;
 
 use super::address::from_c;
-use super::connect::{check_depths, depth, private_data};
-use super::id::{Id, Keeper, Phase, finish_established, id};
-use super::options::Options;
-use super::own_qp::Depths;
+use super::id::{Depths, Id, Keeper, Options, Phase, id};
+use super::param::{DEPTH, check_depths, depth, private_data};
 use super::ports::{self, Announced};
-use super::turn::DEPTH;
+use super::wait::finish_established;
 use crate::abi::{RDMA_CM_EVENT_ESTABLISHED, rdma_cm_id, rdma_conn_param};
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;

@@ -20,15 +20,16 @@
 
 pub(crate) mod address;
 mod addrinfo;
-mod channel;
 mod connect;
+mod create;
 mod end;
 mod ep;
 mod event;
-pub(crate) mod id;
+mod id;
 mod listen;
 mod options;
 mod own_qp;
+mod param;
 mod peer_end;
 mod ports;
 mod probe;
@@ -39,3 +40,4 @@ pub(crate) mod socket;
 mod sync;
 mod turn;
 mod udp_users;
+mod wait;

@@ -29,23 +29,6 @@ unsafe fn value_of<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno
     Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
 
-/// Options of an id.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
-    /// Type of service of IPv4 and traffic class of IPv6, which are the same byte.
-    pub(super) traffic_class: Option<u8>,
-    /// True if `::` covers addresses of IPv6 only.
-    pub(super) only_ipv6: bool,
-    /// InfiniBand's timeout for acknowledgments, in the encoding of queue pairs.
-    pub(super) ack_timeout: u8,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { traffic_class: None, only_ipv6: false, ack_timeout: ACK_TIMEOUT }
-    }
-}
-
 /// # Safety
 /// `value` points at `len` bytes.
 unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> Result<(), Errno> {
@@ -106,9 +89,6 @@ unsafe extern "C" fn rdma_set_option(
     // SAFETY: of `len` bytes, by this function's contract.
     minus_one(unsafe { set_option(of, name, value, len) })
 }
-
-/// Default of InfiniBand's connection manager: 4.096 us times two to the power of 14, 67 ms.
-const ACK_TIMEOUT: u8 = 14;
 
 fn port(address: Option<SocketAddr>) -> u16 {
     address.map_or(0, |address| address.port().to_be())

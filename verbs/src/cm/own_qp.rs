@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use urnic::{Access, QpConfig, QpRules, ReceiverNotReady};
 
-use super::id::{Id, Phase, id};
+use super::id::{Depths, Id, Phase, id};
 use crate::abi::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE, IBV_MTU_4096, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
@@ -26,15 +26,6 @@ use crate::event_queue::locked;
 use crate::gid::{self, PORT};
 use crate::process::{Process, process};
 use crate::qp::Qp;
-
-/// Parameters of a connection that `rdma_init_qp_attr` needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Depths {
-    /// Maximum number of outstanding Reads of the peer.
-    pub(super) responder_resources: u16,
-    /// Maximum number of outstanding Reads of this end.
-    pub(super) initiator_depth: u16,
-}
 
 /// Limits a number to the size of the field.
 fn octet(depth: u16) -> u8 {

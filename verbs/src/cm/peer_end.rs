@@ -17,19 +17,10 @@
 use std::sync::Arc;
 
 use urnic::{Connection, monotonic_now};
-use urnic_engine::time::{Duration, Instant};
+use urnic_engine::time::Duration;
 
-use super::id::Id;
+use super::id::{Id, PeerEnd};
 use crate::event_queue::locked;
-
-/// Next step of an id whose peer has closed its side.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum PeerEnd {
-    /// Step 2, at this time at the latest.
-    ToldAt(Instant),
-    /// Step 3, at this time at the latest.
-    ClosesAt(Instant),
-}
 
 impl Id {
     /// Records that the peer has closed its side. Each turn of the id then calls

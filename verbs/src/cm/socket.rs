@@ -12,8 +12,8 @@ use libc::c_int;
 use urnic::Connection;
 
 use super::address::from_c;
-use super::channel::Attached;
 use super::end::rdma_destroy_id;
+use super::id::channel::Attached;
 use super::id::{Id, OfSocket, Phase, make};
 use super::{connect, listen};
 use crate::abi::{

@@ -10,13 +10,12 @@ use urnic_engine::limits::READS_OUTSTANDING_MAX;
 use urnic_engine::mpa::startup::MpaStartupError;
 
 use super::end::discard;
-use super::event::Pending;
-use super::id::{Id, NOW, Phase, make};
-use super::own_qp::Depths;
+use super::id::{Depths, Id, NOW, Pending, Phase, make};
+use super::param::DEPTH;
 use crate::abi::{
     IBV_EVENT_QP_FATAL, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
-    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
+    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
 };
 use crate::cm::address::source_for;
 use crate::device::{Personality, personality};
@@ -256,13 +255,6 @@ impl Id {
             qp.context.events.of_qp(qp.c, IBV_EVENT_QP_FATAL);
         }
     }
-
-    /// Reports the end of the connection, once.
-    pub(super) fn tell_disconnected(self: &Arc<Self>) {
-        if !std::mem::replace(&mut *locked(&self.disconnected), true) {
-            self.tell(Pending::new(self, RDMA_CM_EVENT_DISCONNECTED, 0));
-        }
-    }
 }
 
 /// Returns true if an attempt failed without an MPA Reply. The server at the TCP port may then be
@@ -289,9 +281,6 @@ fn is_refusal(error: &Error) -> bool {
         _ => false,
     }
 }
-
-/// Maximum outstanding Reads with a peer that does not state a number; the Requests of RFC 6581 do.
-pub(super) const DEPTH: u16 = 16;
 
 #[cfg(test)]
 mod tests {

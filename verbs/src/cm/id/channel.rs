@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::event::Pending;
-use super::id::Id;
+use super::{Id, Pending};
 use crate::abi::rdma_event_channel;
 use crate::errno::{Errno, or_null};
 use crate::event_queue::EventQueue;
@@ -16,17 +15,17 @@ use crate::waited::WaitedAt;
 /// A channel of events of ids.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    pub(super) events: EventQueue<Pending>,
+    pub(crate) events: EventQueue<Pending>,
 }
 
 /// The existing channels.
-pub(super) static CHANNELS: WaitedAt<Channel> = WaitedAt::new();
+pub(crate) static CHANNELS: WaitedAt<Channel> = WaitedAt::new();
 
 type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
     /// Takes the oldest event, and waits for one unless the descriptor is non-blocking.
-    pub(super) fn take(&self) -> Result<Pending, Errno> {
+    pub(crate) fn take(&self) -> Result<Pending, Errno> {
         let event = self.events.take(|event| event.counted().unacknowledged.taken())?;
         if let Some(listener) = &event.listener {
             // The backlog has room for another one.
@@ -37,7 +36,7 @@ impl Channel {
     }
 
     /// Removes and returns the events of an id that is destroyed or migrated.
-    pub(super) fn take_events_of(&self, id: &Arc<Id>) -> Vec<Pending> {
+    pub(crate) fn take_events_of(&self, id: &Arc<Id>) -> Vec<Pending> {
         self.events.remove(|event| Arc::ptr_eq(event.counted(), id))
     }
 }
@@ -66,18 +65,18 @@ unsafe fn free(c: *mut rdma_event_channel) {
 ///
 /// # Safety
 /// `channel` came from [`rdma_create_event_channel`] and was not destroyed.
-pub(super) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Channel> {
+pub(crate) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Channel> {
     // SAFETY: made in `create`, by this function's contract.
     unsafe { ChannelObject::of(channel) }
 }
 
 /// The channel of an id.
 #[derive(Debug)]
-pub(super) struct Attached {
-    pub(super) channel: Arc<Channel>,
-    pub(super) c: CPtr<rdma_event_channel>,
-    /// True if the channel was made for this id alone, whose calls wait for their events.
-    pub(super) is_own: bool,
+pub(crate) struct Attached {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) c: CPtr<rdma_event_channel>,
+    /// Made for the id, whose calls wait for their events themselves.
+    pub(crate) is_own: bool,
 }
 
 impl Attached {
@@ -85,7 +84,7 @@ impl Attached {
     ///
     /// # Safety
     /// `c` is NULL or live.
-    pub(super) unsafe fn new(c: *mut rdma_event_channel) -> Result<Self, Errno> {
+    pub(crate) unsafe fn new(c: *mut rdma_event_channel) -> Result<Self, Errno> {
         let is_own = c.is_null();
         let c = if is_own { create()? } else { c };
         // SAFETY: just made, or live by this function's contract.
@@ -93,8 +92,8 @@ impl Attached {
         Ok(Self { channel, c: CPtr(c), is_own })
     }
 
-    /// Returns the channel for an id that a peer's request to this id creates.
-    pub(super) fn inherited(&self) -> Result<Self, Errno> {
+    /// Returns the channel for an id that is created by a request to this one.
+    pub(crate) fn inherited(&self) -> Result<Self, Errno> {
         if self.is_own {
             // SAFETY: NULL.
             return unsafe { Self::new(std::ptr::null_mut()) };
@@ -103,7 +102,7 @@ impl Attached {
     }
 
     /// Detaches the id, and frees the channel if it is the id's own.
-    pub(super) fn leave(self) {
+    pub(crate) fn leave(self) {
         if self.is_own {
             // SAFETY: made for the id, and freed once: when the id is destroyed or gets another
             // channel.
