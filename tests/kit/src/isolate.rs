@@ -6,17 +6,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::programs::{self, program};
+use crate::programs::{self, CHILD, SKIPPED, program};
 use crate::{is_required, record, show, skip};
 
 pub use crate::netns_tests;
 
-/// Environment variable that names the test for the child.
-const CHILD: &str = "URNIC_NETNS_CHILD";
 /// Time limit of a test, in seconds.
 const LIMIT_SECONDS: u32 = 180;
-/// Text that a skipped child prints.
-const SKIPPED: &str = "the rest of this test is skipped";
 
 /// Defines tests that run in a fresh network namespace each. `with` names their requirements
 /// besides `ip`: programs, and device nodes and libraries by their path. `alone` before it prevents
@@ -110,20 +106,6 @@ pub fn run(name: &str, needs: &[&str], test: fn()) {
 fn open(path: &str) -> io::Result<File> {
     let is_node = fs::metadata(path)?.file_type().is_char_device();
     File::options().read(true).write(is_node).open(path)
-}
-
-/// Ends the test of this process as skipped.
-///
-/// # Panics
-/// Always: the panic ends the test. The parent process recognizes it.
-pub(crate) fn skip_the_rest(reason: &str) {
-    let name = std::env::var_os(CHILD).map(|name| name.to_string_lossy().into_owned());
-    let name =
-        name.unwrap_or_else(|| panic!("{reason}, and this test does not say that it needs it"));
-    skip(&name, reason);
-    show(&format!("{SKIPPED}\n"));
-    // Without a panic message, because nothing is wrong.
-    std::panic::resume_unwind(Box::new(SKIPPED));
 }
 
 /// Prevents the kernel from sending anything by itself on interfaces made from now on, and from

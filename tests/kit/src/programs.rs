@@ -3,7 +3,12 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::isolate;
+use crate::{show, skip};
+
+/// Environment variable that names the test for the child process of `isolate`.
+pub(crate) const CHILD: &str = "URNIC_NETNS_CHILD";
+/// Text that a skipped child prints.
+pub(crate) const SKIPPED: &str = "the rest of this test is skipped";
 
 /// Returns true if there is a program of this name.
 #[must_use]
@@ -26,7 +31,21 @@ pub fn missing<'a>(needs: impl IntoIterator<Item = &'a str>) -> Option<String> {
 #[must_use]
 pub fn program(name: &str) -> Command {
     if let Some(reason) = missing([name]) {
-        isolate::skip_the_rest(&reason);
+        skip_the_rest(&reason);
     }
     Command::new(name)
+}
+
+/// Ends the test of this process as skipped, if it is one in its own namespace.
+///
+/// # Panics
+/// Always: the panic ends the test. The parent process recognizes it.
+fn skip_the_rest(reason: &str) {
+    let name = std::env::var_os(CHILD).map(|name| name.to_string_lossy().into_owned());
+    let name =
+        name.unwrap_or_else(|| panic!("{reason}, and this test does not say that it needs it"));
+    skip(&name, reason);
+    show(&format!("{SKIPPED}\n"));
+    // Without a panic message, because nothing is wrong.
+    std::panic::resume_unwind(Box::new(SKIPPED));
 }

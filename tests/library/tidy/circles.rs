@@ -5,6 +5,21 @@ use std::path::Path;
 
 use super::{code, is_test, sources};
 
+/// The sources of all packages of the workspace.
+const PACKAGES: [&str; 11] = [
+    "engine/src",
+    "ipoib/src",
+    "netdev/src",
+    "preload/src",
+    "replay/src",
+    "sim/src",
+    "src",
+    "tests/kit/src",
+    "tests/loom/src",
+    "tools/src",
+    "verbs/src",
+];
+
 type Module = Vec<String>;
 /// For each module: the imports of its children from their siblings, or from modules below those.
 type Siblings = BTreeMap<Module, BTreeMap<String, BTreeSet<String>>>;
@@ -126,9 +141,7 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<&str>> 
 #[test]
 fn modules_import_each_other_in_no_circle() {
     let mut found = Vec::new();
-    for folder in
-        ["engine/src", "ipoib/src", "src", "netdev/src", "tools/src", "replay/src", "sim/src"]
-    {
+    for folder in PACKAGES {
         for (parent, below) in imports(folder) {
             for circle in circles(&below) {
                 found.push(format!("{folder}/{}: {}", parent.join("/"), circle.join(", ")));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use urnic::{Access, Mr, MrPart, Region, TaggedOffset};
 
-use super::socket::{Phase, Socket, State};
 use super::stream::Stream;
 use super::wire::Target;
 use crate::errno::Errno;
@@ -46,6 +45,48 @@ impl IoMaps {
     pub(super) fn has_untold(&self) -> bool {
         self.untold().is_some()
     }
+
+    /// Maps memory of the application, and returns its offset. The stream's peer may write it if
+    /// `for_peer`.
+    pub(super) fn map(
+        &mut self,
+        stream: &Stream,
+        region: Arc<Region>,
+        [address, len]: [usize; 2],
+        for_peer: bool,
+        offset: Option<u64>,
+    ) -> Result<u64, Errno> {
+        let base = TaggedOffset(address as u64);
+        let mut access = Access::LOCAL_WRITE;
+        access.set(Access::REMOTE_WRITE, for_peer);
+        let part = MrPart { range: 0..len, base, access, only: None };
+        let free = (0..stream.remote_iomap).find(|index| !self.remote.contains_key(index));
+        let has_place = if for_peer { free.is_some() } else { self.local.len() < LOCAL_MAPS_MAX };
+        if !has_place {
+            return Err(Errno::NO_MEMORY);
+        }
+        let mr = stream.pd.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
+        let offset = offset.unwrap_or(base.0);
+        let map = Mapped { mr, address: base.0, len, offset, is_untold: for_peer };
+        match free.filter(|_| for_peer) {
+            Some(index) => drop(self.remote.insert(index, map)),
+            None => self.local.push(map),
+        }
+        Ok(offset)
+    }
+
+    /// Unmaps memory. When this returns, the peer can no longer write there.
+    pub(super) fn unmap(&mut self, [address, len]: [usize; 2]) -> Result<(), Errno> {
+        let is_it = |map: &Mapped| map.address == address as u64 && map.len == len;
+        let at = self.remote.iter().find(|(_, map)| is_it(map)).map(|(index, _)| *index);
+        if let Some(index) = at {
+            drop(self.remote.remove(&index));
+            return Ok(());
+        }
+        let at = self.local.iter().position(is_it).ok_or(Errno::INVALID)?;
+        drop(self.local.swap_remove(at));
+        Ok(())
+    }
 }
 
 /// Sends the pending entries, before all other data. Returns `None` until there is room for all.
@@ -59,58 +100,4 @@ pub(super) fn tell(stream: &mut Stream, maps: &mut IoMaps) -> Option<()> {
         }
     }
     Some(())
-}
-
-impl Socket {
-    /// Maps memory of the application, and returns its offset. Peers may write it if `for_peer`.
-    pub(super) fn map(
-        &self,
-        region: Arc<Region>,
-        [address, len]: [usize; 2],
-        for_peer: bool,
-        offset: Option<u64>,
-    ) -> Result<u64, Errno> {
-        if u32::try_from(len).is_err() {
-            return Err(Errno::INVALID);
-        }
-        let mut state = self.look();
-        let State { phase, iomaps, .. } = &mut *state;
-        let (Phase::Opening(stream) | Phase::Open(stream, _)) = phase else {
-            return Err(Errno::INVALID);
-        };
-        if !stream.is_met() {
-            return Err(Errno::INVALID);
-        }
-        let base = TaggedOffset(address as u64);
-        let mut access = Access::LOCAL_WRITE;
-        access.set(Access::REMOTE_WRITE, for_peer);
-        let part = MrPart { range: 0..len, base, access, only: None };
-        let free = (0..stream.remote_iomap).find(|index| !iomaps.remote.contains_key(index));
-        let has_place = if for_peer { free.is_some() } else { iomaps.local.len() < LOCAL_MAPS_MAX };
-        if !has_place {
-            return Err(Errno::NO_MEMORY);
-        }
-        let mr = stream.pd.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
-        let offset = offset.unwrap_or(base.0);
-        let map = Mapped { mr, address: base.0, len, offset, is_untold: for_peer };
-        match free.filter(|_| for_peer) {
-            Some(index) => drop(iomaps.remote.insert(index, map)),
-            None => iomaps.local.push(map),
-        }
-        Ok(offset)
-    }
-
-    /// Unmaps memory. When this returns, the peer can no longer write there.
-    pub(super) fn unmap(&self, [address, len]: [usize; 2]) -> Result<(), Errno> {
-        let iomaps = &mut self.state().iomaps;
-        let is_it = |map: &Mapped| map.address == address as u64 && map.len == len;
-        let at = iomaps.remote.iter().find(|(_, map)| is_it(map)).map(|(index, _)| *index);
-        if let Some(index) = at {
-            drop(iomaps.remote.remove(&index));
-            return Ok(());
-        }
-        let at = iomaps.local.iter().position(is_it).ok_or(Errno::INVALID)?;
-        drop(iomaps.local.swap_remove(at));
-        Ok(())
-    }
 }

@@ -1,12 +1,11 @@
 //! Options of sockets, and their defaults.
 
 use libc::{
-    IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE,
-    SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF, SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
-    TCP_MAXSEG, TCP_NODELAY, c_int,
+    IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_RCVBUF,
+    SO_REUSEADDR, SO_SNDBUF, SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
+    TCP_NODELAY, c_int,
 };
 
-use super::socket::{Phase, State};
 use super::stream::Sizes;
 use super::wire;
 use crate::errno::Errno;
@@ -108,42 +107,38 @@ fn ring(value: c_int) -> u32 {
     number(value).saturating_mul(2).clamp(RING_LEN_MIN, RING_LEN_MAX)
 }
 
-impl State {
-    fn is_new(&self) -> bool {
-        matches!(self.phase, Phase::New | Phase::Listening { .. })
-    }
-
-    /// `setsockopt` for an option whose value is one number, or begins with one.
-    pub(super) fn set(&mut self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+impl Options {
+    /// `setsockopt` for an option whose value is one number, or begins with one. `is_new` is true
+    /// until the socket has a stream.
+    pub(super) fn set(
+        &mut self,
+        is_new: bool,
+        level: c_int,
+        name: c_int,
+        value: c_int,
+    ) -> Result<(), Errno> {
         let is_on = value != 0;
-        let is_new = self.is_new();
-        let options = &mut self.options;
         match (level, name) {
-            // No effect: sockets may share an address even without it, as long as none listens.
-            (SOL_SOCKET, SO_REUSEADDR) => options.reuse_address = is_on,
-            (SOL_SOCKET, SO_RCVBUF) if is_new => options.receive_ring = ring(value),
-            (SOL_SOCKET, SO_SNDBUF) if is_new => options.send_ring = ring(value),
+            // Addresses without a listener are shared even without it.
+            (SOL_SOCKET, SO_REUSEADDR) => self.reuse_address = is_on,
+            (SOL_SOCKET, SO_RCVBUF) if is_new => self.receive_ring = ring(value),
+            (SOL_SOCKET, SO_SNDBUF) if is_new => self.send_ring = ring(value),
             // The rings exist already.
             (SOL_SOCKET, SO_RCVBUF | SO_SNDBUF) => {}
-            (SOL_SOCKET, SO_KEEPALIVE) => options.keep_alive = is_on,
-            (SOL_SOCKET, SO_OOBINLINE) => options.out_of_band_inline = is_on,
-            (SOL_SOCKET, SO_LINGER) => options.lingers = is_on,
+            (SOL_SOCKET, SO_KEEPALIVE) => self.keep_alive = is_on,
+            (SOL_SOCKET, SO_OOBINLINE) => self.out_of_band_inline = is_on,
+            (SOL_SOCKET, SO_LINGER) => self.lingers = is_on,
             (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL | TCP_MAXSEG) => {}
             (IPPROTO_TCP, TCP_KEEPIDLE) if value <= 0 => return Err(Errno::INVALID),
-            (IPPROTO_TCP, TCP_KEEPIDLE) => options.keep_idle_s = number(value),
-            (IPPROTO_TCP, TCP_NODELAY) => options.no_delay = is_on,
-            (IPPROTO_IPV6, IPV6_V6ONLY) => {
-                options.only_ipv6 = is_on;
-                if let Some(id) = &self.id {
-                    id.set_only_ipv6(is_on);
-                }
-            }
+            (IPPROTO_TCP, TCP_KEEPIDLE) => self.keep_idle_s = number(value),
+            (IPPROTO_TCP, TCP_NODELAY) => self.no_delay = is_on,
+            (IPPROTO_IPV6, IPV6_V6ONLY) => self.only_ipv6 = is_on,
             (SOL_RDMA, _) if !is_new => return Err(Errno::INVALID),
-            (SOL_RDMA, RDMA_SQSIZE) => options.send_queue = queue(value),
-            (SOL_RDMA, RDMA_RQSIZE) => options.receive_queue = queue(value),
-            (SOL_RDMA, RDMA_INLINE) => options.inline = number(value),
+            (SOL_RDMA, RDMA_SQSIZE) => self.send_queue = queue(value),
+            (SOL_RDMA, RDMA_RQSIZE) => self.receive_queue = queue(value),
+            (SOL_RDMA, RDMA_INLINE) => self.inline = number(value),
             (SOL_RDMA, RDMA_IOMAPSIZE) => {
-                options.iomap = wire::scaled(u16::try_from(value).unwrap_or(u16::MAX));
+                self.iomap = wire::scaled(u16::try_from(value).unwrap_or(u16::MAX));
             }
             _ => return Err(Errno::NOT_SUPPORTED),
         }
@@ -151,26 +146,24 @@ impl State {
     }
 
     /// `getsockopt`. For `SO_LINGER` this is the first of two numbers.
-    pub(super) fn tell(&mut self, level: c_int, name: c_int) -> Result<c_int, Errno> {
-        let options = &self.options;
+    pub(super) fn get(&self, level: c_int, name: c_int) -> Result<c_int, Errno> {
         let value = match (level, name) {
-            (SOL_SOCKET, SO_REUSEADDR) => u32::from(options.reuse_address),
-            (SOL_SOCKET, SO_RCVBUF) => options.receive_ring,
-            (SOL_SOCKET, SO_SNDBUF) => options.send_ring,
-            (SOL_SOCKET, SO_KEEPALIVE) => u32::from(options.keep_alive),
-            (SOL_SOCKET, SO_OOBINLINE) => u32::from(options.out_of_band_inline),
-            (SOL_SOCKET, SO_LINGER) => u32::from(options.lingers),
-            (SOL_SOCKET, SO_ERROR) => return Ok(self.error.take().map_or(0, |errno| errno.0)),
+            (SOL_SOCKET, SO_REUSEADDR) => u32::from(self.reuse_address),
+            (SOL_SOCKET, SO_RCVBUF) => self.receive_ring,
+            (SOL_SOCKET, SO_SNDBUF) => self.send_ring,
+            (SOL_SOCKET, SO_KEEPALIVE) => u32::from(self.keep_alive),
+            (SOL_SOCKET, SO_OOBINLINE) => u32::from(self.out_of_band_inline),
+            (SOL_SOCKET, SO_LINGER) => u32::from(self.lingers),
             (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL) => 1,
-            (IPPROTO_TCP, TCP_KEEPIDLE) => options.keep_idle_s,
-            (IPPROTO_TCP, TCP_NODELAY) => u32::from(options.no_delay),
+            (IPPROTO_TCP, TCP_KEEPIDLE) => self.keep_idle_s,
+            (IPPROTO_TCP, TCP_NODELAY) => u32::from(self.no_delay),
             // As rdma-core returns without a path.
             (IPPROTO_TCP, TCP_MAXSEG) => 2048,
-            (IPPROTO_IPV6, IPV6_V6ONLY) => u32::from(options.only_ipv6),
-            (SOL_RDMA, RDMA_SQSIZE) => options.send_queue,
-            (SOL_RDMA, RDMA_RQSIZE) => options.receive_queue,
-            (SOL_RDMA, RDMA_INLINE) => options.inline,
-            (SOL_RDMA, RDMA_IOMAPSIZE) => u32::from(options.iomap),
+            (IPPROTO_IPV6, IPV6_V6ONLY) => u32::from(self.only_ipv6),
+            (SOL_RDMA, RDMA_SQSIZE) => self.send_queue,
+            (SOL_RDMA, RDMA_RQSIZE) => self.receive_queue,
+            (SOL_RDMA, RDMA_INLINE) => self.inline,
+            (SOL_RDMA, RDMA_IOMAPSIZE) => u32::from(self.iomap),
             _ => return Err(Errno::NOT_SUPPORTED),
         };
         Ok(value.cast_signed())

@@ -149,6 +149,26 @@ impl State {
         }
     }
 
+    /// `setsockopt` for an option whose value is one number, or begins with one.
+    pub(super) fn set(&mut self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+        let is_new = matches!(self.phase, Phase::New | Phase::Listening { .. });
+        self.options.set(is_new, level, name, value)?;
+        if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
+            && let Some(id) = &self.id
+        {
+            id.set_only_ipv6(value != 0);
+        }
+        Ok(())
+    }
+
+    /// `getsockopt`. For `SO_LINGER` this is the first of two numbers.
+    pub(super) fn tell(&mut self, level: c_int, name: c_int) -> Result<c_int, Errno> {
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(self.error.take().map_or(0, |errno| errno.0)),
+            _ => self.options.get(level, name),
+        }
+    }
+
     /// Returns the stream once there is a connection; `None` while the attempt is in progress.
     pub(super) fn stream(&mut self) -> Option<Result<&mut Stream, Errno>> {
         match &mut self.phase {

@@ -1,14 +1,15 @@
-//! Sending and receiving.
+//! Sending and receiving, and mapping memory that peers write.
+
+use std::sync::Arc;
 
 use libc::c_int;
+use urnic::{Mr, Region};
 
 use super::iomap;
-use super::socket::{Socket, State, failure};
+use super::socket::{Phase, Socket, State, failure};
 use super::stream::Stream;
 use crate::errno::Errno;
 use crate::event_queue::locked;
-
-use urnic::Mr;
 
 /// A position in the application's memory, which is in pieces.
 pub(super) trait Cursor {
@@ -36,7 +37,7 @@ impl State {
             return Some(Err(errno));
         }
         let Self { phase, iomaps, .. } = self;
-        let super::socket::Phase::Open(stream, _) = phase else { return None };
+        let Phase::Open(stream, _) = phase else { return None };
         if let Err(errno) = writable(stream) {
             return Some(Err(errno));
         }
@@ -146,5 +147,33 @@ impl Socket {
                 return Ok(received);
             }
         }
+    }
+
+    /// Maps memory of the application, and returns its offset. Peers may write it if `for_peer`.
+    pub(super) fn map(
+        &self,
+        region: Arc<Region>,
+        place: [usize; 2],
+        for_peer: bool,
+        offset: Option<u64>,
+    ) -> Result<u64, Errno> {
+        let [_, len] = place;
+        if u32::try_from(len).is_err() {
+            return Err(Errno::INVALID);
+        }
+        let mut state = self.look();
+        let State { phase, iomaps, .. } = &mut *state;
+        let (Phase::Opening(stream) | Phase::Open(stream, _)) = phase else {
+            return Err(Errno::INVALID);
+        };
+        if !stream.is_met() {
+            return Err(Errno::INVALID);
+        }
+        iomaps.map(stream, region, place, for_peer, offset)
+    }
+
+    /// Unmaps memory. When this returns, the peer can no longer write there.
+    pub(super) fn unmap(&self, place: [usize; 2]) -> Result<(), Errno> {
+        self.state().iomaps.unmap(place)
     }
 }
