@@ -114,15 +114,15 @@ mod tests {
     fn more_than_256_queue_pairs_listen_at_two_ports_and_no_number_is_given_twice() {
         let (process, numbers) = (process().unwrap(), Numbers::default());
         let listen = || Requests::listen(&process);
-        let mut taken: Vec<u32> = (0..=BLOCK).map(|_| numbers.take(&listen).unwrap()).collect();
+        let mut taken: Vec<u32> = (0..=BLOCK).map(|_| numbers.take(listen).unwrap()).collect();
         let ports: std::collections::HashSet<u32> =
             taken.iter().map(|number| number >> 8).collect();
         assert_eq!(ports.len(), 2);
         // The next free one, not the one that was just given back.
         numbers.give_back(taken[0]);
-        taken.push(numbers.take(&listen).unwrap());
+        taken.push(numbers.take(listen).unwrap());
         // Only that one was free: the next one is of another block.
-        taken.push(numbers.take(&listen).unwrap());
+        taken.push(numbers.take(listen).unwrap());
         taken.sort_unstable();
         taken.dedup();
         assert_eq!(taken.len(), BLOCK + 2, "the first came back, and no other");

@@ -151,6 +151,46 @@ fn modules_import_each_other_in_no_circle() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Strata of `verbs/src`. A module may import modules of its own stratum and of those before it.
+const STRATA: [&[&str]; 11] = [
+    &["abi", "object", "errno", "log", "thread", "fault", "names", "private", "refused"],
+    &[
+        "event_queue",
+        "async_event",
+        "section",
+        "work",
+        "region",
+        "numbers",
+        "fork",
+        "exit",
+        "waited",
+        "turn",
+    ],
+    &["network", "process"],
+    &["context", "channel", "gid", "device", "ack", "attributes"],
+    &["peer"],
+    &["pd", "parent_domain", "ah", "mr", "cq", "srq"],
+    &["qp"],
+    &["mw"],
+    &["operations"],
+    &["cm"],
+    &["rsocket"],
+];
+
+#[test]
+fn verbs_imports_downward() {
+    let stratum = |module: &str| {
+        let found = STRATA.iter().position(|stratum| stratum.contains(&module));
+        found.unwrap_or_else(|| panic!("verbs/src/{module} has no stratum"))
+    };
+    for (module, below) in &imports("verbs/src")[&Module::new()] {
+        for other in below {
+            let is_downward = stratum(other) <= stratum(module);
+            assert!(is_downward, "verbs/src/{module} imports {other}, of a higher stratum");
+        }
+    }
+}
+
 #[test]
 fn a_circle_would_be_noticed() {
     let paths = paths("a::{b::{C, d}, e}; use");
