@@ -80,8 +80,11 @@ impl TxState {
     /// Fast path inside a message: frames one more FPDU like the last, if
     /// [`frame_any`](Self::frame_any) would fill the segment with exactly that FPDU. Returns true
     /// if it did.
+    ///
+    /// Requires a request that continues, and a segment that the FPDU fills without a pad. All else
+    /// falls back to `frame_any`. `tx/tests.rs` compares both.
     #[inline(always)]
-    fn frame_like_last(&mut self, room: &mut Room) -> bool {
+    pub(super) fn frame_like_last(&mut self, room: &mut Room) -> bool {
         let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
             return false;
         };
@@ -111,7 +114,7 @@ impl TxState {
     }
 
     #[inline(never)]
-    fn frame_any(
+    pub(super) fn frame_any(
         &mut self,
         qp: &QpShared,
         rnic: &RnicShared,
@@ -258,8 +261,12 @@ impl TxState {
         }
     }
 
-    /// Continues the message with FPDUs like the last, if each of them fills a whole segment of
-    /// `segment_len` bytes: at most `segments` more. Subtracts their fragments from `room`.
+    /// Continues the message with FPDUs like the last, if each of them fills a whole segment: at
+    /// most `segments` more of `segment_len` bytes. Subtracts their needs from `room`.
+    ///
+    /// Fast path: describes a run of FPDUs in one step. If the message, the FPDUs' lengths or
+    /// `room` do not allow more, [`frame_segment`](Self::frame_segment) goes on. `tx/tests.rs`
+    /// compares both.
     pub(crate) fn frame_alike(
         &mut self,
         qp: &QpShared,

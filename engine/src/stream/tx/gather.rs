@@ -117,7 +117,7 @@ impl TxState {
 
     /// Adds the FPDUs with these numbers to `frame`. `payload` is their payload if it is in one run
     /// of memory.
-    fn gather_each<'a>(
+    pub(super) fn gather_each<'a>(
         &'a self,
         run: &'a FpduRun,
         numbers: Range<u32>,

@@ -1,5 +1,6 @@
-//! Writes a tagged FPDU with markers among its bytes, up to its CRC, into a buffer in one pass: the
-//! part of the fast path [`tagged`](super::tagged) for streams with markers.
+//! Writes a tagged FPDU with markers among its bytes into a buffer of exactly its length, in one
+//! pass. Fast path of [`tagged`](super::tagged); `tx/tests.rs` and the test below compare it with
+//! [`Fpdu::emit`](crate::mpa::tx::Fpdu).
 
 use crate::mem::SharedSlice;
 use crate::mpa::marker::SPACING;

@@ -23,6 +23,8 @@ mod send_path;
 mod send_queue;
 mod tagged;
 mod tagged_head;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::mem::offset_of;

@@ -1,10 +1,10 @@
-//! Fast path that writes the FPDUs of a long message into a frame.
+//! Fast path that writes the FPDUs of a long message: tagged, with their payload in one run of
+//! memory that is referenced in place, copied whole, or copied between markers by
+//! [`marked`](super::marked). Writes the same bytes as [`Fpdu::emit`](crate::mpa::tx::Fpdu), and
+//! evaluates once what all FPDUs of the run share.
 //!
-//! Requires tagged FPDUs of one [`FpduRun`] whose payload is in one run of memory. On a stream with
-//! markers, they must also be copied into the frame; [`marked`](super::marked) does that. All other
-//! FPDUs take [`Fpdu::emit`](crate::mpa::tx::Fpdu), which writes the same bytes:
-//! `stream/tests/resent.rs` and the test of [`marked`](super::marked) compare both. The fast path
-//! computes the parameters that all FPDUs of the run share only once.
+//! Requires a tagged message with payload in one run of memory; with markers also that payload is
+//! copied. All else falls back to `gather_each`. `tx/tests.rs` compares both with `Fpdu::emit`.
 
 use std::ops::Range;
 
