@@ -112,9 +112,9 @@ pub struct MpaReport {
     pub initiator_private_data: String,
     /// See `initiator_private_data`.
     pub responder_private_data: String,
-    /// The private data of both as text, where all of it can be printed.
+    /// The Private Data of initiator and responder as text; `None` if it cannot be printed.
     #[serde(skip)]
-    pub(crate) private_texts: [Option<String>; 2],
+    pub private_texts: [Option<String>; 2],
     /// As the Request says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ird: Option<u16>,

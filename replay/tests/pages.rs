@@ -207,6 +207,7 @@ fn plain(name: &str, has_startup: bool, findings: usize) -> ConnectionReport {
         markers: MarkersReport::default(),
         initiator_private_data: String::new(),
         responder_private_data: String::new(),
+        private_texts: [None, None],
         ird: None,
         ord: None,
         responder_ird: None,

@@ -51,7 +51,7 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// The connections of a process.
 pub(crate) trait Connections {
-    /// Closes them in order; resets those that are not closed within `limit`.
+    /// Closes the connections in order; resets connections that are not closed within `limit`.
     fn finish(&self, limit: Duration) -> Result<(), Error>;
 }
 

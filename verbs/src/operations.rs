@@ -1,5 +1,5 @@
-//! What an open device knows of all kinds of objects: the table of the operations that inline
-//! functions of C call, and its asynchronous events.
+//! Operations of an open device on all kinds of objects: the table that inline functions of C call,
+//! and asynchronous events.
 #![expect(unsafe_code, reason = "events name C's objects")]
 
 use libc::c_int;

@@ -23,8 +23,8 @@ use crate::numbers::Numbers;
 use crate::object::CPtr;
 use crate::thread::run_as_own;
 
-/// What completion queues, receive queues and connections ask of a queue pair, whose module builds
-/// on theirs.
+/// Interface of a queue pair for completion queues, receive queues and connections, whose modules are
+/// below that of queue pairs.
 pub(crate) trait QueuePair: Debug + Send + Sync {
     fn number(&self) -> u32;
 

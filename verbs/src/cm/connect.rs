@@ -139,7 +139,7 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
         id.tell(Pending::new(id, RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
         return Ok(());
     }
-    let depths = depths(param);
+    let depths = requested_depths(param);
     let options = ConnectOptions {
         startup: startup(),
         private_data: param.map_or_else(Vec::new, private_data),
@@ -158,6 +158,15 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
     drop(phase);
     turn::request(id);
     Ok(())
+}
+
+/// Returns the Reads that may be outstanding in both directions; the maximum without parameters.
+fn requested_depths(param: Option<&rdma_conn_param>) -> Depths {
+    let of = |wanted: Option<u8>| wanted.map_or(READS_OUTSTANDING_MAX, depth);
+    Depths {
+        responder_resources: of(param.map(|param| param.responder_resources)),
+        initiator_depth: of(param.map(|param| param.initiator_depth)),
+    }
 }
 
 /// Returns the source of a connection. On an interface the endpoint chooses the TCP port.
@@ -249,6 +258,7 @@ unsafe extern "C" fn rdma_connect(of: *mut rdma_cm_id, param: *mut rdma_conn_par
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::{RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES};
 
     fn param(responder_resources: u8, initiator_depth: u8) -> rdma_conn_param {
         rdma_conn_param {
@@ -267,7 +277,7 @@ mod tests {
     #[test]
     fn reads_may_be_open_in_each_direction_as_its_field_says() {
         let asked = |param: Option<rdma_conn_param>| {
-            let Depths { responder_resources, initiator_depth } = depths(param.as_ref());
+            let Depths { responder_resources, initiator_depth } = requested_depths(param.as_ref());
             (responder_resources, initiator_depth)
         };
         let all = READS_OUTSTANDING_MAX;

@@ -38,7 +38,7 @@ const FRAME_LEN: usize = 40_000;
 /// FPDUs that are written into one frame.
 const FPDUS_PER_FRAME: usize = 20;
 
-/// What the plans have exercised: each way must be used.
+/// Counts how often the plans used each way: each must be used.
 #[derive(Debug, Default)]
 struct Used {
     like_last: usize,

@@ -397,7 +397,7 @@ impl Writer {
         Written { octets, staged: finished.staged, fragments, digests }
     }
 
-    /// The kept bytes of a range, all of which are kept, and the number of fragments.
+    /// Returns the bytes of a range that is kept whole, and the number of fragments.
     pub(super) fn send_kept(
         &mut self,
         kept: &Kept,
