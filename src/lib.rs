@@ -100,7 +100,7 @@ pub use urnic_engine::verbs::{BindError, Mr, MrPart, Mw, MwBind, MwType, Pd, Rem
 // Queues.
 pub use handle::comp_channel::CompChannel;
 pub use urnic_engine::verbs::{
-    CompletionMeans, Cq, Qp, QpConfig, QpRules, QpState, QueueError, ReceiverNotReady, SendBatch,
+    CompletionLevel, Cq, Qp, QpConfig, QpRules, QpState, QueueError, ReceiverNotReady, SendBatch,
     Srq,
 };
 

@@ -41,9 +41,9 @@ pub const OPEN_TIMEOUT_NS: u64 = 180_000_000_000;
 /// acknowledgment.
 pub const CLOSE_SILENCE_NS: u64 = 100_000_000_000;
 /// Longest time from the Reply to the first empty Write to a silent peer, in nanoseconds.
-pub const NUDGE_AFTER_NS: u64 = 50_000_000;
+pub const SILENCE_PROBE_AFTER_NS: u64 = 50_000_000;
 /// Longest pause between two empty Writes, in nanoseconds; no further one follows.
-pub const NUDGE_PAUSE_MAX_NS: u64 = 4_000_000_000;
+pub const SILENCE_PROBE_PAUSE_MAX_NS: u64 = 4_000_000_000;
 
 /// Time that a connection that was rejected, or whose stream has failed, waits for the peer to
 /// close its half too, in nanoseconds. RFC 5040 §6.2.1 wants a graceful close, but not for ever.
@@ -95,7 +95,7 @@ pub const LISTEN_WAITING_MAX: usize = 2 * LISTEN_BACKLOG_MAX;
 /// Most such connections of a listener with a larger backlog: applications that open thousands of
 /// queue pairs at once ask for one. Linux's net.core.somaxconn has this value. A waiting connection
 /// takes about 10 KiB, so a full listener takes 40 MiB.
-pub const LISTEN_ASKED_MAX: usize = 4096;
+pub const LISTEN_REQUESTED_MAX: usize = 4096;
 /// Most Requests that wait for an application to take them from its listener.
 pub const CONNECT_REQUESTS_MAX: usize = 1024;
 

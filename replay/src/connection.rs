@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use urnic_engine::tcp::{self, Flags, SeqNum};
 use urnic_engine::wire::mpa::StartupKind;
 
-use super::asked::Asked;
 use super::comments::Comments;
 use super::direction::{Around, Direction, Shared, Terms};
 use super::findings::{Findings, Found, Kind, Listing};
 use super::limits::CONNECTIONS_MAX;
 use super::packet::Segment;
+use super::pending_requests::PendingRequests;
 use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex, text_of};
 use super::scan::{ConnectionPlan, Resumed};
 use super::startup::Frame;
 use super::trace::answers::Answers;
 use super::trace::{ConnectionTrace, Extent, SideTrace};
-use terms::Settled;
+use terms::AgreedTerms;
 
 /// A connection being replayed. Side 0 sent the first frame.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct ReplayedConnection {
     ends: [SocketAddr; 2],
     sides: [Direction; 2],
     /// Requests of each side to the other.
-    asked: [Asked; 2],
+    pending_requests: [PendingRequests; 2],
     findings: Findings,
     first_frame: u64,
     state: State,
@@ -81,7 +81,7 @@ impl ReplayedConnection {
         Self {
             ends,
             sides: plan.sides.map(Direction::new),
-            asked: [Asked::new(), Asked::new()],
+            pending_requests: [PendingRequests::new(), PendingRequests::new()],
             findings: Findings::new(listing),
             first_frame,
             state: State::Open,
@@ -101,7 +101,8 @@ impl ReplayedConnection {
     pub(super) fn trace(&mut self, extent: &Extent, marks_max: usize) {
         for (side, direction) in self.sides.iter_mut().enumerate() {
             let trace = SideTrace::new(extent, side, marks_max);
-            self.asked[side].answers = Some(Box::new(Answers::new(trace.canvas, marks_max)));
+            self.pending_requests[side].answers =
+                Some(Box::new(Answers::new(trace.canvas, marks_max)));
             direction.trace = Some(Box::new(trace));
         }
     }
@@ -166,7 +167,7 @@ impl ReplayedConnection {
         self.first_is_judged = true;
         for side in [0, 1] {
             // Earlier requests may be missing.
-            self.asked[side].forget(&mut shared.notes);
+            self.pending_requests[side].forget(&mut shared.notes);
             let Some(resumed) = self.resumed[side] else {
                 self.sides[side].discard(shared);
                 continue;
@@ -196,18 +197,18 @@ impl ReplayedConnection {
             return;
         }
         let other = &mut self.sides[1 - side];
-        other.habits.mss = options.mss;
-        other.habits.acks.asked(segment.at_ns);
+        other.behaviour.mss = options.mss;
+        other.behaviour.acks.asked(segment.at_ns);
         // RFC 7323 §2.3: 14 at most.
-        other.habits.window_scale = options.window_scale.map(|shift| u32::from(shift).min(14));
+        other.behaviour.window_scale = options.window_scale.map(|shift| u32::from(shift).min(14));
         // RFC 7323 §2.2: windows are scaled only if both SYNs have the option.
         self.is_unscaled |= options.window_scale.is_none();
         for side in &mut self.sides {
             if self.is_unscaled {
-                side.habits.window_scale = Some(0);
+                side.behaviour.window_scale = Some(0);
             }
             if let Some(trace) = &mut side.trace {
-                trace.window_scale = side.habits.window_scale.unwrap_or(0);
+                trace.window_scale = side.behaviour.window_scale.unwrap_or(0);
             }
         }
     }
@@ -218,7 +219,7 @@ impl ReplayedConnection {
         shared: &'a mut Shared,
     ) -> (&'a mut Direction, Around<'a>) {
         let from = self.name(side);
-        let [first, second] = &mut self.asked;
+        let [first, second] = &mut self.pending_requests;
         let (requested, answered) = if side == 0 { (first, second) } else { (second, first) };
         let around = Around {
             shared,
@@ -329,10 +330,10 @@ impl ReplayedConnection {
             return;
         }
         self.state = State::Full(initiator);
-        let terms = Settled::of(&request, &reply);
+        let terms = AgreedTerms::of(&request, &reply);
         let [at_initiator, at_responder] = terms.ird;
-        self.asked[initiator].ird = at_responder;
-        self.asked[1 - initiator].ird = at_initiator;
+        self.pending_requests[initiator].ird = at_responder;
+        self.pending_requests[1 - initiator].ird = at_initiator;
         for (side, markers) in
             [(initiator, terms.markers.to_responder), (1 - initiator, terms.markers.to_initiator)]
         {
@@ -363,13 +364,17 @@ impl ReplayedConnection {
             is_whole[side] = direction.finish(&mut around);
         }
         for side in [0, 1] {
-            self.asked[side].finish(is_whole[side], &mut shared.notes, &mut self.findings);
+            self.pending_requests[side].finish(
+                is_whole[side],
+                &mut shared.notes,
+                &mut self.findings,
+            );
         }
         for side in [0, 1] {
             self.note_crc_split(side);
             let (from, other) = (self.name(side), self.name(1 - side));
             if self.sides[side].tally().is_some() {
-                self.sides[side].habits.note(from, other, &mut self.findings);
+                self.sides[side].behaviour.note(from, other, &mut self.findings);
             }
         }
         let initiator = self.initiator();
@@ -382,17 +387,18 @@ impl ReplayedConnection {
             });
         let mpa = self.mpa_report();
         let [first, second] = &self.sides;
-        let handshakes = first.habits.acks.round_trip_ns().zip(second.habits.acks.round_trip_ns());
+        let handshakes =
+            first.behaviour.acks.round_trip_ns().zip(second.behaviour.acks.round_trip_ns());
         let handshake_ns = handshakes.map(|(first, second)| first + second);
         for side in &mut self.sides {
             side.release(shared);
         }
         let both = [initiator, 1 - initiator];
-        let answers = both.map(|side| self.asked[side].answers.take());
+        let answers = both.map(|side| self.pending_requests[side].answers.take());
         let traces = [initiator, 1 - initiator].map(|side| self.sides[side].trace.take());
         let trace = match (traces, answers) {
-            ([Some(first), Some(second)], [Some(asked), Some(also_asked)]) => {
-                let answers = [*asked, *also_asked];
+            ([Some(first), Some(second)], [Some(pending_requests), Some(also_asked)]) => {
+                let answers = [*pending_requests, *also_asked];
                 Some(ConnectionTrace { sides: [*first, *second], answers })
             }
             _ => None,
@@ -470,7 +476,7 @@ impl ReplayedConnection {
         };
         let request = startup(initiator, StartupKind::Request)?;
         let reply = startup(1 - initiator, StartupKind::Reply);
-        let settled = reply.map(|reply| Settled::of(request, reply));
+        let settled = reply.map(|reply| AgreedTerms::of(request, reply));
         let depths = |frame: &Frame| frame.enhanced.map(|word| (word.ird, word.ord));
         let responder = reply.and_then(depths);
         Some(MpaReport {

@@ -22,11 +22,11 @@ use urnic_engine::wire::mpa::RtrKinds;
 
 use super::alignment::Alignment;
 use super::arrivals::Arrivals;
-use super::asked::Asked;
+use super::behaviour::{Behaviour, Sent};
 use super::findings::{Findings, Kind};
-use super::habits::{Habits, Sent};
 use super::limits::Holding;
 use super::packet::{Checksum, Segment};
+use super::pending_requests::PendingRequests;
 use super::ranges::RangeSet;
 use super::scan::{Resumed, SidePlan};
 use super::startup::{Frame, Search};
@@ -40,8 +40,8 @@ pub(super) struct Around<'a> {
     pub(super) shared: &'a mut Shared,
     pub(super) findings: &'a mut Findings,
     /// Requests of this side to the other, and of the other to this side.
-    pub(super) requested: &'a mut Asked,
-    pub(super) answered: &'a mut Asked,
+    pub(super) requested: &'a mut PendingRequests,
+    pub(super) answered: &'a mut PendingRequests,
     /// The sender of this direction.
     pub(super) from: &'static str,
     /// Time when the frame was captured.
@@ -79,7 +79,7 @@ pub(super) struct Direction {
     pub(super) handshake_seen: bool,
     pub(super) last_frame: u64,
     pub(super) trace: Option<Box<SideTrace>>,
-    pub(super) habits: Habits,
+    pub(super) behaviour: Behaviour,
     /// Set if checksums of its segments are left to the device.
     is_at_sender: bool,
 }
@@ -146,7 +146,7 @@ impl Direction {
             handshake_seen: plan.handshake_seen,
             last_frame: 0,
             trace: None,
-            habits: Habits::default(),
+            behaviour: Behaviour::default(),
             is_at_sender: false,
         }
     }
@@ -178,7 +178,7 @@ impl Direction {
         let flags = segment.header.flags;
         self.is_finished |= flags.contains(Flags::FIN);
         if flags.contains(Flags::ACK) {
-            self.habits.acks.answered(around.now_ns);
+            self.behaviour.acks.answered(around.now_ns);
         }
         if segment.payload.is_empty() || flags.contains(Flags::RST) {
             return;
@@ -206,7 +206,7 @@ impl Direction {
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
-        self.habits.segment(Sent {
+        self.behaviour.segment(Sent {
             octets: (first, last),
             is_repetition: new.is_empty(),
             frame,
@@ -249,7 +249,7 @@ impl Direction {
         let Phase::Settled(frame) = &self.phase else { return };
         let origin = StreamOffset(frame.end);
         let mut tally = Tally::new(origin, terms.markers, terms.crc, terms.version);
-        (tally.rtr, tally.emss) = (terms.rtr, self.habits.emss());
+        (tally.rtr, tally.emss) = (terms.rtr, self.behaviour.emss());
         let full =
             Full { mpa: FpduReceiver::new(terms.rx_config(around.out_of_order), origin), tally };
         let startup = Some(frame.clone());
@@ -347,9 +347,9 @@ impl Direction {
         }
         let near = StreamOffset(self.high);
         let Some(offset) = self.space.offset_near(ack, near) else { return };
-        self.habits.window(window, flags.contains(Flags::SYN), frame);
+        self.behaviour.window(window, flags.contains(Flags::SYN), frame);
         let stamp = options.timestamps.map(|stamps| stamps.value);
-        self.habits.acks.note(offset.0, segment.at_ns, frame, stamp);
+        self.behaviour.acks.note(offset.0, segment.at_ns, frame, stamp);
         let Some(trace) = &mut self.trace else { return };
         trace.now_ns = segment.at_ns;
         // RFC 7323 §2.2: the window of a SYN is not scaled.

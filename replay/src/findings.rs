@@ -301,8 +301,8 @@ impl Findings {
     /// Returns the known implementation that `from` behaves like, by behaviour that no other
     /// implementation is known to have.
     pub(super) fn profile(&self, from: &'static str) -> Option<&'static str> {
-        let habits = [Kind::CrcAlone, Kind::TerminateLayout, Kind::CrcSplit];
-        habits.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
+        let behaviour = [Kind::CrcAlone, Kind::TerminateLayout, Kind::CrcSplit];
+        behaviour.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
     }
 
     /// Sorts and returns the findings.

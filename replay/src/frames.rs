@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use urnic_netdev::capture::{CaptureError, CaptureReader, CapturedFrame, LinkType};
 
-use super::copies::{Copies, CopyHabits};
+use super::copies::{Copies, CopyPattern};
 use super::limits::LINK_TYPES_NAMED_MAX;
 use super::packet::{Checksum, Segment};
 use super::tunnel;
@@ -19,7 +19,7 @@ pub(super) trait Frames {
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary;
 
     /// Sets the properties of copies.
-    fn expect_copies(&mut self, habits: CopyHabits);
+    fn expect_copies(&mut self, behaviour: CopyPattern);
 }
 
 /// Result of reading a capture.
@@ -38,7 +38,7 @@ pub(super) struct Summary {
     /// Frames that are copies of others, and the first of them.
     pub(super) copies: u64,
     pub(super) first_copy: u64,
-    pub(super) copy_habits: CopyHabits,
+    pub(super) copy_pattern: CopyPattern,
     pub(super) clock: Clock,
     /// Frames of unsupported link types.
     pub(super) unread: Unread,
@@ -126,25 +126,25 @@ impl Clock {
 pub(super) struct Capture<F> {
     pub(super) open: F,
     unpacked_max: Option<u64>,
-    copy_habits: CopyHabits,
+    copy_pattern: CopyPattern,
     /// In the previous pass, all checksums up to this frame were right.
     right_until: u64,
 }
 
 impl<F> Capture<F> {
     pub(super) fn new(open: F, unpacked_max: Option<u64>) -> Self {
-        Self { open, unpacked_max, copy_habits: CopyHabits::default(), right_until: 0 }
+        Self { open, unpacked_max, copy_pattern: CopyPattern::default(), right_until: 0 }
     }
 }
 
 impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
-    fn expect_copies(&mut self, habits: CopyHabits) {
-        self.copy_habits = habits;
+    fn expect_copies(&mut self, behaviour: CopyPattern) {
+        self.copy_pattern = behaviour;
     }
 
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary {
         let mut summary = Summary::default();
-        let mut copies = Copies::new(self.copy_habits);
+        let mut copies = Copies::new(self.copy_pattern);
         let mut first_not_right = None;
         let unpacked = (self.open)().and_then(|source| Unpacked::new(source, self.unpacked_max));
         let mut unpacked = match unpacked {
@@ -196,7 +196,7 @@ impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
                 if summary.error.is_none() {
                     summary.error = summary.unread.error(summary.frames);
                 }
-                summary.copy_habits = copies.habits();
+                summary.copy_pattern = copies.behaviour();
                 self.right_until = first_not_right.map_or(summary.frames, |number| number - 1);
             }
         }

@@ -17,10 +17,10 @@ use urnic_engine::wire::rdmap::{Control, Opcode, ReadRequest};
 use urnic_engine::wire::terminate::{Terminate, TerminateLayout};
 
 use super::arrivals::Arrivals;
-use super::asked::Asked;
 use super::findings::{Findings, Kind};
 use super::image::{ImageBudget, OutOfMemory};
 use super::limits::{Holding, Room};
+use super::pending_requests::PendingRequests;
 use super::report::TerminateReport;
 use super::tally::Tally;
 use super::trace::{Class, SideTrace};
@@ -30,8 +30,8 @@ pub(super) struct Observer<'a> {
     pub(super) tally: &'a mut Tally,
     pub(super) findings: &'a mut Findings,
     /// Requests of this side to the other, then requests that it answers.
-    pub(super) requested: &'a mut Asked,
-    pub(super) answered: &'a mut Asked,
+    pub(super) requested: &'a mut PendingRequests,
+    pub(super) answered: &'a mut PendingRequests,
     pub(super) budget: &'a mut ImageBudget,
     /// Room for FPDUs ahead of the delivery point, and for starts of delivered FPDUs.
     pub(super) held: &'a mut Holding,

@@ -78,7 +78,7 @@ impl Plan {
                 scan.handle(number, &segment);
             }
         });
-        frames.expect_copies(summary.copy_habits);
+        frames.expect_copies(summary.copy_pattern);
         if scan.wrong.saturating_mul(2) > scan.segments {
             // Addresses were rewritten, or the capturing device did something unexpected.
             scan = Scan::new(true);

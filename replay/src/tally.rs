@@ -9,8 +9,8 @@ use urnic_engine::wire::ProtocolVersion;
 use urnic_engine::wire::mpa::RtrKinds;
 use urnic_engine::wire::rdmap::Opcode;
 
+use super::behaviour::Seen;
 use super::findings::{Findings, Kind};
-use super::habits::Seen;
 use super::image::{Image, ImageBudget};
 use super::limits::{Holding, Room};
 use super::order::Order;

@@ -11,7 +11,7 @@ use urnic_engine::port::ConnectionId;
 use urnic_engine::time::Instant;
 use urnic_engine::types::{Stag, WrId};
 use urnic_engine::verbs::{
-    CompletionMeans, Cq, Pd, PostError, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
+    CompletionLevel, Cq, Pd, PostError, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
     SendOp, SendWr, Wc, WcStatus,
 };
 
@@ -121,8 +121,8 @@ impl Queues {
                 false => ReceiverNotReady::Terminate,
             },
             completion: match plan.placed {
-                true => CompletionMeans::Placed,
-                false => CompletionMeans::Taken,
+                true => CompletionLevel::Placed,
+                false => CompletionLevel::Taken,
             },
             ..QpConfig::with_cqs(send_cq.clone(), recv_cq.clone())
         };

@@ -11,7 +11,7 @@ use tracing::debug;
 use crate::error::Error;
 use crate::handle::connection::Connection;
 use crate::handle::link::WorkerLink;
-use crate::mail::channel::{Receive, Told};
+use crate::mail::channel::{HandleEnd, Receive};
 use crate::mail::command::outbox::Claim;
 use crate::mail::command::{Command, Incoming, OwnedOffer};
 use crate::mail::notice::Notice;
@@ -25,7 +25,7 @@ pub struct Connecting {
     link: WorkerLink,
     claim: Claim,
     remote: SocketAddr,
-    notices: Told<Notice>,
+    notices: HandleEnd<Notice>,
     /// Reason of the end, if it is known before the end.
     reason: Error,
 }
@@ -35,7 +35,7 @@ impl Connecting {
         link: WorkerLink,
         claim: Claim,
         remote: SocketAddr,
-        notices: Told<Notice>,
+        notices: HandleEnd<Notice>,
     ) -> Self {
         Self { link, claim, remote, notices, reason: Error::Closed }
     }

@@ -10,7 +10,7 @@ use tracing::debug;
 use crate::clock::monotonic_now;
 use crate::error::Error;
 use crate::handle::link::WorkerLink;
-use crate::mail::channel::Told;
+use crate::mail::channel::HandleEnd;
 use crate::mail::command::Command;
 use crate::mail::command::outbox::Claim;
 use crate::mail::notice::Notice;
@@ -62,7 +62,7 @@ pub struct Connection {
     pub(super) claim: Claim,
     pub(super) remote: SocketAddr,
     pub(super) terms: Negotiated,
-    pub(super) notices: Told<Notice>,
+    pub(super) notices: HandleEnd<Notice>,
 }
 
 impl Connection {

@@ -31,7 +31,7 @@ use crate::worker::listen::listen_at_all;
 use crate::worker::port::PortEngine;
 use crate::worker::port::handovers::Handovers;
 use crate::worker::port::queues::Queues;
-use urnic_engine::limits::{CONNECT_REQUESTS_MAX, LISTEN_ASKED_MAX};
+use urnic_engine::limits::{CONNECT_REQUESTS_MAX, LISTEN_REQUESTED_MAX};
 use urnic_engine::port::{ListenParams, Port, PortConfig, PortDrops};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::{Cq, Qp, Rnic, Wc};
@@ -225,7 +225,7 @@ impl Endpoint {
     /// [`PortError::PortTaken`](crate::PortError::PortTaken), and other errors of the kernel's TCP
     /// ([`Error::Io`]).
     pub fn listen(&self, local: SocketAddr, params: ListenParams) -> Result<Listener, Error> {
-        let backlog = params.backlog.min(LISTEN_ASKED_MAX);
+        let backlog = params.backlog.min(LISTEN_REQUESTED_MAX);
         let (requests, requests_rx) = limited(CONNECT_REQUESTS_MAX.max(backlog));
         let mut links = self.links.clone();
         let listen = |link: &mut WorkerLink, local| {

@@ -9,7 +9,7 @@ use crossbeam::channel::bounded;
 use crate::error::Error;
 use crate::handle::connecting::ConnectRequest;
 use crate::handle::link::WorkerLink;
-use crate::mail::channel::Told;
+use crate::mail::channel::HandleEnd;
 use crate::mail::command::{Command, Incoming};
 
 /// Waits for peers at one address. Dropping it stops new connections; existing ones stay.
@@ -18,14 +18,14 @@ pub struct Listener {
     /// One link for each worker of the endpoint.
     links: Vec<WorkerLink>,
     local: SocketAddr,
-    requests: Told<Incoming>,
+    requests: HandleEnd<Incoming>,
 }
 
 impl Listener {
     pub(crate) const fn new(
         links: Vec<WorkerLink>,
         local: SocketAddr,
-        requests: Told<Incoming>,
+        requests: HandleEnd<Incoming>,
     ) -> Self {
         Self { links, local, requests }
     }

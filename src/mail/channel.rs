@@ -16,11 +16,11 @@ use crate::clock::monotonic_now;
 
 /// The worker's end.
 #[derive(Debug)]
-pub(crate) struct Teller<T>(Arc<Shared<T>>);
+pub(crate) struct WorkerEnd<T>(Arc<Shared<T>>);
 
 /// The handle's end.
 #[derive(Debug)]
-pub(crate) struct Told<T>(Arc<Shared<T>>);
+pub(crate) struct HandleEnd<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
@@ -39,16 +39,16 @@ struct Queue<T> {
 }
 
 /// A channel with room for any number of messages.
-pub(crate) fn unlimited<T>() -> (Teller<T>, Told<T>) {
+pub(crate) fn unlimited<T>() -> (WorkerEnd<T>, HandleEnd<T>) {
     limited(usize::MAX)
 }
 
 /// A channel with room for `limit` messages.
-pub(crate) fn limited<T>(limit: usize) -> (Teller<T>, Told<T>) {
+pub(crate) fn limited<T>(limit: usize) -> (WorkerEnd<T>, HandleEnd<T>) {
     let queue = Queue { messages: VecDeque::new(), limit, tellers: 1, is_heard: true };
     let (queue, arrived, alarm) = (Mutex::new(queue), Condvar::new(), Alarm::new());
     let shared = Arc::new(Shared { queue, arrived, alarm });
-    (Teller(Arc::clone(&shared)), Told(shared))
+    (WorkerEnd(Arc::clone(&shared)), HandleEnd(shared))
 }
 
 impl<T> Shared<T> {
@@ -76,7 +76,7 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T> Teller<T> {
+impl<T> WorkerEnd<T> {
     /// Sends a message to the handle, or drops it if the handle was dropped.
     pub(crate) fn tell(&self, message: T) {
         let _heard = self.try_tell(message);
@@ -100,14 +100,14 @@ impl<T> Teller<T> {
     }
 }
 
-impl<T> Clone for Teller<T> {
+impl<T> Clone for WorkerEnd<T> {
     fn clone(&self) -> Self {
         self.0.queue().tellers += 1;
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Drop for Teller<T> {
+impl<T> Drop for WorkerEnd<T> {
     fn drop(&mut self) {
         // The end of the last sender is an event, too: first decrement, then ring.
         self.0.queue().tellers -= 1;
@@ -115,7 +115,7 @@ impl<T> Drop for Teller<T> {
     }
 }
 
-impl<T> Told<T> {
+impl<T> HandleEnd<T> {
     /// Asks for one call of `waker` at the next message, or at the end of the last sender. Check
     /// once more afterwards: earlier messages cause no call.
     pub(crate) fn notify(&self, waker: &Waker) {
@@ -123,7 +123,7 @@ impl<T> Told<T> {
     }
 }
 
-impl<T> Drop for Told<T> {
+impl<T> Drop for HandleEnd<T> {
     fn drop(&mut self) {
         let _dropped_after_the_lock = {
             let mut queue = self.0.queue();
@@ -142,7 +142,7 @@ pub(crate) trait Receive<T> {
     fn receive(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError>;
 }
 
-impl<T> Receive<T> for Told<T> {
+impl<T> Receive<T> for HandleEnd<T> {
     fn try_receive(&self) -> Result<T, TryRecvError> {
         self.0.queue().take()
     }

@@ -8,7 +8,7 @@ use crossbeam::channel::Sender;
 
 use crate::config::ConnectOptions;
 use crate::error::Error;
-use crate::mail::channel::{Teller, Told};
+use crate::mail::channel::{HandleEnd, WorkerEnd};
 use crate::mail::command::outbox::Claim;
 use crate::mail::figures::EndpointFigures;
 use crate::mail::notice::Notice;
@@ -46,7 +46,7 @@ pub(crate) struct Incoming {
     pub(crate) claim: Claim,
     pub(crate) remote: SocketAddr,
     pub(crate) request: PeerRequest,
-    pub(crate) notices: Told<Notice>,
+    pub(crate) notices: HandleEnd<Notice>,
 }
 
 /// A command to a worker. Events of a connection arrive as [`Notice`]s.
@@ -58,13 +58,13 @@ pub(crate) enum Command {
         remote: SocketAddr,
         qp: Qp,
         options: Box<ConnectOptions>,
-        notices: Teller<Notice>,
+        notices: WorkerEnd<Notice>,
     },
     /// Wait for connections.
     Listen {
         local: SocketAddr,
         params: ListenParams,
-        requests: Teller<Incoming>,
+        requests: WorkerEnd<Incoming>,
         /// The listening address with the TCP port.
         reply: Sender<Result<SocketAddr, Error>>,
     },

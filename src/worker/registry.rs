@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tracing::{debug, info};
 
 use crate::error::Error;
-use crate::mail::channel::{Teller, unlimited};
+use crate::mail::channel::{WorkerEnd, unlimited};
 use crate::mail::command::outbox::Outbox;
 use crate::mail::command::{ConnectionKey, Incoming};
 use crate::mail::figures::{ConnectionFigures, EndpointFigures, Figures};
@@ -20,7 +20,7 @@ use urnic_engine::stream::StreamEvent;
 struct Entry {
     key: ConnectionKey,
     /// `None` until the connection's listener knows of the connection.
-    notices: Option<Teller<Notice>>,
+    notices: Option<WorkerEnd<Notice>>,
     local: SocketAddr,
     /// The listener at which the peer opened it.
     listener: Option<u64>,
@@ -32,7 +32,7 @@ struct Entry {
 struct Listening {
     /// Never reused: a later listener at the same address has another number.
     number: u64,
-    requests: Teller<Incoming>,
+    requests: WorkerEnd<Incoming>,
 }
 
 /// The two names of each connection, the engine's and its handle's, and the handle that gets its
@@ -68,7 +68,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         id: Id,
         key: ConnectionKey,
         remote: SocketAddr,
-        notices: Teller<Notice>,
+        notices: WorkerEnd<Notice>,
     ) {
         debug!(target: "urnic", %remote, "connecting");
         self.ids.insert(key, id);
@@ -85,7 +85,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.entries.insert(id, Entry { key, notices: None, local, listener, remote });
     }
 
-    pub(crate) fn listen(&mut self, local: SocketAddr, requests: Teller<Incoming>) {
+    pub(crate) fn listen(&mut self, local: SocketAddr, requests: WorkerEnd<Incoming>) {
         debug!(target: "urnic", %local, "listening");
         self.newest_listener += 1;
         self.listeners.insert(local, Listening { number: self.newest_listener, requests });

@@ -4,7 +4,7 @@
 use urnic_engine::port::LowerLayer;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{CompletionMeans, RecvWr, SendWr, WcStatus};
+use urnic_engine::verbs::{CompletionLevel, RecvWr, SendWr, WcStatus};
 use urnic_netdev::impair::ImpairConfig;
 use urnic_netdev::memory::LinkConfig;
 use urnic_testkit::pair::{Pair, Setup, all_access, pattern};
@@ -56,7 +56,7 @@ fn what_has_completed_is_at_the_peer() {
     let link = LinkConfig { latency_ns: 50_000, ..LinkConfig::default() };
     for lower_layer in [LowerLayer::Optimized, LowerLayer::Layered] {
         for (impair, seed) in [(ImpairConfig::default(), 0), (lossy, 1), (lossy, 2)] {
-            let completion = CompletionMeans::Placed;
+            let completion = CompletionLevel::Placed;
             let setup = Setup { link, impair, lower_layer, completion, seed, ..Setup::default() };
             assert!(all_were_there(setup), "{setup:?}");
         }

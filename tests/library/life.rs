@@ -18,7 +18,7 @@ use urnic::{
     QpConfig, QpState, RecvWr, RemoteBuffer, Revision, Rnic, RnicConfig, SendWr, Stag,
     StartupConfig, StartupFailure, TaggedOffset, WcStatus, WrId,
 };
-use urnic_engine::stream::life::{Expiry, Outcome, Peer, Stage, Timer, Told};
+use urnic_engine::stream::life::{Expiry, Notice, Outcome, Peer, Stage, Timer};
 
 use urnic_testkit::octets::{
     CRC, ENHANCED, REPLY_KEY, REQUEST_KEY, empty_write, fpdu, read_request, send, startup,
@@ -285,7 +285,7 @@ fn check_reply(peer_does: Peer) {
             assert_eq!(outcome.unwrap_err(), Error::Startup(StartupFailure::Timeout));
             took(began, duration_of(timer));
         }
-        Outcome::Ends(Told::StartupFailed) => {
+        Outcome::Ends(Notice::StartupFailed) => {
             let error = outcome.unwrap_err();
             let lost = Error::Startup(StartupFailure::ConnectionLost);
             let reset = Error::Io(ErrorKind::ConnectionReset);
@@ -366,7 +366,7 @@ fn check_answering(peer_does: Peer) {
     let accepted = request.accept(&host.qp, &Offer::default()).unwrap().wait(PATIENCE);
     match Stage::Answering.meets(peer_does) {
         Outcome::Lasts => drop(accepted.unwrap()),
-        Outcome::Ends(Told::StartupFailed) => drop(accepted.unwrap_err()),
+        Outcome::Ends(Notice::StartupFailed) => drop(accepted.unwrap_err()),
         other => panic!("{other:?}"),
     }
 }
@@ -480,7 +480,7 @@ impl Cell {
         match self.stage.meets(peer_does) {
             Outcome::Lasts => assert_eq!(self.seen(LONG), None),
             Outcome::Expires(timer) => {
-                if row.lost == Told::Failed {
+                if row.lost == Notice::Failed {
                     assert_eq!(self.next(), Seen::Failed);
                     took(self.began, duration_of(timer));
                 }
@@ -492,7 +492,7 @@ impl Cell {
                 assert_eq!(self.host.qp.state(), QpState::Error);
             }
             Outcome::Tells(told) => {
-                assert_eq!(told, Told::PeerClosed);
+                assert_eq!(told, Notice::PeerClosed);
                 assert_eq!(self.next(), Seen::PeerClosed);
                 let reads = self.stage == Stage::Draining;
                 // A Read can no longer be answered.
@@ -504,10 +504,10 @@ impl Cell {
                     assert_eq!(self.next(), Seen::PeerClosed);
                 }
                 match told {
-                    Told::Nothing => {}
-                    Told::PeerClosed => assert_eq!(self.next(), Seen::PeerClosed),
-                    Told::Failed => assert_eq!(self.next(), Seen::Failed),
-                    Told::StartupFailed => unreachable!("the startup went well"),
+                    Notice::Nothing => {}
+                    Notice::PeerClosed => assert_eq!(self.next(), Seen::PeerClosed),
+                    Notice::Failed => assert_eq!(self.next(), Seen::Failed),
+                    Notice::StartupFailed => unreachable!("the startup went well"),
                 }
                 assert_eq!(self.next(), Seen::Closed);
                 assert_eq!(self.host.qp.state(), QpState::Error);

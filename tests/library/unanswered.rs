@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use urnic::{
-    Access, CompletionMeans, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig,
+    Access, CompletionLevel, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig,
     ListenParams, Mr, Offer, Qp, QpConfig, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendWr, Stag,
     TaggedOffset, WcStatus, WrId,
 };
@@ -29,14 +29,14 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self::with(true, CompletionMeans::Taken)
+        Self::with(true, CompletionLevel::Taken)
     }
 
-    fn with(own_thread: bool, completion: CompletionMeans) -> Self {
+    fn with(own_thread: bool, completion: CompletionLevel) -> Self {
         Self::of(EndpointConfig { own_thread, ..EndpointConfig::default() }, completion)
     }
 
-    fn of(config: EndpointConfig, completion: CompletionMeans) -> Self {
+    fn of(config: EndpointConfig, completion: CompletionLevel) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: urnic::random_seed().unwrap() });
         let config = EndpointConfig { user_timeout: USER_TIMEOUT, ..config };
         let endpoint = Endpoint::kernel(&rnic, &config).unwrap();
@@ -98,7 +98,7 @@ fn a_peer_whose_tcp_answers_may_take_its_time() {
 /// in order before that, so its close counts, and so does the data that it sent before.
 #[test]
 fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
-    let mut scene = Scene::with(false, CompletionMeans::Placed);
+    let mut scene = Scene::with(false, CompletionLevel::Placed);
     scene.qp.post_recv(RecvWr::new(WrId(2), [scene.memory.sge(0..100)])).unwrap();
     scene.qp.post_send(SendWr::send(WrId(1), [scene.memory.sge(0..100)])).unwrap();
     for _ in 0..10 {
@@ -126,7 +126,7 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
 fn an_answer_of_no_octets_needs_no_message_behind_it() {
     for polled in [false, true] {
         let config = EndpointConfig { polled, ..EndpointConfig::default() };
-        let mut scene = Scene::of(config, CompletionMeans::Taken);
+        let mut scene = Scene::of(config, CompletionLevel::Taken);
         scene.peer.set_read_timeout(Some(PATIENCE)).unwrap();
         let waits = (1..=20).map(|msn| {
             let request = read_request(msn, (7, 0), 0, (0, 0));

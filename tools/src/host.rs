@@ -128,11 +128,11 @@ impl StackOptions {
 
     fn startup(&self) -> StartupConfig {
         // A peer may be siw, and nothing shows this before it stalls.
-        let nudge = true;
+        let silence_probe = true;
         StartupConfig {
             markers: self.markers,
             crc: !self.no_crc,
-            nudge,
+            silence_probe,
             ..StartupConfig::default()
         }
     }

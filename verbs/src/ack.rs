@@ -1,6 +1,6 @@
 //! Meaning of completions of Sends and Writes: the peer has the data, or it was sent.
 
-use urnic::{CompletionMeans, environment};
+use urnic::{CompletionLevel, environment};
 
 use crate::device::{Personality, personality};
 
@@ -10,11 +10,11 @@ const ACK: &str = "URNIC_ACK";
 /// Returns what completions of a queue pair mean. By default they promise what the shown device
 /// promises: on InfiniBand that the message has reached the peer, on iWARP nothing about the peer
 /// (RFC 5040 §5.5 rule 9).
-pub(crate) fn completion() -> CompletionMeans {
+pub(crate) fn completion() -> CompletionLevel {
     match (environment(ACK), personality()) {
-        (Some(word), _) if word == "peer" => CompletionMeans::Placed,
-        (Some(word), _) if word == "local" => CompletionMeans::Taken,
-        (_, Personality::Ib) => CompletionMeans::Placed,
-        (_, Personality::Iwarp) => CompletionMeans::Taken,
+        (Some(word), _) if word == "peer" => CompletionLevel::Placed,
+        (Some(word), _) if word == "local" => CompletionLevel::Taken,
+        (_, Personality::Ib) => CompletionLevel::Placed,
+        (_, Personality::Iwarp) => CompletionLevel::Taken,
     }
 }

@@ -177,7 +177,7 @@ pub(crate) fn startup() -> StartupConfig {
     // Applications written for InfiniBand send first from either end (RFC 6581 §9.2), and with
     // immediate data.
     let (peer_to_peer, immediates) = (true, true);
-    StartupConfig { peer_to_peer, immediates, nudge: true, ..StartupConfig::default() }
+    StartupConfig { peer_to_peer, immediates, silence_probe: true, ..StartupConfig::default() }
 }
 
 pub(crate) fn next_handle() -> u32 {

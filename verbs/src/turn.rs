@@ -216,9 +216,9 @@ mod tests {
 
     use super::*;
 
-    struct Bell(Sender<Instant>);
+    struct Wakeup(Sender<Instant>);
 
-    impl Turn for Bell {
+    impl Turn for Wakeup {
         fn turn(self: Arc<Self>) {
             let _the_test_has_ended = self.0.send(monotonic_now());
         }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn turns_come_at_once_or_when_it_is_time() {
         let (sender, turns) = unbounded();
-        let (bell, begin) = (Arc::new(Bell(sender)), monotonic_now());
+        let (bell, begin) = (Arc::new(Wakeup(sender)), monotonic_now());
         request_at(&bell, begin + Duration::from_millis(40));
         request_at(&bell, begin + Duration::from_millis(20));
         request(&bell);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn requests_wait_until_the_thread_can_be_started() {
-        let bell = Arc::new(Bell(unbounded().0));
+        let bell = Arc::new(Wakeup(unbounded().0));
         let of: Weak<dyn Turn> = Arc::downgrade(&(Arc::clone(&bell) as Arc<dyn Turn>));
         let request = || Request { of: Weak::clone(&of), at: None };
         let (mut channel, mut thread) = (None, None);
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn turns_that_are_due_and_turns_asked_for_keep_none_waiting() {
         let (sender, turns) = unbounded();
-        let bell = Arc::new(Bell(sender));
+        let bell = Arc::new(Wakeup(sender));
         for is_timed in [false, true] {
             let busy = Busy::new(is_timed);
             // More than one request always waits.

@@ -429,7 +429,7 @@ impl<T: Copy> FpduReceiver<T> {
         if !in_order {
             self.counters.fpdus_out_of_order = self.counters.fpdus_out_of_order.wrapping_add(1);
         }
-        self.settle(fpdu, token, store, sink)?;
+        self.complete_fpdu(fpdu, token, store, sink)?;
         Ok(true)
     }
 
@@ -451,7 +451,7 @@ impl<T: Copy> FpduReceiver<T> {
     /// Delivers a placed FPDU and its placed successors if it is next in order. Otherwise remembers
     /// its token until then. Releases its held bytes.
     #[inline(always)]
-    fn settle<S: FpduSink<Token = T>>(
+    fn complete_fpdu<S: FpduSink<Token = T>>(
         &mut self,
         fpdu: &Located<'_>,
         token: T,

@@ -113,13 +113,13 @@ pub struct StartupConfig {
     pub fallback: Fallback,
     /// As initiator: while the peer has sent nothing since its Reply, repeat an RDMA Write without
     /// payload after the data sent. The first follows after
-    /// [`NUDGE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS); the interval doubles each time.
+    /// [`SILENCE_PROBE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS); the interval doubles each time.
     ///
     /// The peer profile "siw" needs this. That Linux driver, as responder, may leave an FPDU that
     /// follows closely on its Reply unread until more bytes arrive. This side would then wait for
     /// ever for the answer to that FPDU. Nothing in the Reply distinguishes siw from other peers;
     /// to those the Write means nothing (RFC 6581 §9.2 opens connections with it).
-    pub nudge: bool,
+    pub silence_probe: bool,
     /// Send and accept Sends and Writes with immediate data
     /// ([`SendOp::SendImmediate`](crate::verbs::SendOp::SendImmediate),
     /// [`SendOp::RdmaWriteImmediate`](crate::verbs::SendOp::RdmaWriteImmediate)) on connections
@@ -142,7 +142,7 @@ impl Default for StartupConfig {
             peer_to_peer: false,
             rtr: RtrKinds::WRITE.union(RtrKinds::READ),
             fallback: Fallback::all(),
-            nudge: false,
+            silence_probe: false,
             immediates: false,
         }
     }

@@ -72,7 +72,7 @@ impl Port {
         if !matches!(admitted, Err(SynRefusal::BacklogFull)) || !self.connections.has_touched() {
             return admitted;
         }
-        self.settle();
+        self.process_active();
         self.listeners.at(local).ok_or(unknown)?.take_half_open(source)
     }
 

@@ -6,7 +6,7 @@ use tracing::debug;
 use urnic_netdev::Capabilities;
 
 use crate::limits::ADDRESS_PATIENCE_NS;
-use crate::port::host::LeaseNews;
+use crate::port::host::LeaseChange;
 use crate::port::{Port, PortEvent, TRACE};
 use crate::time::Instant;
 
@@ -83,11 +83,11 @@ impl Port {
     }
 
     /// Applies a change of the DHCP lease, if there is one.
-    pub(super) fn take_lease_news(&mut self) {
-        let Some(news) = self.host.take_lease_news() else { return };
+    pub(super) fn apply_lease_change(&mut self) {
+        let Some(lease_change) = self.host.apply_lease_change() else { return };
         let lost = self.config.ipv4.take();
         self.config.gateway_v4 = None;
-        if let LeaseNews::Acquired { address, prefix_len, router } = news {
+        if let LeaseChange::Acquired { address, prefix_len, router } = lease_change {
             self.config.ipv4 = Some((address, prefix_len));
             self.config.gateway_v4 = router;
         }

@@ -13,7 +13,7 @@
 //! Its modules: `interface` handles frames, neighbours and routes; `connections` and `listeners`
 //! keep what is open; [`host`] is the host stack; `queues` holds frames for the other ports if the
 //! port is one of several queues of an interface. Code that spans several of these has its own
-//! files: `receive`, `accept`, `excess`, `transmit`, `settle`, and `control` and `open` for the
+//! files: `receive`, `accept`, `excess`, `transmit`, `process_active`, and `control` and `open` for the
 //! application's calls.
 //!
 //! Ports report their decisions to `tracing`, target `urnic::port`, never for each good frame.
@@ -33,10 +33,10 @@ mod in_place;
 mod interface;
 mod listeners;
 mod open;
+mod process_active;
 mod queues;
 mod receive;
 mod recycle;
-mod settle;
 mod source_ports;
 mod time_wait;
 pub mod timers;
@@ -225,7 +225,7 @@ impl Port {
     /// Time at which [`handle_timeout`](Self::handle_timeout) must be called.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        self.settle();
+        self.process_active();
         if self.connections.has_retries() {
             return Some(Instant::ZERO);
         }
@@ -239,7 +239,7 @@ impl Port {
 
     /// Runs the timers that have expired at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.settle();
+        self.process_active();
         while let Some(slot) = self.connections.pop_due(now) {
             let (mtu, link_up) = (self.interface.capabilities.mtu, self.interface.link_up);
             let connection = &mut self.connections[slot];
@@ -257,7 +257,7 @@ impl Port {
 
     /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<PortEvent> {
-        self.settle();
+        self.process_active();
         self.events.pop_front()
     }
 

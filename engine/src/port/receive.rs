@@ -197,7 +197,7 @@ impl Port {
         if !is_in_time_wait(number)
             && self.connections[number].carrier.tcp.state() == tcp::State::Closed
         {
-            return self.settle_closed(tuple, header);
+            return self.remove_closed(tuple, header);
         }
         (!self.gives_way(number, header)).then_some(number)
     }
@@ -205,8 +205,8 @@ impl Port {
     /// Removes a closed connection. Returns its slot if it must stay: its RST was not sent yet, or
     /// it is being reopened.
     #[cold]
-    fn settle_closed(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
-        self.settle();
+    fn remove_closed(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
+        self.process_active();
         let slot = self.connections.find(tuple)?;
         let connection = &mut self.connections[slot];
         // A peer that sends a later SYN has forgotten the connection: a RST of it would be dropped
@@ -217,7 +217,7 @@ impl Port {
         {
             connection.carrier.tcp.vanish();
             self.connections.touch(slot);
-            self.settle();
+            self.process_active();
             return self.connections.find(tuple);
         }
         Some(slot)

@@ -20,7 +20,7 @@ impl Port {
     /// [`PortError::Exhausted`].
     pub(super) fn make_room(&mut self) -> Result<(), PortError> {
         if self.connections.len() >= self.config.connections_max {
-            self.settle();
+            self.process_active();
         }
         let has_room = self.connections.len() < self.config.connections_max;
         has_room.then_some(()).ok_or(PortError::Exhausted)
@@ -39,7 +39,7 @@ impl Port {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Result<(u16, SeqNum), PortError> {
-        self.settle();
+        self.process_active();
         let connections = &mut self.connections;
         let waiting = self.source_ports.range().filter_map(|port| {
             let tuple = Tuple::new(local, port, remote.ip(), remote.port());

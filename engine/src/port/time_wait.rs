@@ -67,7 +67,7 @@ impl Port {
         let (generation, tuple) = (connection.generation, connection.tuple());
         let replaced = connection.carrier.tcp.may_be_replaced_by(syn);
         if replaced {
-            self.settle();
+            self.process_active();
             match self.connections.find(&tuple) {
                 Some(kept) if is_in_time_wait(kept) => self.connections.end_time_wait(kept),
                 Some(slot) => self.remove(ConnectionId { slot, generation }),

@@ -18,7 +18,7 @@ use crate::time::Instant;
 pub(super) const BURST_BYTES: usize = 256 << 10;
 
 /// Queue pairs with new work that are processed together.
-const BELLS_AT_ONCE: usize = 16;
+const DOORBELLS_AT_ONCE: usize = 16;
 
 /// Most frames that one connection sends before the next one does.
 const TURN_FRAMES: usize = 32;
@@ -64,10 +64,10 @@ impl Port {
     fn fill(&mut self, now: Instant, room: usize, outlet: &mut Outlet<'_>) {
         // Half the room is for connections, no matter how much the host stack sends.
         self.host.poll_transmit(now, room.div_ceil(2), outlet);
-        self.take_lease_news();
+        self.apply_lease_change();
         self.watch_lease(now);
         self.send_cookie_answers(room, outlet);
-        self.answer_bells();
+        self.answer_doorbells();
         if self.doorbell.take_missed() {
             self.connections.wake_all();
         }
@@ -86,18 +86,18 @@ impl Port {
     }
 
     /// Wakes the connections of queue pairs with new work, several at a time, so that their state
-    /// is fetched from memory in parallel. Each `Bell` is released just before its connection
+    /// is fetched from memory in parallel. Each `DoorbellButton` is released just before its connection
     /// sends.
     #[inline(never)]
-    fn answer_bells(&mut self) {
+    fn answer_doorbells(&mut self) {
         while self.doorbell.has_rung() {
             let rung = std::iter::from_fn(|| self.doorbell.next());
-            let rung: ArrayVec<u32, BELLS_AT_ONCE> = rung.take(BELLS_AT_ONCE).collect();
+            let rung: ArrayVec<u32, DOORBELLS_AT_ONCE> = rung.take(DOORBELLS_AT_ONCE).collect();
             if rung.is_empty() {
                 break;
             }
             self.connections.prefetch_rung(&rung);
-            rung.into_iter().for_each(|slot| self.connections.bell_rang(slot));
+            rung.into_iter().for_each(|slot| self.connections.doorbell_rang(slot));
         }
     }
 
@@ -128,7 +128,7 @@ impl Port {
         let connection = &mut self.connections[slot];
         if std::mem::take(&mut connection.rung) {
             // Released before posted work is read: later work must ring again.
-            connection.release_bell();
+            connection.release_button();
         }
         if connection.path.is_doubted() {
             connection.judge_path(now, &mut self.interface.paths);
@@ -276,7 +276,7 @@ mod tests {
         let Connected { mut link, pd, cq, qps: [open, _peers] } =
             connected(3, Doorbell::with_places(1));
         let memory = pd.reg_mr(8, Access::REMOTE_WRITE).unwrap();
-        // No `Bell` may have stayed pressed the second time.
+        // No `DoorbellButton` may have stayed pressed the second time.
         for round in 1..3 {
             for qp in &open {
                 let write = SendWr::write(WrId(round), memory.remote(0), [memory.sge(0..8)]);
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Its `Bell` stays pressed until the connection has its turn.
+    /// Its `DoorbellButton` stays pressed until the connection has its turn.
     #[test]
     fn work_that_is_posted_before_a_connection_has_its_turn_is_done_in_it() {
         let Connected { mut link, pd, cq, qps: [open, _peers] } = connected(3, Doorbell::new());

@@ -300,8 +300,8 @@ mod tests {
             (StreamError::PeerTerminated, None),
         ];
         for (error, code) in expected {
-            let told = error.terminate_code().map(|code| code.to_string());
-            assert_eq!(told.as_deref(), code, "{error}");
+            let notice = error.terminate_code().map(|code| code.to_string());
+            assert_eq!(notice.as_deref(), code, "{error}");
             let is_about_memory = code.is_some_and(|code| {
                 code.starts_with("0/1/") || (code.starts_with("1/1/") && code != "1/1/04")
             });

@@ -119,7 +119,7 @@ pub enum Expiry {
 
 /// Event that the application gets before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notice {
     /// None, only the end.
     Nothing,
     /// [`StreamEvent::StartupFailed`](super::StreamEvent::StartupFailed).
@@ -140,9 +140,9 @@ pub struct Row {
     /// Effect of the timer when it expires.
     pub expiry: Expiry,
     /// Event when the peer closes its half.
-    pub peer_closes: Told,
+    pub peer_closes: Notice,
     /// Event when the connection breaks: the peer resets it, or does not answer.
-    pub lost: Told,
+    pub lost: Notice,
 }
 
 /// Action of a peer in a stage.
@@ -168,9 +168,9 @@ pub enum Outcome {
     /// The effect in the row's [`Expiry`], after this timer.
     Expires(Timer),
     /// The application gets this event; the connection continues until this end closes.
-    Tells(Told),
+    Tells(Notice),
     /// The application gets this event, and the end.
-    Ends(Told),
+    Ends(Notice),
 }
 
 impl Stage {
@@ -198,13 +198,13 @@ impl Stage {
     #[must_use]
     pub const fn row(self) -> Row {
         use {Expiry as E, Restart as R, Timer as T};
-        const fn of(timer: Option<T>, restart: R, expiry: E, told: [Told; 2]) -> Row {
-            Row { timer, restart, expiry, peer_closes: told[0], lost: told[1] }
+        const fn of(timer: Option<T>, restart: R, expiry: E, notice: [Notice; 2]) -> Row {
+            Row { timer, restart, expiry, peer_closes: notice[0], lost: notice[1] }
         }
-        const STARTUP: [Told; 2] = [Told::StartupFailed; 2];
-        const FULL: [Told; 2] = [Told::PeerClosed, Told::Failed];
-        const STREAMING: [Told; 2] = [Told::PeerClosed, Told::Nothing];
-        const UNTOLD: [Told; 2] = [Told::Nothing; 2];
+        const STARTUP: [Notice; 2] = [Notice::StartupFailed; 2];
+        const FULL: [Notice; 2] = [Notice::PeerClosed, Notice::Failed];
+        const STREAMING: [Notice; 2] = [Notice::PeerClosed, Notice::Nothing];
+        const UNTOLD: [Notice; 2] = [Notice::Nothing; 2];
         match self {
             Self::Opening => of(Some(T::Open), R::Never, E::FailStartup, STARTUP),
             Self::AwaitingReply => of(Some(T::Reply), R::Never, E::FailStartup, STARTUP),
@@ -233,7 +233,7 @@ impl Stage {
         match (peer, timer) {
             // RFC 9293 §3.10.7.4: the peer may have left TIME-WAIT while this end's FIN was lost.
             (Peer::Acts | Peer::Resets, _) if matches!(self, Self::BothClosed) => {
-                Outcome::Ends(Told::Nothing)
+                Outcome::Ends(Notice::Nothing)
             }
             (Peer::Resets, _) => Outcome::Ends(lost),
             (Peer::Closes, _) => match self {
@@ -244,7 +244,7 @@ impl Stage {
                 Self::BothClosed => Outcome::Expires(Timer::CloseSilence),
                 Self::TimeWait => Outcome::Expires(Timer::TimeWait),
                 // RFC 5044 §7.1.2 (4): this end can never send its posted work.
-                Self::Silenced => Outcome::Ends(Told::Failed),
+                Self::Silenced => Outcome::Ends(Notice::Failed),
                 Self::Streaming
                 | Self::AwaitingRtr
                 | Self::AwaitingFirstFpdu

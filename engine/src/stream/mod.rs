@@ -456,7 +456,9 @@ impl Stream {
     /// Progress of the startup.
     pub(crate) fn setup(&self) -> Setup {
         match self.phase {
-            Phase::Streaming => Setup::Streaming { heard: self.startup_rx > StreamOffset::ZERO },
+            Phase::Streaming => {
+                Setup::Streaming { has_received: self.startup_rx > StreamOffset::ZERO }
+            }
             Phase::AwaitingRequest { .. } => Setup::AwaitingRequest,
             Phase::AwaitingAnswer { .. } => Setup::AwaitingAnswer,
             Phase::AwaitingReply { .. } | Phase::Full(_) => Setup::Started,

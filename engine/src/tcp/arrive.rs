@@ -187,7 +187,7 @@ impl Tcb {
             return Err(Stop::Drop(DropReason::AckMissing));
         }
         self.take_syn(now, header);
-        self.keepalive.heard_at = now;
+        self.keepalive.received_at = now;
         if flags.contains(Flags::ACK) {
             self.establish(now);
             self.acks.owe();
@@ -367,7 +367,7 @@ impl Tcb {
             self.counters.duplicates += 1;
             self.rcv.report_old(header.seq, payload_len);
         }
-        self.keepalive.heard_at = now;
+        self.keepalive.received_at = now;
         self.keepalive.unanswered = 0;
         self.answer_stray(now, payload_len);
         if self.state == State::TimeWait && header.flags.contains(Flags::FIN) {
@@ -402,7 +402,7 @@ impl Tcb {
             self.challenge(now);
             return Err(Stop::Drop(DropReason::AckOutOfRange));
         }
-        self.keepalive.heard_at = now;
+        self.keepalive.received_at = now;
         self.keepalive.unanswered = 0;
         let Some(ack) = una.0.checked_add_signed(distance) else { return Ok(()) };
         let ack = StreamOffset(ack);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use super::listen::SynRefusal;
-use crate::limits::{LISTEN_ASKED_MAX, LISTEN_WAITING_MAX};
+use crate::limits::{LISTEN_REQUESTED_MAX, LISTEN_WAITING_MAX};
 
 /// Startup progress of a connection in a [`Backlog`]; the lowest value is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,10 +100,10 @@ pub struct Backlog {
 
 impl Backlog {
     /// A backlog with room for `max` connections, at least 1 and at most
-    /// [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX).
+    /// [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_ASKED_MAX).
     #[must_use]
     pub fn new(max: usize) -> Self {
-        let max = max.clamp(1, LISTEN_ASKED_MAX);
+        let max = max.clamp(1, LISTEN_REQUESTED_MAX);
         Self { held: VecDeque::new(), sources: Sources::default(), max, next: 0 }
     }
 
@@ -344,12 +344,12 @@ mod tests {
     fn a_backlog_has_a_limit_of_its_own() {
         let mut backlog = Backlog::new(usize::MAX);
         let full = (0..).find(|n| backlog.take_free(host(1), *n).is_err()).unwrap();
-        assert_eq!(full as usize, LISTEN_ASKED_MAX);
+        assert_eq!(full as usize, LISTEN_REQUESTED_MAX);
         for (backlog, places) in [
             (1, 2),
             (LISTEN_WAITING_MAX / 2 + 1, LISTEN_WAITING_MAX),
             (LISTEN_WAITING_MAX + 1, LISTEN_WAITING_MAX + 1),
-            (usize::MAX, LISTEN_ASKED_MAX),
+            (usize::MAX, LISTEN_REQUESTED_MAX),
         ] {
             assert_eq!(Backlog::waiting(backlog).max, places);
         }

@@ -106,7 +106,7 @@ pub(super) struct Persist {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeepAlive {
-    pub(super) heard_at: Instant,
+    pub(super) received_at: Instant,
     pub(super) unanswered: u32,
 }
 
@@ -199,7 +199,7 @@ impl Tcb {
             fin_sent: false,
             reset: None,
             persist: Persist::default(),
-            keepalive: KeepAlive { heard_at: now, unanswered: 0 },
+            keepalive: KeepAlive { received_at: now, unanswered: 0 },
             probe_idle: None,
             events: ArrayVec::new(),
             counters: Counters::default(),
@@ -402,7 +402,7 @@ impl Tcb {
         self.timers.clear(Timer::KeepAlive);
         let is_open = self.state.is_synchronized() && self.state != State::TimeWait;
         if let Some(times) = self.keepalive_times().filter(|_| is_open) {
-            self.timers.set(Timer::KeepAlive, now.max(self.keepalive.heard_at + times.idle));
+            self.timers.set(Timer::KeepAlive, now.max(self.keepalive.received_at + times.idle));
         }
     }
 

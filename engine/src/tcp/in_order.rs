@@ -60,7 +60,7 @@ impl Tcb {
         }
         let range = self.rcv.next_range(header.seq, payload_len)?;
         self.counters.segments_received += segments as u64;
-        self.keepalive.heard_at = now;
+        self.keepalive.received_at = now;
         self.keepalive.unanswered = 0;
         self.snd.update_window(now, header, una);
         if let Some(timestamps) = header.options.timestamps.filter(|_| self.timestamps.agreed) {

@@ -184,7 +184,7 @@ impl Tcb {
 
     fn on_keepalive_timeout(&mut self, now: Instant) {
         let Some(times) = self.keepalive_times() else { return };
-        let due = self.keepalive.heard_at + times.idle;
+        let due = self.keepalive.received_at + times.idle;
         if now < due {
             self.timers.set(Timer::KeepAlive, due);
             return;

@@ -37,7 +37,7 @@ impl Doorbell {
     }
 
     /// Returns true if a queue pair did not fit in the list. The caller must then call
-    /// [`Bell::release`] for every connection and check it for work. Resets the flag.
+    /// [`DoorbellButton::release`] for every connection and check it for work. Resets the flag.
     pub fn take_missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::AcqRel)
     }
@@ -61,13 +61,13 @@ impl Doorbell {
 
 /// Connects one queue pair to the doorbell of its port.
 #[derive(Debug)]
-pub struct Bell {
+pub struct DoorbellButton {
     /// The doorbell, and the connection to enter in its list.
     place: Mutex<(Arc<Doorbell>, u32)>,
     pressed: AtomicBool,
 }
 
-impl Bell {
+impl DoorbellButton {
     /// A link for the queue pair of `connection`.
     #[must_use]
     pub fn new(doorbell: Arc<Doorbell>, connection: u32) -> Self {
@@ -111,16 +111,16 @@ mod tests {
     #[test]
     fn a_bell_rings_once_until_it_is_released() {
         let doorbell = Doorbell::new();
-        let bell = Bell::new(Arc::clone(&doorbell), 7);
+        let button = DoorbellButton::new(Arc::clone(&doorbell), 7);
         assert!(!doorbell.has_rung());
-        bell.press();
-        bell.press();
+        button.press();
+        button.press();
         assert!(doorbell.has_rung());
         assert_eq!((doorbell.next(), doorbell.next()), (Some(7), None));
-        bell.press();
+        button.press();
         assert_eq!(doorbell.next(), None, "the port has not looked yet");
-        bell.release();
-        bell.press();
+        button.release();
+        button.press();
         assert_eq!(doorbell.next(), Some(7));
         assert!(!doorbell.has_rung() && !doorbell.take_missed());
     }
@@ -128,17 +128,17 @@ mod tests {
     #[test]
     fn a_bell_that_moves_rings_where_it_is() {
         let (first, second) = (Doorbell::new(), Doorbell::new());
-        let bell = Bell::new(Arc::clone(&first), 1);
-        bell.press();
-        bell.attach(&first, 2);
-        bell.press();
+        let button = DoorbellButton::new(Arc::clone(&first), 1);
+        button.press();
+        button.attach(&first, 2);
+        button.press();
         assert_eq!([first.next(), first.next(), first.next()], [Some(1), Some(2), None]);
         for (doorbell, connection) in [(&second, 3), (&first, 4), (&first, 5)] {
-            bell.attach(doorbell, connection);
-            bell.press();
-            bell.press();
+            button.attach(doorbell, connection);
+            button.press();
+            button.press();
             assert_eq!([doorbell.next(), doorbell.next()], [Some(connection), None]);
-            bell.release();
+            button.release();
         }
         assert!(!first.has_rung() && !second.has_rung());
     }
@@ -146,14 +146,14 @@ mod tests {
     #[test]
     fn bells_that_find_no_place_are_not_forgotten() {
         let doorbell = Doorbell::with_places(2);
-        let bells: Vec<_> = (0..4).map(|i| Bell::new(Arc::clone(&doorbell), i)).collect();
-        bells.iter().for_each(Bell::press);
+        let bells: Vec<_> = (0..4).map(|i| DoorbellButton::new(Arc::clone(&doorbell), i)).collect();
+        bells.iter().for_each(DoorbellButton::press);
         assert_eq!((doorbell.next(), doorbell.next()), (Some(0), Some(1)));
         assert_eq!(doorbell.next(), None);
         assert!(doorbell.has_rung(), "the port may not sleep");
         assert!(doorbell.take_missed());
         assert!(!doorbell.take_missed() && !doorbell.has_rung(), "reported once");
-        bells.iter().for_each(Bell::release);
+        bells.iter().for_each(DoorbellButton::release);
         bells[3].press();
         assert_eq!(doorbell.next(), Some(3), "no queue pair stays pressed");
     }

@@ -27,7 +27,7 @@ pub use cq::Cq;
 pub use mr::{Mr, MrPart};
 pub use mw::Mw;
 pub use pd::Pd;
-pub use qp::{CompletionMeans, PostError, Qp, QpConfig, QpRules, QpState, QueueError, SendBatch};
+pub use qp::{CompletionLevel, PostError, Qp, QpConfig, QpRules, QpState, QueueError, SendBatch};
 pub use receives::ReceiverNotReady;
 pub use rnic::{Rnic, RnicConfig};
 pub use srq::Srq;
@@ -35,6 +35,6 @@ pub use wc::{Wc, WcOpcode, WcStatus};
 pub use wr::{RecvWr, RemoteBuffer, SendOp, SendWr, Sge};
 
 pub use alarm::Alarm;
-pub use doorbell::{Bell, Doorbell};
+pub use doorbell::{Doorbell, DoorbellButton};
 pub(crate) use qp::QpShared;
 pub(crate) use rnic::{HeldRnic, RnicShared};

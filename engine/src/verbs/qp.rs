@@ -12,12 +12,12 @@ use std::sync::atomic::{Ordering, fence};
 use crate::limits::{QP_DEPTH_MAX, SGE_MAX};
 use crate::mem::Access;
 use crate::types::{PdNum, QpNum};
-use crate::verbs::doorbell::{Bell, Doorbell};
+use crate::verbs::doorbell::{Doorbell, DoorbellButton};
 use crate::verbs::receives::reserve;
 use crate::verbs::{RecvWr, RnicShared, SendOp, SendWr, Sge, WcStatus};
 
 pub use batch::SendBatch;
-pub use config::{CompletionMeans, PostError, QpConfig, QpRules, QpState, QueueError};
+pub use config::{CompletionLevel, PostError, QpConfig, QpRules, QpState, QueueError};
 pub(crate) use shared::QpShared;
 
 const _: () = assert!(SGE_MAX >= 1);
@@ -56,18 +56,18 @@ impl Qp {
     /// Lets posted work ring `doorbell` for `connection` from now on. A queue pair serves one
     /// connection in its life; of several attempts to connect the last one counts.
     pub fn attach(&self, doorbell: &Arc<Doorbell>, connection: u32) {
-        let first = self.shared.bell.set(Bell::new(Arc::clone(doorbell), connection));
+        let first = self.shared.button.set(DoorbellButton::new(Arc::clone(doorbell), connection));
         if first.is_err()
-            && let Some(bell) = self.shared.bell.get()
+            && let Some(button) = self.shared.button.get()
         {
-            bell.attach(doorbell, connection);
+            button.attach(doorbell, connection);
         }
     }
 
     /// The link to the doorbell, once the queue pair belongs to a connection.
     #[must_use]
-    pub fn bell(&self) -> Option<&Bell> {
-        self.shared.bell.get()
+    pub fn button(&self) -> Option<&DoorbellButton> {
+        self.shared.button.get()
     }
 
     /// Returns true if both are handles of one queue pair.

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use tracing::{info, warn};
 
 use super::groups::Received;
-use super::lease::{Lease, News};
+use super::lease::{Lease, LeaseChange};
 use super::{Link, LinkState, TRACE};
 use crate::wire::dhcp::{Answer, ClientId, Question, client_id, is_for_client};
 use crate::wire::mad::JoinState;
@@ -34,8 +34,8 @@ impl Link {
         let id = self.client_id();
         let is_due = self.dhcp_timeout().is_some_and(|due_ns| due_ns <= now_ns);
         let Some(client) = self.dhcp.as_mut().filter(|_| is_due) else { return };
-        let (news, question) = client.poll(now_ns, id);
-        self.take_news(now_ns, news);
+        let (change, question) = client.poll(now_ns, id);
+        self.apply_lease_change(now_ns, change);
         if let Some(question) = question {
             self.ask_server(now_ns, &question);
         }
@@ -59,8 +59,8 @@ impl Link {
         let Some(client) = self.dhcp.as_mut() else { return true };
         let taken = answer.ok().and_then(|answer| client.handle(now_ns, &id, &answer).ok());
         match taken {
-            Some(news) => {
-                self.take_news(now_ns, news);
+            Some(change) => {
+                self.apply_lease_change(now_ns, change);
                 self.run_dhcp(now_ns);
             }
             None => self.counters.dhcp_refused += 1,
@@ -68,9 +68,9 @@ impl Link {
         true
     }
 
-    fn take_news(&mut self, now_ns: u64, news: Option<News>) {
-        match news {
-            Some(News::Bound(lease)) => {
+    fn apply_lease_change(&mut self, now_ns: u64, change: Option<LeaseChange>) {
+        match change {
+            Some(LeaseChange::Bound(lease)) => {
                 let address = Some((lease.address, lease.prefix_len));
                 let is_new = self.config.ipv4 != address;
                 self.config.ipv4 = address;
@@ -81,7 +81,7 @@ impl Link {
                     self.announce(now_ns);
                 }
             }
-            Some(News::Lost) => {
+            Some(LeaseChange::Lost) => {
                 warn!(target: TRACE, "the lease has ended");
                 self.config.ipv4 = None;
                 self.config.gateway_v4 = None;

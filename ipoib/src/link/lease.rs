@@ -30,7 +30,7 @@ pub struct Lease {
 
 /// Change of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum LeaseChange {
     Bound(Lease),
     Lost,
 }
@@ -101,22 +101,22 @@ impl Client {
         &mut self,
         now_ns: u64,
         client: ClientId,
-    ) -> (Option<News>, Option<Question>) {
+    ) -> (Option<LeaseChange>, Option<Question>) {
         if self.due_ns > now_ns {
             return (None, None);
         }
-        let mut news = None;
+        let mut change = None;
         match self.state {
             // RFC 2131 §4.4.5: the address must not be used further.
             State::Bound(lease) if lease.end_ns <= now_ns => {
                 self.select(now_ns);
-                news = Some(News::Lost);
+                change = Some(LeaseChange::Lost);
             }
             // RFC 2131 §3.1.5: the server does not answer.
             State::Requesting { .. } if self.attempts >= DHCP_ATTEMPTS_MAX => self.select(now_ns),
             _ => {}
         }
-        (news, Some(self.question(now_ns, client)))
+        (change, Some(self.question(now_ns, client)))
     }
 
     fn question(&mut self, now_ns: u64, client: ClientId) -> Question {
@@ -197,7 +197,7 @@ impl Client {
         now_ns: u64,
         client: &ClientId,
         answer: &Answer,
-    ) -> Result<Option<News>, Refused> {
+    ) -> Result<Option<LeaseChange>, Refused> {
         let is_another = answer.client.is_some_and(|id| id != *client);
         if answer.transaction != self.transaction || self.attempts == 0 || is_another {
             return Err(Refused);
@@ -227,7 +227,7 @@ impl Client {
                 self.due_ns = lease.renewal_ns.max(now_ns.saturating_add(SECOND_NS));
                 self.attempts = 0;
                 self.state = State::Bound(lease);
-                Ok(Some(News::Bound(lease)))
+                Ok(Some(LeaseChange::Bound(lease)))
             }
             Kind::Nak => {
                 let was_bound = self.lease().is_some();
@@ -236,7 +236,7 @@ impl Client {
                 if !was_bound {
                     self.due_ns = now_ns.saturating_add(DHCP_RETRY_FIRST_NS);
                 }
-                Ok(was_bound.then_some(News::Lost))
+                Ok(was_bound.then_some(LeaseChange::Lost))
             }
             _ => Err(Refused),
         }

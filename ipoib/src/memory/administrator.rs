@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 0x3ffe;
 
 /// Counters of an administrator's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestCounts {
     /// Joins of groups.
     pub joins: u64,
     /// Leaves of groups.
@@ -43,7 +43,7 @@ pub(super) struct Administrator {
     pub(super) busy: u32,
     pub(super) mute: u32,
     pub(super) double: u32,
-    pub(super) asked: Asked,
+    pub(super) asked: RequestCounts,
     groups: BTreeMap<Gid, Group>,
     subscriptions: Vec<(Gid, Trap)>,
     next_mlid: u16,
@@ -61,7 +61,13 @@ impl Administrator {
             busy: 0,
             mute: 0,
             double: 0,
-            asked: Asked { joins: 0, leaves: 0, paths: 0, subscriptions: 0, reports_answered: 0 },
+            asked: RequestCounts {
+                joins: 0,
+                leaves: 0,
+                paths: 0,
+                subscriptions: 0,
+                reports_answered: 0,
+            },
             groups: BTreeMap::new(),
             subscriptions: Vec::new(),
             next_mlid: Lid::MULTICAST_FIRST.0,

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use administrator::Asked;
+pub use administrator::RequestCounts;
 pub use port::MemoryPort;
 pub use switch::SwitchCounters;
 pub(crate) use switch::{may_receive, may_send, payload_len};
@@ -172,7 +172,7 @@ impl Fabric {
 
     /// Returns counters of the administrator's requests.
     #[must_use]
-    pub fn asked(&self) -> Asked {
+    pub fn asked(&self) -> RequestCounts {
         self.lock().administrator.asked
     }
 

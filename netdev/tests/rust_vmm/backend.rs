@@ -26,7 +26,7 @@ use super::{
 
 /// State that urnic's frontend has set up.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct RequestCounts {
     features: u64,
     protocol: u64,
     region: VhostUserMemoryRegion,
@@ -48,7 +48,7 @@ pub(super) struct Asked {
 
 const NOT_OFFERED: Error = Error::InvalidOperation("not offered");
 
-impl Asked {
+impl RequestCounts {
     /// Creates a backend that accepts this number of regions while running, and read-only regions
     /// if `takes_read_only` is set.
     pub(super) fn with_slots(slots: u64, takes_read_only: bool) -> Self {
@@ -71,7 +71,7 @@ impl Asked {
     }
 }
 
-impl VhostUserBackendReqHandlerMut for Asked {
+impl VhostUserBackendReqHandlerMut for RequestCounts {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -246,17 +246,17 @@ impl VhostUserBackendReqHandlerMut for Asked {
 
 /// The crate's backend in a thread that answers until its frontend has closed.
 pub(super) struct Answering {
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<RequestCounts>>,
     pub(super) thread: JoinHandle<Error>,
     pub(super) stream: UnixStream,
 }
 
 impl Answering {
     pub(super) fn connect(path: &Path) -> Self {
-        Self::connect_as(path, Asked::default())
+        Self::connect_as(path, RequestCounts::default())
     }
 
-    pub(super) fn connect_as(path: &Path, asked: Asked) -> Self {
+    pub(super) fn connect_as(path: &Path, asked: RequestCounts) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         let asked = Arc::new(Mutex::new(asked));
         let own = stream.try_clone().unwrap();
@@ -276,7 +276,7 @@ impl Answering {
         Self { asked, thread, stream }
     }
 
-    pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {
+    pub(super) fn asked(&self) -> MutexGuard<'_, RequestCounts> {
         self.asked.lock().unwrap()
     }
 }
@@ -291,7 +291,7 @@ pub(super) fn descriptor(file: &File, at: u64) -> (u64, u32, u16, u16) {
 }
 
 /// Returns the `count`-th available entry of a queue: its number, offset and length.
-pub(super) fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) {
+pub(super) fn chain(asked: &RequestCounts, queue: usize, count: u16) -> (u16, u64, u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.available + 4 + u64::from(count % ring.size) * 2;
     let number = u16_at(memory, slot);
@@ -300,7 +300,7 @@ pub(super) fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) 
 }
 
 /// Returns the `count`-th buffer to the frontend, with `len` bytes written.
-pub(super) fn give_back(asked: &Asked, queue: usize, count: u16, number: u16, len: u32) {
+pub(super) fn give_back(asked: &RequestCounts, queue: usize, count: u16, number: u16, len: u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.used + 4 + u64::from(count % ring.size) * 8;
     put(memory, slot, &[u32::from(number).to_le_bytes(), len.to_le_bytes()].concat());

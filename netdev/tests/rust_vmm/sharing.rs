@@ -7,7 +7,7 @@ use urnic_netdev::published::{PublishedBlock, Publisher};
 use urnic_netdev::vhost_user::{VhostUserConfig, VirtioUser};
 use urnic_netdev::{Device, Fragment, TxFrame};
 
-use super::crate_backend::{Answering, Asked, chain, descriptor, give_back};
+use super::crate_backend::{Answering, RequestCounts, chain, descriptor, give_back};
 use super::{HEADER_LEN, frame, later, path, wait_until};
 
 const PAYLOAD_LEN: usize = 300;
@@ -53,7 +53,7 @@ fn send(device: &mut VirtioUser, blocks: &[PublishedBlock]) -> Vec<u8> {
 }
 
 /// Returns the bytes at a guest address, in any region.
-fn octets(asked: &Asked, guest: u64, len: u32) -> Vec<u8> {
+fn octets(asked: &RequestCounts, guest: u64, len: u32) -> Vec<u8> {
     let mut octets = vec![0; len as usize];
     let found = asked.regions.iter().find(|(region, _)| {
         (region.guest_phys_addr..region.guest_phys_addr + region.memory_size).contains(&guest)
@@ -71,7 +71,7 @@ fn the_crates_backend_finds_frames_in_the_memory_that_it_is_told_of() {
     let publisher = Publisher::new();
     let (config, mut device) = open("sharing", &publisher);
     let mut blocks = vec![block(&publisher, 1), block(&publisher, 2)];
-    let backend = Answering::connect_as(&config.path, Asked::with_slots(4, true));
+    let backend = Answering::connect_as(&config.path, RequestCounts::with_slots(4, true));
     let mut now_ns = 0;
     up(&mut device, &backend, &mut now_ns, 2);
     for count in 0..3 {
@@ -137,7 +137,7 @@ fn what_a_backend_does_not_take_is_copied() {
     let publisher = Publisher::new();
     let (config, mut device) = open("copied", &publisher);
     let blocks = [block(&publisher, 1), block(&publisher, 2)];
-    let backend = Answering::connect_as(&config.path, Asked::with_slots(32, false));
+    let backend = Answering::connect_as(&config.path, RequestCounts::with_slots(32, false));
     let mut now_ns = 0;
     up(&mut device, &backend, &mut now_ns, 2);
     let expected = send(&mut device, &blocks);

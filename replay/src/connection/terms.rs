@@ -31,18 +31,23 @@ impl ReplayedConnection {
                 "one of the startup frames is enhanced and the other is not".to_owned()
             });
         }
-        if let (Some(asked), Some(said)) = (request.enhanced, reply.enhanced)
+        if let (Some(pending_requests), Some(said)) = (request.enhanced, reply.enhanced)
             && !reply.header.reject
         {
-            self.note_enhanced(&asked, &said, reply.frame);
+            self.note_enhanced(&pending_requests, &said, reply.frame);
         }
     }
 
     /// Derives the terms from the words of two enhanced frames, and records violations.
-    fn note_enhanced(&mut self, asked: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
+    fn note_enhanced(
+        &mut self,
+        pending_requests: &EnhancedHeader,
+        said: &EnhancedHeader,
+        frame: u64,
+    ) {
         let count = |depth| (depth != EnhancedHeader::NOT_NEGOTIATED).then_some(depth);
         // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
-        if let (Some(ird), Some(ord)) = (count(asked.ird), count(said.ord))
+        if let (Some(ird), Some(ord)) = (count(pending_requests.ird), count(said.ord))
             && ord > ird
         {
             self.findings.add(Kind::Depths, "responder", frame, || {
@@ -51,8 +56,8 @@ impl ReplayedConnection {
         }
         // RFC 6581 §9.1: if one end leaves a depth to the applications, the other does, too.
         for (what, is_open, answer) in [
-            ("ORD", count(asked.ord).is_none(), count(said.ird)),
-            ("IRD", count(asked.ird).is_none(), count(said.ord)),
+            ("ORD", count(pending_requests.ord).is_none(), count(said.ird)),
+            ("IRD", count(pending_requests.ird).is_none(), count(said.ord)),
         ] {
             if let (true, Some(depth)) = (is_open, answer) {
                 self.findings.add(Kind::DepthsOpen, "responder", frame, || {
@@ -62,7 +67,7 @@ impl ReplayedConnection {
                 });
             }
         }
-        if let (Some(ord), Some(ird)) = (count(asked.ord), count(said.ird))
+        if let (Some(ord), Some(ird)) = (count(pending_requests.ord), count(said.ird))
             && ord > ird
         {
             self.findings.add(Kind::DepthsLowered, "", frame, || {
@@ -71,24 +76,24 @@ impl ReplayedConnection {
                 )
             });
         }
-        self.note_rtr(asked, said, frame);
+        self.note_rtr(pending_requests, said, frame);
     }
 
-    fn note_rtr(&mut self, asked: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
-        if !asked.peer_to_peer {
+    fn note_rtr(&mut self, pending_requests: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
+        if !pending_requests.peer_to_peer {
             if said.peer_to_peer {
                 self.findings.add(Kind::RtrUnmatched, "responder", frame, || {
                     "the Reply has the peer-to-peer model, for which the Request does not ask"
                         .to_owned()
                 });
-            } else if !(asked.rtr | said.rtr).is_empty() {
+            } else if !(pending_requests.rtr | said.rtr).is_empty() {
                 self.findings.add(Kind::RtrIdle, "", frame, || {
                     "RTR messages are named without the peer-to-peer model".to_owned()
                 });
             }
             return;
         }
-        let common = asked.rtr & said.rtr;
+        let common = pending_requests.rtr & said.rtr;
         if !said.peer_to_peer || common.is_empty() {
             self.findings.add(Kind::RtrUnmatched, "responder", frame, || {
                 "peer-to-peer model, but no RTR message that both ends support".to_owned()
@@ -103,7 +108,7 @@ impl ReplayedConnection {
 
 /// Framing of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Settled {
+pub(super) struct AgreedTerms {
     pub(super) crc: bool,
     pub(super) markers: MarkersReport,
     pub(super) version: ProtocolVersion,
@@ -113,15 +118,20 @@ pub(super) struct Settled {
     pub(super) ird: [Option<u16>; 2],
 }
 
-impl Settled {
+impl AgreedTerms {
     pub(super) fn of(request: &Frame, reply: &Frame) -> Self {
         // RFC 5044 Appendix C: a peer of the RDMA Consortium always has markers and CRCs.
         let revision = Revision::from_wire(reply.header.revision);
         let words = request.enhanced.zip(reply.enhanced);
-        let rtr = words.filter(|(asked, said)| asked.peer_to_peer && said.peer_to_peer);
-        let rtr = rtr.map(|(asked, said)| asked.rtr & said.rtr).filter(|kinds| !kinds.is_empty());
+        let rtr = words
+            .filter(|(pending_requests, said)| pending_requests.peer_to_peer && said.peer_to_peer);
+        let rtr = rtr
+            .map(|(pending_requests, said)| pending_requests.rtr & said.rtr)
+            .filter(|kinds| !kinds.is_empty());
         let depth = |ird| (ird != EnhancedHeader::NOT_NEGOTIATED).then_some(ird);
-        let ird = words.map_or([None; 2], |(asked, said)| [depth(asked.ird), depth(said.ird)]);
+        let ird = words.map_or([None; 2], |(pending_requests, said)| {
+            [depth(pending_requests.ird), depth(said.ird)]
+        });
         let is_rdmac = revision == Some(Revision::Rdmac);
         Self {
             // RFC 5044 §7.1.1: CRCs are off only if both sides say so; M asks for markers in what

@@ -20,12 +20,12 @@ impl Direction {
         let tally = &full.tally;
         let where_cut = Evidence {
             places,
-            is_offloaded: self.habits.is_offloaded(),
+            is_offloaded: self.behaviour.is_offloaded(),
             is_at_sender: self.is_at_sender,
             has_long_fpdus: tally.too_long.times > 0,
         }
         .told();
-        tally.note_lengths(from, self.habits.mss, origin.frame, around.findings);
+        tally.note_lengths(from, self.behaviour.mss, origin.frame, around.findings);
         if unaligned > crc_alone {
             let frame = origin.frame;
             around.findings.add(Kind::Unaligned, from, frame, || {
@@ -65,10 +65,10 @@ impl Direction {
         let (bytes, count) = (gaps.iter().map(|gap| gap.end - gap.start).sum::<u128>(), gaps.len());
         let after = u64::try_from(first.end).unwrap_or(u64::MAX);
         let frame = self.arrivals.first_frame_after(after).unwrap_or(self.last_frame);
-        let acked = u128::from(self.habits.acks.end());
+        let acked = u128::from(self.behaviour.acks.end());
         let known =
             gaps.iter().map(|gap| gap.end.min(acked).saturating_sub(gap.start)).sum::<u128>();
-        let ack_frame = self.habits.acks.last_frame();
+        let ack_frame = self.behaviour.acks.last_frame();
         around.findings.add(Kind::Gap, from, frame, || {
             let fate = match known {
                 0 => "no acknowledgment of them is in the capture: they were lost, or came later".to_owned(),
@@ -100,12 +100,12 @@ impl Direction {
     /// Reports bytes after the last captured ones that the other end acknowledges.
     fn report_unseen(&self, around: &mut Around<'_>) {
         // RFC 9293 §3.4: a FIN takes a sequence number, and its frame may be missing, too.
-        let acked = self.habits.acks.end().saturating_sub(1);
+        let acked = self.behaviour.acks.end().saturating_sub(1);
         if acked <= self.high || !matches!(self.phase, Phase::Full(..)) {
             return;
         }
         let (bytes, from) = (acked + 1 - self.high, around.from);
-        around.findings.add(Kind::Unseen, from, self.habits.acks.last_frame(), || {
+        around.findings.add(Kind::Unseen, from, self.behaviour.acks.last_frame(), || {
             format!(
                 "the other end acknowledges {bytes} bytes behind the last that the capture has: they came, \
                  and the capture missed their frames"
@@ -119,8 +119,8 @@ impl Direction {
             from,
             segments: self.segments,
             bytes_sent: self.bytes_sent,
-            mss: self.habits.mss,
-            window_max: self.habits.window_max,
+            mss: self.behaviour.mss,
+            window_max: self.behaviour.window_max,
             segments_judged: self.alignment.aligned + self.alignment.unaligned,
             segments_aligned: self.alignment.aligned,
             segments_out_of_order: self.segments_out_of_order,

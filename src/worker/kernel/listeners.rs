@@ -7,7 +7,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tracing::{debug, warn};
 
 use crate::error::Error;
-use crate::mail::channel::Teller;
+use crate::mail::channel::WorkerEnd;
 use crate::mail::command::Incoming;
 use crate::worker::kernel::KernelEngine;
 use crate::worker::kernel::accept::NoConnection;
@@ -42,7 +42,7 @@ impl KernelEngine {
         &mut self,
         local: SocketAddr,
         params: ListenParams,
-        requests: Teller<Incoming>,
+        requests: WorkerEnd<Incoming>,
     ) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
         if local.is_ipv6() {
@@ -141,7 +141,7 @@ impl KernelEngine {
     }
 
     /// Updates the connection's place at its listener after it has done something.
-    pub(super) fn settle_place(&mut self, slot: usize) {
+    pub(super) fn update_place(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
         let standing = connection.standing();
         let Some(held) = connection.backlog_slot else { return };

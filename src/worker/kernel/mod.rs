@@ -22,7 +22,7 @@ use tracing::debug;
 
 use crate::config::{ConnectOptions, EndpointConfig};
 use crate::error::Error;
-use crate::mail::channel::Teller;
+use crate::mail::channel::WorkerEnd;
 use crate::mail::command::outbox::Outbox;
 use crate::mail::command::{Command, ConnectionKey};
 use crate::mail::events::EventFeed;
@@ -104,7 +104,7 @@ impl KernelEngine {
         remote: SocketAddr,
         qp: &Qp,
         options: &ConnectOptions,
-        notices: &Teller<Notice>,
+        notices: &WorkerEnd<Notice>,
     ) -> Result<(), Error> {
         if self.connections.len() >= self.connections_max {
             return Err(PortError::Exhausted.into());
@@ -155,13 +155,13 @@ impl KernelEngine {
         }
         while let Some(slot) = self.doorbell.next() {
             if let Some(connection) = self.connections.get(slot as usize) {
-                connection.release_bell();
+                connection.release_button();
                 self.ready.push(slot as usize);
             }
         }
         if self.doorbell.take_missed() {
             for (slot, connection) in &self.connections {
-                connection.release_bell();
+                connection.release_button();
                 self.ready.push(slot);
             }
         }
@@ -208,7 +208,7 @@ impl KernelEngine {
         if let Some(deadline) = connection.poll_timeout() {
             self.timers.arm(slot32(slot), deadline);
         }
-        self.settle_place(slot);
+        self.update_place(slot);
         let connection = &mut self.connections[slot];
         let interest = connection.interest();
         if connection.is_over() {

@@ -485,9 +485,9 @@ impl KernelConnection {
         setup.standing(held.asked, closing)
     }
 
-    pub(super) fn release_bell(&self) {
-        if let Some(bell) = self.qp.as_ref().and_then(|qp| qp.bell()) {
-            bell.release();
+    pub(super) fn release_button(&self) {
+        if let Some(button) = self.qp.as_ref().and_then(|qp| qp.button()) {
+            button.release();
         }
     }
 

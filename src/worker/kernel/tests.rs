@@ -12,7 +12,7 @@ use socket2::{SockFilter, SockRef};
 use urnic_netdev::stream_socket::undelivered;
 
 use super::*;
-use crate::mail::channel::{Receive, Told, limited, unlimited};
+use crate::mail::channel::{HandleEnd, Receive, limited, unlimited};
 use crate::mail::command::outbox::Outbox;
 use crate::mail::command::{Incoming, OwnedOffer};
 use crate::mail::wakeup::Wakeup;
@@ -25,7 +25,7 @@ use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
-    CompletionMeans, Cq, Pd, QpConfig, QpState, ReceiverNotReady, RecvWr, RnicConfig, SendWr,
+    CompletionLevel, Cq, Pd, QpConfig, QpState, ReceiverNotReady, RecvWr, RnicConfig, SendWr,
     WcStatus,
 };
 
@@ -36,7 +36,7 @@ struct Scene {
     outbox: Outbox,
     _commands: Receiver<Command>,
     cq: Cq,
-    completion: CompletionMeans,
+    completion: CompletionLevel,
     receiver_not_ready: ReceiverNotReady,
 }
 
@@ -57,7 +57,7 @@ impl Scene {
             outbox,
             _commands: receiver,
             cq,
-            completion: CompletionMeans::default(),
+            completion: CompletionLevel::default(),
             receiver_not_ready: ReceiverNotReady::default(),
         }
     }
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     /// Starts to connect to a peer and sends it the Request.
-    fn connect(&mut self, now: Instant, peer: &TcpListener) -> (Qp, Told<Notice>) {
+    fn connect(&mut self, now: Instant, peer: &TcpListener) -> (Qp, HandleEnd<Notice>) {
         let startup = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
         self.connect_with(now, peer, ConnectOptions { startup, ..ConnectOptions::default() })
     }
@@ -86,7 +86,7 @@ impl Scene {
         now: Instant,
         peer: &TcpListener,
         options: ConnectOptions,
-    ) -> (Qp, Told<Notice>) {
+    ) -> (Qp, HandleEnd<Notice>) {
         let (qp, (notices, told)) = (self.qp(), unlimited());
         let (key, remote) = (self.outbox.next_key(), peer.local_addr().unwrap());
         let options = Box::new(options);
@@ -103,7 +103,11 @@ impl Scene {
     }
 
     /// As above, and returns the notices of the handle.
-    fn open_told(&mut self, now: Instant, peers: &TcpListener) -> (Qp, TcpStream, Told<Notice>) {
+    fn open_told(
+        &mut self,
+        now: Instant,
+        peers: &TcpListener,
+    ) -> (Qp, TcpStream, HandleEnd<Notice>) {
         let (qp, told) = self.connect(now, peers);
         let (mut peer, _) = peers.accept().unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -128,11 +132,11 @@ impl Scene {
         self.engine.connections.iter().next().expect("a connection").1
     }
 
-    fn listen(&mut self) -> (SocketAddr, Told<Incoming>) {
+    fn listen(&mut self) -> (SocketAddr, HandleEnd<Incoming>) {
         self.listen_with(ListenParams::default())
     }
 
-    fn listen_with(&mut self, params: ListenParams) -> (SocketAddr, Told<Incoming>) {
+    fn listen_with(&mut self, params: ListenParams) -> (SocketAddr, HandleEnd<Incoming>) {
         let (requests, requested) = limited(4);
         let local = "127.0.0.1:0".parse().unwrap();
         let local = self.engine.listen(local, params, requests).unwrap();
@@ -149,7 +153,7 @@ fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-fn has_timed_out(told: &Told<Notice>) -> bool {
+fn has_timed_out(told: &HandleEnd<Notice>) -> bool {
     std::iter::from_fn(|| told.try_receive().ok()).any(|notice| {
         let Notice::Event(event) = notice else { return false };
         matches!(*event, StreamEvent::StartupFailed(StartupFailure::Timeout))
@@ -160,7 +164,7 @@ fn has_timed_out(told: &Told<Notice>) -> bool {
 fn there_are_as_many_connections_as_were_allowed() {
     let config = EndpointConfig { connections_max: 1, ..EndpointConfig::default() };
     let (silent, mut scene) = (TcpListener::bind("127.0.0.1:0").unwrap(), Scene::with(&config));
-    let refused = |told: &Told<Notice>| {
+    let refused = |told: &HandleEnd<Notice>| {
         let mut notices = std::iter::from_fn(|| told.try_receive().ok());
         notices.any(|notice| matches!(notice, Notice::Refused(_)))
     };
@@ -357,7 +361,7 @@ fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
 /// The front page of the crate says this, and names the option for a stronger completion.
 #[test]
 fn a_completed_send_says_only_that_the_socket_has_taken_it() {
-    for completion in [CompletionMeans::Taken, CompletionMeans::Placed] {
+    for completion in [CompletionLevel::Taken, CompletionLevel::Placed] {
         let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
         scene.completion = completion;
         let (qp, peer) = scene.open(at(0), &peers);
@@ -373,7 +377,7 @@ fn a_completed_send_says_only_that_the_socket_has_taken_it() {
         let unacknowledged = undelivered(scene.connection().socket.as_fd()).unwrap();
         assert!(unacknowledged > 0, "{completion:?}");
         let status = scene.cq.poll().map(|wc| wc.status);
-        let expected = (completion == CompletionMeans::Taken).then_some(WcStatus::Success);
+        let expected = (completion == CompletionLevel::Taken).then_some(WcStatus::Success);
         assert_eq!(status, expected, "{completion:?}");
     }
 }

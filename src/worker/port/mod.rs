@@ -16,7 +16,7 @@ use urnic_netdev::Device;
 use crate::clock::time_left;
 use crate::config::ConnectOptions;
 use crate::error::Error;
-use crate::mail::channel::Teller;
+use crate::mail::channel::WorkerEnd;
 use crate::mail::command::outbox::Outbox;
 use crate::mail::command::{Command, ConnectionKey, Incoming};
 use crate::mail::events::{AddressWaiters, EndpointEvent, EventFeed};
@@ -98,7 +98,7 @@ impl<D: Device> PortEngine<D> {
         &mut self,
         local: SocketAddr,
         params: ListenParams,
-        requests: Teller<Incoming>,
+        requests: WorkerEnd<Incoming>,
     ) -> Result<SocketAddr, Error> {
         check_traffic_class(params.traffic_class)?;
         let port = &mut self.poller.port;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use urnic_engine::mpa::startup::{Fallback, Offer, Revision, StartupConfig};
 use urnic_engine::port::{ConnectParams, LowerLayer};
-use urnic_engine::stream::life::{Expiry, LifeTimes, Outcome, Peer, Stage, Timer, Told};
+use urnic_engine::stream::life::{Expiry, LifeTimes, Notice, Outcome, Peer, Stage, Timer};
 use urnic_engine::stream::{StartupFailure, StreamError, StreamEvent};
 use urnic_engine::tcp::Flags;
 use urnic_engine::time::Duration;
@@ -98,16 +98,16 @@ impl Cell {
         told.filter(|event| **event != StreamEvent::StreamingBytes).cloned().collect()
     }
 
-    fn events_of(&self, told: Told) -> Vec<StreamEvent> {
+    fn events_of(&self, told: Notice) -> Vec<StreamEvent> {
         match told {
-            Told::Nothing => vec![],
-            Told::StartupFailed => {
+            Notice::Nothing => vec![],
+            Notice::StartupFailed => {
                 vec![StreamEvent::StartupFailed(StartupFailure::ConnectionLost)]
             }
-            Told::PeerClosed => vec![StreamEvent::PeerClosed],
+            Notice::PeerClosed => vec![StreamEvent::PeerClosed],
             // The peer's close comes first if it broke the connection.
-            Told::Failed if self.peer == Peer::Closes => vec![StreamEvent::PeerClosed, LOST],
-            Told::Failed => vec![LOST],
+            Notice::Failed if self.peer == Peer::Closes => vec![StreamEvent::PeerClosed, LOST],
+            Notice::Failed => vec![LOST],
         }
     }
 
@@ -153,7 +153,7 @@ impl Cell {
             Expiry::Nothing => &[],
             Expiry::FailStartup => &[StreamEvent::StartupFailed(StartupFailure::Timeout)],
             Expiry::GiveUp => &[LOST],
-            Expiry::Reset if self.stage.row().lost == Told::Failed => &[LOST],
+            Expiry::Reset if self.stage.row().lost == Notice::Failed => &[LOST],
             Expiry::Reset => &[],
         };
         assert_eq!(self.told(), expected, "{cell}");

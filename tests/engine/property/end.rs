@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use urnic_engine::mem::Access;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
-    CompletionMeans, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
+    CompletionLevel, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
     RnicConfig, SendOp, SendWr, Sge, Wc,
 };
 
@@ -102,8 +102,8 @@ impl End {
                 None => ReceiverNotReady::Terminate,
             },
             completion: match plan.placed {
-                true => CompletionMeans::Placed,
-                false => CompletionMeans::Taken,
+                true => CompletionLevel::Placed,
+                false => CompletionLevel::Taken,
             },
             ..QpConfig::with_cqs(send_cq.clone(), recv_cq.clone())
         };

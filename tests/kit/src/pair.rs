@@ -14,7 +14,7 @@ use urnic_engine::port::{
 use urnic_engine::stream::StreamEvent;
 use urnic_engine::time::Duration;
 use urnic_engine::verbs::{
-    CompletionMeans, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, Rnic, RnicConfig, Wc,
+    CompletionLevel, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, Rnic, RnicConfig, Wc,
 };
 use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
@@ -92,7 +92,7 @@ pub struct Setup {
     pub lower_layer: LowerLayer,
     pub ipv6: bool,
     pub receiver_not_ready: ReceiverNotReady,
-    pub completion: CompletionMeans,
+    pub completion: CompletionLevel,
     pub seed: u64,
 }
 

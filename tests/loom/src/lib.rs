@@ -45,7 +45,7 @@ mod verbs {
         use std::sync::Arc;
 
         use super::Srq;
-        use super::doorbell::{Bell, Doorbell};
+        use super::doorbell::{Doorbell, DoorbellButton};
         use super::posted::Posted;
         use super::receives::{ReceiverNotReady, Receives};
         use crate::types::PdNum;
@@ -92,7 +92,7 @@ mod verbs {
         #[derive(Debug)]
         pub(crate) struct QpShared {
             pub(crate) receives: Receives,
-            pub(crate) bell: Arc<Bell>,
+            pub(crate) button: Arc<DoorbellButton>,
         }
 
         impl QpShared {
@@ -101,7 +101,7 @@ mod verbs {
             pub(crate) fn waiting(doorbell: &Arc<Doorbell>, srq: Option<Srq>) -> Arc<Self> {
                 Arc::new(Self {
                     receives: Receives::new(2, srq, ReceiverNotReady::Wait),
-                    bell: Arc::new(Bell::new(Arc::clone(doorbell), 0)),
+                    button: Arc::new(DoorbellButton::new(Arc::clone(doorbell), 0)),
                 })
             }
 
@@ -113,7 +113,7 @@ mod verbs {
             }
 
             pub(crate) fn press(&self) {
-                self.bell.press();
+                self.button.press();
             }
         }
     }

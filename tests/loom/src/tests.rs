@@ -10,7 +10,7 @@ use loom::thread;
 
 use crate::types::PdNum;
 use crate::verbs::alarm::Alarm;
-use crate::verbs::doorbell::{Bell, Doorbell};
+use crate::verbs::doorbell::{Doorbell, DoorbellButton};
 use crate::verbs::stand_in::posted;
 use crate::verbs::{QpShared, RecvWr, Srq};
 
@@ -110,7 +110,12 @@ fn each_of_two_waiters_is_called() {
 }
 
 /// Does the work of the port's worker: serves the doorbells that have rung, and sleeps if none has.
-fn serve(doorbell: &Doorbell, bells: &[Arc<Bell>], posted: &[Arc<AtomicUsize>], all: usize) {
+fn serve(
+    doorbell: &Doorbell,
+    bells: &[Arc<DoorbellButton>],
+    posted: &[Arc<AtomicUsize>],
+    all: usize,
+) {
     let wakeup = Wakeup::new();
     let waker = Waker::from(Arc::clone(&wakeup));
     let mut seen = vec![0; bells.len()];
@@ -141,18 +146,18 @@ fn serve(doorbell: &Doorbell, bells: &[Arc<Bell>], posted: &[Arc<AtomicUsize>], 
 fn posted_work_is_served() {
     model(3, || {
         let doorbell = Doorbell::new();
-        let bell = Arc::new(Bell::new(Arc::clone(&doorbell), 0));
+        let button = Arc::new(DoorbellButton::new(Arc::clone(&doorbell), 0));
         let posted = Arc::new(AtomicUsize::new(0));
         let poster = {
-            let (bell, posted) = (Arc::clone(&bell), Arc::clone(&posted));
+            let (button, posted) = (Arc::clone(&button), Arc::clone(&posted));
             thread::spawn(move || {
                 for _ in 0..2 {
                     posted.fetch_add(1, Ordering::Relaxed);
-                    bell.press();
+                    button.press();
                 }
             })
         };
-        serve(&doorbell, &[bell], &[posted], 2);
+        serve(&doorbell, &[button], &[posted], 2);
         poster.join().unwrap();
     });
 }
@@ -163,16 +168,16 @@ fn posted_work_is_served_though_there_is_no_place_for_it() {
         // Two queue pairs, and one place in the doorbell.
         let doorbell = Doorbell::new();
         let bells: Vec<_> =
-            (0..2).map(|slot| Arc::new(Bell::new(Arc::clone(&doorbell), slot))).collect();
+            (0..2).map(|slot| Arc::new(DoorbellButton::new(Arc::clone(&doorbell), slot))).collect();
         let posted: Vec<_> = (0..2).map(|_| Arc::new(AtomicUsize::new(0))).collect();
         let posters: Vec<_> = bells
             .iter()
             .zip(&posted)
-            .map(|(bell, posted)| {
-                let (bell, posted) = (Arc::clone(bell), Arc::clone(posted));
+            .map(|(button, posted)| {
+                let (button, posted) = (Arc::clone(button), Arc::clone(posted));
                 thread::spawn(move || {
                     posted.fetch_add(1, Ordering::Relaxed);
-                    bell.press();
+                    button.press();
                 })
             })
             .collect();
@@ -190,7 +195,7 @@ fn deliver(doorbell: &Doorbell, qp: &Arc<QpShared>) {
     let waker = Waker::from(Arc::clone(&wakeup));
     loop {
         while doorbell.next().is_some() {
-            qp.bell.release();
+            qp.button.release();
         }
         if qp.receives.take_or_ask(qp).is_some() {
             qp.receives.ask_no_more(qp);

@@ -242,7 +242,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         keep_swept(Folder::open(dir)?, args.files.keep_parts, room, log)?;
     }
     let mut server = Server::new(&host, listen, limits, log)?;
-    log.tell(&Event::Listening {
+    log.report(&Event::Listening {
         address: server.local(),
         device: dev.to_string(),
         stack: args.stack.stack_kind().name(),

@@ -12,21 +12,29 @@ pub(super) struct Activity {
     counted: u64,
     at: Instant,
     /// Set if a completion came since the last check.
-    heard: bool,
+    has_completed: bool,
     /// Largest number of payload FPDUs that have crossed, and the time when it last grew.
     payload: u64,
     payload_at: Instant,
     /// Time of the next check for payload.
     payload_due: Instant,
     /// Set if the peer has asked for work since the last check for payload.
-    asked: bool,
+    has_requested: bool,
 }
 
 impl Activity {
     pub(super) const fn new(now: Instant) -> Self {
         let (payload_at, payload_due) = (now, now);
-        let (heard, asked) = (false, false);
-        Self { counted: 0, at: now, heard, payload: 0, payload_at, payload_due, asked }
+        let (has_completed, has_requested) = (false, false);
+        Self {
+            counted: 0,
+            at: now,
+            has_completed,
+            payload: 0,
+            payload_at,
+            payload_due,
+            has_requested,
+        }
     }
 
     /// Time when payload was last seen to cross.
@@ -42,7 +50,7 @@ impl Activity {
     /// Records that the peer has asked for work, such as the check of a chunk, which counts as
     /// payload.
     pub(super) const fn ask(&mut self) {
-        self.asked = true;
+        self.has_requested = true;
     }
 
     /// Checks if payload has crossed, or the peer has asked for work or `waits` for this end.
@@ -53,7 +61,7 @@ impl Activity {
         payload: impl FnOnce() -> Option<u64>,
     ) {
         let payload = payload().unwrap_or(0);
-        if std::mem::take(&mut self.asked) || waits || payload > self.payload {
+        if std::mem::take(&mut self.has_requested) || waits || payload > self.payload {
             (self.payload, self.payload_at) = (payload.max(self.payload), now);
         }
     }
@@ -81,8 +89,8 @@ impl Activity {
 
     /// Records a completion of the peer.
     #[inline]
-    pub(super) const fn hear(&mut self) {
-        self.heard = true;
+    pub(super) const fn note_completion(&mut self) {
+        self.has_completed = true;
     }
 
     /// Returns true if the peer was active since the last check: by completions, because it `waits`
@@ -93,7 +101,7 @@ impl Activity {
         waits: bool,
         counted: impl FnOnce() -> Option<u64>,
     ) -> bool {
-        let is_active = std::mem::take(&mut self.heard)
+        let is_active = std::mem::take(&mut self.has_completed)
             || waits
             || counted()
                 .is_some_and(|counted| std::mem::replace(&mut self.counted, counted) != counted);
@@ -234,7 +242,7 @@ mod tests {
         assert!(!activity.look(at(103), false, || None), "its connection is over");
         assert_eq!(activity.check(at(110), limit).unwrap(), at(111));
         assert!(activity.check(at(111), limit).is_err());
-        activity.hear();
+        activity.note_completion();
         assert!(activity.look(at(104), false, || panic!("it is known by then")));
         assert!(activity.look(at(105), true, || panic!("it waits for this end")));
         assert_eq!(activity.check(at(106), limit).unwrap(), at(115));

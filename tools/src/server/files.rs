@@ -14,8 +14,8 @@ use urnic_engine::time::Instant;
 use crate::channel::Channel;
 use crate::host::Host;
 use crate::protocol::Control;
-use crate::server::clerk::{Clerk, Desk};
-use crate::server::ledger::Place as PeerPlace;
+use crate::server::accounts::Place as PeerPlace;
+use crate::server::control_thread::{ControlThread, Desk};
 use crate::server::registration::register;
 use crate::transfer::{Hashing, Partial, Place, Room, Staging, chunk_crc, chunk_range};
 
@@ -42,7 +42,7 @@ pub(crate) struct Put {
     /// Bytes that the peer claims to have written.
     claimed: u64,
     present: u64,
-    clerk: Clerk,
+    control_thread: ControlThread,
     is_committed: bool,
 }
 
@@ -59,14 +59,15 @@ impl Put {
         let staging = Staging::new(len, places, |len| host.memory(len)).context("no memory")?;
         let memory = register(host, qp, staging.region(), Access::REMOTE_WRITE)?;
         let present = partial.chunks_present();
-        let clerk = Clerk::start(of_peer, waker, move |desk| take_in(partial, &staging, desk))?;
+        let control_thread =
+            ControlThread::start(of_peer, waker, move |desk| take_in(partial, &staging, desk))?;
         Ok(Self {
             memory: Some(memory),
             places,
             len,
             claimed: 0,
             present,
-            clerk,
+            control_thread,
             is_committed: false,
         })
     }
@@ -96,12 +97,12 @@ impl Put {
             Control::Commit { .. } if self.memory.take().is_some() => {}
             other => return Err(anyhow!("the peer sent {other:?}, which is not valid here")),
         }
-        self.clerk.ask(message)?;
+        self.control_thread.ask(message)?;
         Ok(None)
     }
 
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
-        while let Some(answer) = self.clerk.turn(qp, channel)? {
+        while let Some(answer) = self.control_thread.turn(qp, channel)? {
             match answer {
                 Control::Committed => self.is_committed = true,
                 Control::NotVerified => bail!("what arrived is not the file that was sent"),
@@ -123,16 +124,16 @@ impl Put {
 
     /// Returns true if the reason why there are no further answers was sent.
     pub(crate) const fn has_last_word(&self) -> bool {
-        self.clerk.has_last_word()
+        self.control_thread.has_last_word()
     }
 
     pub(crate) const fn is_working(&self) -> bool {
-        self.clerk.is_working()
+        self.control_thread.is_working()
     }
 
     /// Time when the session must be polled though no event has come.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.clerk.due()
+        self.control_thread.due()
     }
 }
 
@@ -187,7 +188,7 @@ pub(crate) struct Get {
     memory: Mr,
     places: u32,
     len: u64,
-    clerk: Clerk,
+    control_thread: ControlThread,
 }
 
 impl Get {
@@ -195,13 +196,13 @@ impl Get {
         let Transfer { host, qp, places, place, waker } = transfer;
         let staging = Staging::new(len, places, |len| host.memory(len)).context("no memory")?;
         let memory = register(host, qp, staging.region(), Access::REMOTE_READ)?;
-        let clerk = Clerk::start(place, waker, move |desk| {
+        let control_thread = ControlThread::start(place, waker, move |desk| {
             let ended = give_out(&file, &staging, len, desk);
             if let Err(error) = ended {
                 desk.give(Control::Failed(format!("reading the file: {error}")));
             }
         })?;
-        Ok(Self { memory, places, len, clerk })
+        Ok(Self { memory, places, len, control_thread })
     }
 
     pub(crate) fn welcome(&self) -> (RemoteBuffer, u64) {
@@ -214,7 +215,7 @@ impl Get {
                 bail!("the peer named place {place} of {}", self.places);
             }
             Control::DigestRequest { .. } | Control::Fetch { .. } | Control::ShaRequest => {
-                self.clerk.ask(message)?;
+                self.control_thread.ask(message)?;
             }
             other => return Err(anyhow!("the peer sent {other:?}, which is not valid here")),
         }
@@ -222,7 +223,7 @@ impl Get {
     }
 
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
-        while let Some(answer) = self.clerk.turn(qp, channel)? {
+        while let Some(answer) = self.control_thread.turn(qp, channel)? {
             if let Control::Failed(reason) = answer {
                 bail!("{reason}");
             }
@@ -237,16 +238,16 @@ impl Get {
 
     /// See [`Put::has_last_word`].
     pub(crate) const fn has_last_word(&self) -> bool {
-        self.clerk.has_last_word()
+        self.control_thread.has_last_word()
     }
 
     pub(crate) const fn is_working(&self) -> bool {
-        self.clerk.is_working()
+        self.control_thread.is_working()
     }
 
     /// Time when the session must be polled though no event has come.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.clerk.due()
+        self.control_thread.due()
     }
 }
 
@@ -292,8 +293,8 @@ mod tests {
     use super::*;
     use crate::host::StackOptions;
     use crate::protocol::CHUNK_LEN;
-    use crate::server::clerk::tests::desk_of_one_that_left;
-    use crate::server::ledger::Ledger;
+    use crate::server::accounts::Accounts;
+    use crate::server::control_thread::tests::desk_of_one_that_left;
     use crate::server::places::{Share, Source};
     use crate::transfer::unnamed_file;
     use std::time::Duration;
@@ -308,24 +309,24 @@ mod tests {
         let config =
             QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::with_cqs(send_cq, recv_cq) };
         let qp = host.pd.create_qp(config).unwrap();
-        let mut ledger = Ledger::new(crate::server::tests::limits().places);
+        let mut accounts = Accounts::new(crate::server::tests::limits().places);
         let name = format!("urnic-claimed-{}", std::process::id());
-        let put = |len, ledger: &mut Ledger| {
+        let put = |len, accounts: &mut Accounts| {
             let source = Source::of(([127, 0, 0, 1], 1).into());
-            let grant = ledger.take(Share { source, memory: 0 }).unwrap();
+            let grant = accounts.take(Share { source, memory: 0 }).unwrap();
             let (place, waker) = (grant.place().unwrap(), Waker::noop());
             let transfer = Transfer { host: &host, qp: &qp, places: 2, place, waker };
             let place = Place::at(&std::env::temp_dir().join(&name)).unwrap();
             Put::new(transfer, place, len, true, Arc::new(Room::new(None, 0))).unwrap()
         };
         let verify = |index, place| Control::Verify { index, crc: 0, place };
-        let mut whole = put(2 * CHUNK_LEN, &mut ledger);
+        let mut whole = put(2 * CHUNK_LEN, &mut accounts);
         whole.handle_control(verify(0, 0), CHUNK_LEN).unwrap();
         whole.handle_control(verify(1, 1), 2 * CHUNK_LEN).unwrap();
         assert!(whole.handle_control(verify(0, 0), 2 * CHUNK_LEN).is_err(), "once more");
         drop(whole);
-        while ledger.taken().0.peers > 0 {}
-        let mut bad = put(2 * CHUNK_LEN, &mut ledger);
+        while accounts.taken().0.peers > 0 {}
+        let mut bad = put(2 * CHUNK_LEN, &mut accounts);
         assert!(bad.handle_control(verify(0, 0), CHUNK_LEN - 1).is_err(), "a byte is missing");
         assert!(bad.handle_control(verify(2, 0), u64::MAX).is_err(), "there is no such chunk");
         assert!(bad.handle_control(verify(0, 2), u64::MAX).is_err(), "there is no such place");

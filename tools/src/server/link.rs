@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use urnic::{Connecting, Connection, ConnectionEvent, Cq, Error};
 
-use crate::server::news::PeerWaker;
+use crate::server::ready_peers::PeerWaker;
 
 /// The connection of a peer. Its waker is called at each event.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl Link {
     }
 
     /// Call when the peer is polled: later events wake it again.
-    pub(super) fn heard(&self) {
-        self.waker.heard();
+    pub(super) fn clear_ready(&self) {
+        self.waker.clear_ready();
     }
 
     fn waker(&self) -> Waker {
@@ -150,8 +150,8 @@ impl Link {
     pub(super) fn counted(&self) -> Option<u64> {
         let counters = self.connection()?.counters().ok()?;
         // A segment without new bytes shows that the peer is alive, and counts.
-        let heard = counters.tcp.segments_received;
-        Some(counters.mpa.fpdus + counters.rdma.bytes_placed + counters.fpdus_framed + heard)
+        let clear_ready = counters.tcp.segments_received;
+        Some(counters.mpa.fpdus + counters.rdma.bytes_placed + counters.fpdus_framed + clear_ready)
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::host::{Host, StackOptions};
-    use crate::server::news::News;
+    use crate::server::ready_peers::ReadyPeers;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -201,8 +201,8 @@ mod tests {
         let options = ConnectOptions::default();
         let connecting = host.endpoint.connect(listener.local(), &other, &options).unwrap();
         let request = listener.next_request(PATIENCE).unwrap().unwrap();
-        let news = News::new(Waker::noop().clone());
-        let mut link = Link::new(news.waker(qp.number()));
+        let ready_peers = ReadyPeers::new(Waker::noop().clone());
+        let mut link = Link::new(ready_peers.waker(qp.number()));
         link.connecting(request.accept(&qp, &Offer::default()).unwrap());
         let peer = connecting.wait(PATIENCE).unwrap();
         while link.connection().is_none() {
@@ -211,17 +211,17 @@ mod tests {
         }
         assert_eq!(link.end(&cq).unwrap(), None);
         let mut keys = Vec::new();
-        news.take(&mut keys);
-        link.heard();
+        ready_peers.take(&mut keys);
+        link.clear_ready();
         peer.disconnect();
-        while !news.any() {
+        while !ready_peers.any() {
             host.endpoint.turn(Duration::from_millis(1)).unwrap();
         }
-        news.take(&mut keys);
-        link.heard();
+        ready_peers.take(&mut keys);
+        link.clear_ready();
         assert_eq!(cq.len(), 1, "the receive was flushed before");
         assert_eq!(link.end(&cq).unwrap(), None, "and goes first");
-        assert!(news.any(), "the next turn looks once more");
+        assert!(ready_peers.any(), "the next turn looks once more");
         assert!(cq.poll().is_some());
         assert_eq!(link.end(&cq).unwrap(), Some(ConnectionEvent::PeerClosed));
     }

@@ -56,7 +56,7 @@ struct Timed<'a> {
 
 impl Log {
     /// Logs an event. A closed output is no reason to stop.
-    pub(crate) fn tell(self, event: &Event) {
+    pub(crate) fn report(self, event: &Event) {
         let time = utc(now());
         match (self, event) {
             #[cfg(test)]
@@ -82,7 +82,7 @@ impl Log {
 
     /// Logs a text that belongs to no peer.
     pub(crate) fn notice(self, text: impl Into<String>) {
-        self.tell(&Event::Notice { text: text.into() });
+        self.report(&Event::Notice { text: text.into() });
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Budget {
     lines: u32,
     refilled_at: Instant,
     left_out: u64,
-    told_at: Instant,
+    reported_at: Instant,
 }
 
 impl Budget {
@@ -122,10 +122,10 @@ impl Budget {
     /// Lines in a burst: as many as two clients with all connections that they may have can cause.
     pub(crate) const LINES_MAX: u32 = 4096;
     /// Interval of reports about lines left out.
-    const TELL_INTERVAL: Duration = Duration::from_secs(1);
+    const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { lines: Self::LINES_MAX, refilled_at: now, left_out: 0, told_at: now }
+        Self { lines: Self::LINES_MAX, refilled_at: now, left_out: 0, reported_at: now }
     }
 
     /// Takes a line from the budget; `false` if the line must be left out.
@@ -147,10 +147,10 @@ impl Budget {
 
     /// Number of lines left out since the last report, if a report is due.
     pub(crate) fn left_out(&mut self, now: Instant) -> Option<u64> {
-        if self.left_out == 0 || now - self.told_at < Self::TELL_INTERVAL {
+        if self.left_out == 0 || now - self.reported_at < Self::REPORT_INTERVAL {
             return None;
         }
-        self.told_at = now;
+        self.reported_at = now;
         self.rest()
     }
 

@@ -1,29 +1,29 @@
 //! The server's end: accepts peers, serves all of them in one thread, and ends their sessions.
 //!
 //! Each peer has a session ([`peer`]) with memory of its own, bounded by the options before it is
-//! allocated ([`needs`], [`places`], [`ledger`]). A turn polls only the peers with an event, for
+//! allocated ([`resources`], [`places`], [`accounts`]). A turn polls only the peers with an event, for
 //! any number of peers ([`peers`]); their completions come by shared queues ([`completions`]). Only
 //! files are read, hashed and written elsewhere ([`files`]), by one thread for each transfer
-//! ([`clerk`]).
+//! ([`control_thread`]).
 
+mod accounts;
 mod activity;
 mod both;
-mod clerk;
 mod completions;
-mod dues;
+mod control_thread;
+mod due_queue;
 mod files;
-mod ledger;
 mod link;
 mod listen;
 mod log;
-mod needs;
-mod news;
 mod outcomes;
 mod peer;
 mod peers;
 mod ping_pong;
 mod places;
+mod ready_peers;
 mod registration;
+mod resources;
 mod role;
 #[cfg(test)]
 mod tests;
@@ -38,12 +38,12 @@ use urnic_engine::time::Instant;
 
 use crate::host::Host;
 use crate::protocol::{Hello, emit_refusal};
-use crate::server::ledger::{Grant, Ledger};
-use crate::server::needs::Needs;
+use crate::server::accounts::{Accounts, Grant};
 use crate::server::outcomes::Outcomes;
 use crate::server::peer::Peer;
 use crate::server::peers::Peers;
 use crate::server::places::{Share, Shortage, Source};
+use crate::server::resources::SessionResources;
 use crate::transfer::{Folder, Room};
 
 pub(crate) use crate::server::listen::{Opened, await_address, check_address};
@@ -85,7 +85,7 @@ pub(crate) struct Server<'h> {
     limits: Limits,
     listener: Listener,
     peers: Peers,
-    ledger: Ledger,
+    accounts: Accounts,
     outcomes: Outcomes,
     /// Longest sleep of the next turn.
     pause: Duration,
@@ -111,7 +111,7 @@ impl<'h> Server<'h> {
         let now = monotonic_now();
         Ok(Self {
             host,
-            ledger: Ledger::new(limits.places),
+            accounts: Accounts::new(limits.places),
             limits,
             listener: listen::open(host, local)?,
             peers: Peers::new(host),
@@ -143,12 +143,12 @@ impl<'h> Server<'h> {
                     // The reason must reach the peer.
                     self.host.endpoint.run_for(REFUSAL_TIME)?;
                 }
-                self.outcomes.tell_rest();
+                self.outcomes.report_rest();
                 return Ok(ended);
             }
         }
         self.stop()?;
-        self.outcomes.tell_rest();
+        self.outcomes.report_rest();
         Ok(Ended::Well)
     }
 
@@ -161,7 +161,7 @@ impl<'h> Server<'h> {
         self.peers.dismiss_all(STOPPED, began, &mut self.outcomes);
         loop {
             let now = monotonic_now();
-            self.peers.turn(now, &mut self.ledger, &mut self.outcomes);
+            self.peers.turn(now, &mut self.accounts, &mut self.outcomes);
             if self.peers.is_empty() || now - began >= STOP_TIME {
                 self.peers.clear();
                 return Ok(());
@@ -183,10 +183,10 @@ impl<'h> Server<'h> {
         if now >= self.device_due {
             self.device_due = now + LOOK_INTERVAL;
             self.look_at_device();
-            self.outcomes.tell_left_out(now);
+            self.outcomes.report_left_out(now);
         }
         // Peers that leave make room for the next.
-        self.peers.turn(now, &mut self.ledger, &mut self.outcomes);
+        self.peers.turn(now, &mut self.accounts, &mut self.outcomes);
         let mut refused = false;
         while let Some(request) = self.listener.next_request(Duration::ZERO)? {
             refused |= !self.admit(request, now);
@@ -232,20 +232,20 @@ impl<'h> Server<'h> {
                 let offer = Offer { private_data: &welcome, ird, ord };
                 request.accept(peer.qp(), &offer).map(|connecting| {
                     let session = peer.session().to_owned();
-                    self.outcomes.tell(&Event::Started { peer: remote, session }, now);
+                    self.outcomes.report(&Event::Started { peer: remote, session }, now);
                     self.peers.insert(peer, connecting, now);
                 })
             }
             Err(refusal) => {
                 let reason = format!("{refusal:#}");
                 let event = Event::Rejected { peer: remote, reason: reason.clone() };
-                self.outcomes.tell(&event, now);
+                self.outcomes.report(&event, now);
                 self.outcomes.ended = Some(Ended::Badly);
                 request.reject(&emit_refusal(&reason))
             }
         };
         if let Err(error) = result {
-            self.outcomes.tell(&Event::Notice { text: format!("{remote}: {error}") }, now);
+            self.outcomes.report(&Event::Notice { text: format!("{remote}: {error}") }, now);
         }
         is_admitted
     }
@@ -259,31 +259,31 @@ impl<'h> Server<'h> {
         let source = Source::of(remote);
         // A peer for which there is no room costs no access to files.
         let least = Share { source, memory: 0 };
-        let has_place = self.ledger.check(least);
-        if has_place.is_err() && self.ledger.crowder(least).is_none() {
+        let has_place = self.accounts.check(least);
+        if has_place.is_err() && self.accounts.crowder(least).is_none() {
             has_place?;
         }
         let hello = Hello::parse(&request.request().private_data)?;
-        let needs = Needs::of(&hello, &self.limits)?;
-        let memory = needs.memory.saturating_add(needs.beside);
+        let resources = SessionResources::of(&hello, &self.limits)?;
+        let memory = resources.memory.saturating_add(resources.beside);
         let grant = self.grant(Share { source, memory }, now)?;
         let (host, limits) = (self.host, &self.limits);
-        let (peer, welcome) = self.peers.prepare(host, limits, remote, &hello, needs, grant)?;
+        let (peer, welcome) = self.peers.prepare(host, limits, remote, &hello, resources, grant)?;
         Ok((peer, welcome.emit()))
     }
 
     /// Reserves the peer's place and memory. If none is left, first evicts sessions of an address
     /// that has more.
     fn grant(&mut self, share: Share, now: Instant) -> anyhow::Result<Grant> {
-        match self.ledger.crowder(share) {
+        match self.accounts.crowder(share) {
             Some((site, Shortage::Memory)) => {
-                let excess = self.ledger.excess(share, site);
+                let excess = self.accounts.excess(share, site);
                 self.peers.evict_for_memory(site, excess, now, &mut self.outcomes);
             }
             Some((site, _)) => self.peers.evict_for_place(site, now, &mut self.outcomes),
             None => {}
         }
-        self.ledger.take(share)
+        self.accounts.take(share)
     }
 }
 

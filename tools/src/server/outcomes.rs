@@ -16,7 +16,7 @@ pub(super) struct Outcomes {
     badly: Budget,
     /// Reasons of failed sessions, and the number of sessions that ended normally.
     #[cfg(test)]
-    pub(super) told: (Vec<String>, usize),
+    pub(super) reported: (Vec<String>, usize),
 }
 
 impl Outcomes {
@@ -27,33 +27,33 @@ impl Outcomes {
             well: Budget::new(now),
             badly: Budget::new(now),
             #[cfg(test)]
-            told: (Vec::new(), 0),
+            reported: (Vec::new(), 0),
         }
     }
 
     /// Logs an event that a peer has caused, within the budget.
-    pub(super) fn tell(&mut self, event: &Event, now: Instant) {
+    pub(super) fn report(&mut self, event: &Event, now: Instant) {
         if !self.log.shows(event) {
             return;
         }
         let is_well = matches!(event, Event::Started { .. } | Event::Ended { .. });
         let budget = if is_well { &mut self.well } else { &mut self.badly };
         if budget.take(now) {
-            self.log.tell(event);
+            self.log.report(event);
         }
     }
 
     /// Logs from time to time how many lines were left out since the last report.
-    pub(super) fn tell_left_out(&mut self, now: Instant) {
-        self.tell_counts(|budget| budget.left_out(now));
+    pub(super) fn report_left_out(&mut self, now: Instant) {
+        self.report_counts(|budget| budget.left_out(now));
     }
 
     /// Logs at the end how many lines were left out since the last report.
-    pub(super) fn tell_rest(&mut self) {
-        self.tell_counts(Budget::rest);
+    pub(super) fn report_rest(&mut self) {
+        self.report_counts(Budget::rest);
     }
 
-    fn tell_counts(&mut self, count: impl Fn(&mut Budget) -> Option<u64>) {
+    fn report_counts(&mut self, count: impl Fn(&mut Budget) -> Option<u64>) {
         for (budget, of) in
             [(&mut self.well, "began or ended well"), (&mut self.badly, "failed or were refused")]
         {
@@ -70,10 +70,10 @@ impl Outcomes {
     #[cold]
     pub(super) fn gone(&mut self, peer: &Peer, now: Instant) {
         if let Some(event) = peer.ended_well(now) {
-            self.tell(&event, now);
+            self.report(&event, now);
             #[cfg(test)]
             {
-                self.told.1 += 1;
+                self.reported.1 += 1;
             }
         }
         self.ended.get_or_insert(Ended::Well);
@@ -85,8 +85,8 @@ impl Outcomes {
         let (remote, session) = (peer.remote(), peer.session().to_owned());
         let reason = format!("{error:#}");
         #[cfg(test)]
-        self.told.0.push(reason.clone());
-        self.tell(&Event::Failed { peer: remote, session, reason }, now);
+        self.reported.0.push(reason.clone());
+        self.report(&Event::Failed { peer: remote, session, reason }, now);
         self.ended = Some(Ended::Badly);
     }
 }

@@ -18,14 +18,14 @@ use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::measure::processor_time;
 use crate::protocol::{Control, Hello, Welcome};
+use crate::server::accounts::Grant;
 use crate::server::activity::{Activity, quiet_max};
 use crate::server::completions::{Completions, Reserved};
 use crate::server::files::Transfer;
-use crate::server::ledger::Grant;
 use crate::server::link::Link;
-use crate::server::needs::Needs;
-use crate::server::news::News;
 use crate::server::places::Source;
+use crate::server::ready_peers::ReadyPeers;
+use crate::server::resources::SessionResources;
 use crate::server::role::Role;
 use crate::server::{Event, Limits};
 use crate::terminated::words;
@@ -59,12 +59,12 @@ pub(crate) struct Peer {
 
 /// Shared parts that a new peer needs.
 #[derive(Debug)]
-pub(crate) struct Means<'a> {
+pub(crate) struct PeerContext<'a> {
     pub(crate) host: &'a Host,
     pub(crate) device: &'a Rc<DeviceSpec>,
     pub(crate) limits: &'a Limits,
     pub(super) completions: &'a mut Completions,
-    pub(super) news: &'a News,
+    pub(super) ready_peers: &'a ReadyPeers,
 }
 
 /// State of a peer after a turn.
@@ -76,33 +76,33 @@ pub(crate) enum Turn {
 }
 
 impl Peer {
-    /// Prepares the session that `hello` asks for, with its `needs` and its grant.
+    /// Prepares the session that `hello` asks for, with its `resources` and its grant.
     ///
     /// # Errors
     /// The reason of the refusal, for the peer.
     pub(crate) fn new(
-        means: Means<'_>,
+        peer_context: PeerContext<'_>,
         remote: SocketAddr,
         hello: &Hello,
-        needs: Needs,
+        resources: SessionResources,
         grant: Grant,
     ) -> anyhow::Result<(Self, Welcome)> {
-        let Means { host, device, limits, completions, news } = means;
+        let PeerContext { host, device, limits, completions, ready_peers } = peer_context;
         // Two entries for each answer: one may be acknowledged after its successor is requested.
         let control = 2 * hello.session.answers_max();
-        let send_depth = needs.send + control;
-        let recv_depth = needs.receive + hello.session.requests_max();
+        let send_depth = resources.send + control;
+        let recv_depth = resources.receive + hello.session.requests_max();
         let reserved = completions.reserve(send_depth + recv_depth)?;
         let (send_cq, recv_cq) = (reserved.cq.clone(), reserved.cq.clone());
         let config = QpConfig { send_depth, recv_depth, ..QpConfig::with_cqs(send_cq, recv_cq) };
         let qp = host.pd.create_qp(config).context("no queue pair")?;
-        let buffers = Buffers { receive: recv_depth, payload_len: needs.receive_len, control };
+        let buffers = Buffers { receive: recv_depth, payload_len: resources.receive_len, control };
         let channel = Channel::new(&host.pd, &qp, buffers)?;
-        let own = news.waker(qp.number());
+        let own = ready_peers.waker(qp.number());
         let waker = &Waker::from(Arc::clone(&own));
-        let (places, place) = (needs.places, grant.place().context("no place")?);
+        let (places, place) = (resources.places, grant.place().context("no place")?);
         let transfer = Transfer { host, qp: &qp, places, place, waker };
-        let (role, welcome) = Role::new(transfer, limits, hello, needs)?;
+        let (role, welcome) = Role::new(transfer, limits, hello, resources)?;
         let now = monotonic_now();
         let peer = Self {
             remote,
@@ -277,7 +277,7 @@ impl Peer {
         if wc.status != WcStatus::Success {
             return self.ended();
         }
-        self.activity.hear();
+        self.activity.note_completion();
         let done = self.completed(wc).and_then(|()| self.work());
         done.map_or_else(|error| self.failed(error), |()| Ok(Turn::Stays))
     }
@@ -286,8 +286,8 @@ impl Peer {
     ///
     /// # Errors
     /// The reason why the session has failed.
-    pub(crate) fn hear(&mut self, now: Instant) -> anyhow::Result<Turn> {
-        self.link.heard();
+    pub(crate) fn poll_ready(&mut self, now: Instant) -> anyhow::Result<Turn> {
+        self.link.clear_ready();
         if self.parting.is_some() {
             return Ok(self.parted(now));
         }

@@ -1,7 +1,7 @@
 //! All peers. A turn polls the peers with an event.
 //!
-//! Events are a completion, an event of the connection or an answer of the file thread ([`News`]),
-//! and a timer ([`Dues`]). Only sessions that poll memory, which raises no event, are polled in
+//! Events are a completion, an event of the connection or an answer of the file thread ([`ReadyPeers`]),
+//! and a timer ([`DueQueue`]). Only sessions that poll memory, which raises no event, are polled in
 //! each turn.
 
 use std::cmp::Reverse;
@@ -18,26 +18,26 @@ use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::protocol::{Hello, Welcome};
 use crate::server::Limits;
+use crate::server::accounts::{Accounts, Excess, Grant};
 use crate::server::activity::Patience;
 use crate::server::completions::Completions;
-use crate::server::dues::Dues;
-use crate::server::ledger::{Excess, Grant, Ledger};
-use crate::server::needs::Needs;
-use crate::server::news::News;
+use crate::server::due_queue::DueQueue;
 use crate::server::outcomes::Outcomes;
-use crate::server::peer::{Means, Peer, Turn};
+use crate::server::peer::{Peer, PeerContext, Turn};
 use crate::server::places::Site;
+use crate::server::ready_peers::ReadyPeers;
+use crate::server::resources::SessionResources;
 
 /// The peers of a server.
 #[derive(Debug)]
 pub(super) struct Peers {
     table: Table,
-    news: News,
+    ready_peers: ReadyPeers,
     completions: Completions,
     patience: Patience,
     device: Rc<DeviceSpec>,
     /// Peers whose events are handled in this turn: empty between turns.
-    heard: Vec<QpNum>,
+    ready: Vec<QpNum>,
 }
 
 /// The peers themselves, by the numbers of their queue pairs.
@@ -45,17 +45,17 @@ pub(super) struct Peers {
 struct Table {
     // Boxed: a growing table moves its entries.
     peers: HashMap<QpNum, Box<Peer>, BuildHasherDefault<Spread>>,
-    dues: Dues,
+    due_queue: DueQueue,
     /// Peers that are polled in each turn.
     watching: Vec<QpNum>,
     #[cfg(test)]
-    visits: Visits,
+    polls: PollCounts,
 }
 
 /// Numbers of polls so far.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Visits {
+pub(super) struct PollCounts {
     pub(super) all: usize,
     /// Polls among them because of a timer.
     pub(super) due: usize,
@@ -69,7 +69,7 @@ pub(super) struct Visits {
 pub(super) struct Sizes {
     pub(super) peers: usize,
     pub(super) watching: usize,
-    pub(super) dues: usize,
+    pub(super) due_queue: usize,
     pub(super) completions: usize,
 }
 
@@ -77,11 +77,11 @@ impl Peers {
     pub(super) fn new(host: &Host) -> Self {
         Self {
             table: Table::default(),
-            news: News::new(host.endpoint.waker()),
+            ready_peers: ReadyPeers::new(host.endpoint.waker()),
             completions: Completions::new(host.rnic.clone()),
             patience: Patience { idle_max: host.options.timeout },
             device: Rc::new(host.options.dev.clone()),
-            heard: Vec::new(),
+            ready: Vec::new(),
         }
     }
 
@@ -99,15 +99,15 @@ impl Peers {
         limits: &Limits,
         remote: std::net::SocketAddr,
         hello: &Hello,
-        needs: Needs,
+        resources: SessionResources,
         grant: Grant,
     ) -> anyhow::Result<(Peer, Welcome)> {
-        let Self { news, completions, device, .. } = self;
+        let Self { ready_peers, completions, device, .. } = self;
         let (peer, welcome) = Peer::new(
-            Means { host, device, limits, completions, news },
+            PeerContext { host, device, limits, completions, ready_peers },
             remote,
             hello,
-            needs,
+            resources,
             grant,
         )?;
         // Numbers repeat after 2^32 of them.
@@ -123,11 +123,11 @@ impl Peers {
     }
 
     /// Polls the peers that have work.
-    pub(super) fn turn(&mut self, now: Instant, ledger: &mut Ledger, outcomes: &mut Outcomes) {
+    pub(super) fn turn(&mut self, now: Instant, accounts: &mut Accounts, outcomes: &mut Outcomes) {
         self.complete(now, outcomes);
-        self.hear(now, outcomes);
+        self.poll_ready(now, outcomes);
         self.watch(now, outcomes);
-        self.look(now, ledger, outcomes);
+        self.look(now, accounts, outcomes);
     }
 
     /// Ends the session of `site` that was without payload for the longest time, which frees its
@@ -194,10 +194,10 @@ impl Peers {
 
     /// Returns how long this thread may sleep; an event wakes the endpoint earlier.
     pub(super) fn pause(&self, now: Instant, longest: Duration) -> Duration {
-        if self.news.any() || !self.completions.is_empty() {
+        if self.ready_peers.any() || !self.completions.is_empty() {
             return Duration::ZERO;
         }
-        self.table.dues.first().map_or(longest, |due| (due - now).min(longest))
+        self.table.due_queue.first().map_or(longest, |due| (due - now).min(longest))
     }
 
     /// Handles the completions that wait now. Completions of removed peers are ignored.
@@ -210,11 +210,11 @@ impl Peers {
             while let Some(first) = next.take() {
                 #[cfg(test)]
                 {
-                    table.visits.of_gone += usize::from(!table.peers.contains_key(&first.qp));
+                    table.polls.of_gone += usize::from(!table.peers.contains_key(&first.qp));
                 }
                 // Most completions are followed by more of the same peer, which is looked up once
                 // for all.
-                table.visit(first.qp, now, outcomes, |peer| {
+                table.poll_peer(first.qp, now, outcomes, |peer| {
                     let mut wc = first;
                     loop {
                         if peer.complete(&wc)? == Turn::Gone {
@@ -237,13 +237,13 @@ impl Peers {
     }
 
     /// Polls the peers that have events.
-    fn hear(&mut self, now: Instant, outcomes: &mut Outcomes) {
-        if !self.news.any() {
+    fn poll_ready(&mut self, now: Instant, outcomes: &mut Outcomes) {
+        if !self.ready_peers.any() {
             return;
         }
-        self.news.take(&mut self.heard);
-        for key in self.heard.drain(..) {
-            self.table.visit(key, now, outcomes, |peer| peer.hear(now));
+        self.ready_peers.take(&mut self.ready);
+        for key in self.ready.drain(..) {
+            self.table.poll_peer(key, now, outcomes, |peer| peer.poll_ready(now));
         }
     }
 
@@ -251,7 +251,7 @@ impl Peers {
     fn watch(&mut self, now: Instant, outcomes: &mut Outcomes) {
         let mut index = 0;
         while let Some(key) = self.table.watching.get(index).copied() {
-            if self.table.visit(key, now, outcomes, Peer::watch) {
+            if self.table.poll_peer(key, now, outcomes, Peer::watch) {
                 index += 1;
             } else {
                 self.table.watching.swap_remove(index);
@@ -260,33 +260,38 @@ impl Peers {
     }
 
     /// Polls some peers whose timers have expired: each poll may make the endpoint work once.
-    fn look(&mut self, now: Instant, ledger: &mut Ledger, outcomes: &mut Outcomes) {
+    fn look(&mut self, now: Instant, accounts: &mut Accounts, outcomes: &mut Outcomes) {
         let (patience, interval) = (self.patience, self.patience.interval());
         for _ in 0..LOOKS_MAX {
-            let Some(key) = self.table.dues.take(now) else { break };
+            let Some(key) = self.table.due_queue.take(now) else { break };
             #[cfg(test)]
             {
-                self.table.visits.due += 1;
+                self.table.polls.due += 1;
             }
-            self.table.visit(key, now, outcomes, |peer| {
+            self.table.poll_peer(key, now, outcomes, |peer| {
                 *peer.entered() = None;
                 let source = peer.source();
-                let idle_max = patience.limit(now, ledger.active_at(source));
-                peer.look(now, idle_max, interval, || ledger.note_active(source, now))
+                let idle_max = patience.limit(now, accounts.active_at(source));
+                peer.look(now, idle_max, interval, || accounts.note_active(source, now))
             });
         }
     }
 
     #[cfg(test)]
-    pub(super) const fn visits(&self) -> Visits {
-        self.table.visits
+    pub(super) const fn polls(&self) -> PollCounts {
+        self.table.polls
     }
 
     #[cfg(test)]
     pub(super) fn sizes(&self) -> Sizes {
-        let Table { peers, watching, dues, .. } = &self.table;
+        let Table { peers, watching, due_queue, .. } = &self.table;
         let completions = self.completions.depths().0;
-        Sizes { peers: peers.len(), watching: watching.len(), dues: dues.len(), completions }
+        Sizes {
+            peers: peers.len(),
+            watching: watching.len(),
+            due_queue: due_queue.len(),
+            completions,
+        }
     }
 
     #[cfg(test)]
@@ -312,14 +317,14 @@ impl Table {
         if peer.watches_memory() {
             self.watching.push(key);
         }
-        enter(&mut self.dues, key, &mut peer);
+        enter(&mut self.due_queue, key, &mut peer);
         self.peers.insert(key, Box::new(peer));
     }
 
     /// Polls a peer, if it exists, and removes it when it has ended. Returns true if it exists
     /// afterwards.
     #[inline]
-    fn visit(
+    fn poll_peer(
         &mut self,
         key: QpNum,
         now: Instant,
@@ -328,7 +333,7 @@ impl Table {
     ) -> bool {
         #[cfg(test)]
         {
-            self.visits.all += 1;
+            self.polls.all += 1;
         }
         let Some(peer) = self.peers.get_mut(&key) else { return false };
         let stays = match work(peer) {
@@ -343,7 +348,7 @@ impl Table {
             }
         };
         if stays {
-            enter(&mut self.dues, key, peer);
+            enter(&mut self.due_queue, key, peer);
         } else {
             self.remove(key);
         }
@@ -364,7 +369,7 @@ impl Table {
             outcomes.failed(peer, &anyhow!("{why}"), now);
         }
         if peer.dismiss(why, at_once, now) {
-            enter(&mut self.dues, key, peer);
+            enter(&mut self.due_queue, key, peer);
         } else {
             self.remove(key);
         }
@@ -373,7 +378,7 @@ impl Table {
     #[cold]
     fn remove(&mut self, key: QpNum) {
         if let Some(mut peer) = self.peers.remove(&key) {
-            self.dues.strike(key, peer.entered().take());
+            self.due_queue.strike(key, peer.entered().take());
         }
     }
 }
@@ -381,11 +386,11 @@ impl Table {
 /// Enters a peer in the timers. A peer that is entered for an earlier time finds nothing to do
 /// then, and is entered again.
 #[inline]
-fn enter(dues: &mut Dues, key: QpNum, peer: &mut Peer) {
+fn enter(due_queue: &mut DueQueue, key: QpNum, peer: &mut Peer) {
     let due = peer.due();
     let entered = peer.entered();
     if entered.is_none_or(|entered| due < entered) {
-        dues.enter(key, entered.replace(due), due);
+        due_queue.enter(key, entered.replace(due), due);
     }
 }
 

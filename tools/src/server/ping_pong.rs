@@ -4,8 +4,8 @@ use anyhow::ensure;
 use urnic::{Access, Mr, Qp, RemoteBuffer, SendWr, WrId};
 
 use crate::host::Host;
-use crate::server::needs::PING_PONG_DEPTH;
 use crate::server::registration::anonymous;
+use crate::server::resources::PING_PONG_DEPTH;
 
 /// Answers each change of the last byte of its memory by a Write of the same byte.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use crate::protocol::{Control, Hello, Session, Welcome};
 use crate::server::Limits;
 use crate::server::both::Both;
 use crate::server::files::{Get, Put, Transfer};
-use crate::server::needs::{Needs, folder};
 use crate::server::ping_pong::PingPong;
 use crate::server::registration::anonymous;
+use crate::server::resources::{SessionResources, folder};
 use crate::transfer::Place;
 
 /// A session's own part.
@@ -38,15 +38,15 @@ impl Role {
         transfer: Transfer<'_>,
         limits: &Limits,
         hello: &Hello,
-        needs: Needs,
+        resources: SessionResources,
     ) -> anyhow::Result<(Self, Welcome)> {
         let Transfer { host, qp, .. } = transfer;
         let nothing = RemoteBuffer { stag: Stag(0), to: TaggedOffset(0) };
-        let credits = u32::try_from(needs.receive)?;
+        let credits = u32::try_from(resources.receive)?;
         let idle_ms = u32::try_from(host.options.timeout.as_millis()).unwrap_or(u32::MAX);
         let mut welcome =
             Welcome { region: nothing, len: hello.len, credits, chunks_present: 0, idle_ms };
-        let role = match (&hello.session, needs.file) {
+        let role = match (&hello.session, resources.file) {
             (Session::Memory, _) => {
                 let access = Access::FOR_ATOMIC;
                 let region = anonymous(host, qp, hello.len, access)?;

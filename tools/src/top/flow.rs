@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::told::Figures;
+use super::reports::Figures;
 use crate::{figure, report};
 
 /// Rates, and counts of segments by kind.

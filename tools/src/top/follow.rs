@@ -11,7 +11,7 @@ use urnic::top::{Answer, Process};
 
 use super::line::{EndpointLine, Line, Unanswered};
 use super::process::{Wanted, command};
-use super::told::Told;
+use super::reports::EndpointReport;
 use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
@@ -33,7 +33,7 @@ pub(crate) struct Following {
     rows: usize,
     is_json: bool,
     begin_ns: u64,
-    before: HashMap<Process, Told>,
+    before: HashMap<Process, EndpointReport>,
 }
 
 impl Following {
@@ -76,12 +76,12 @@ impl Following {
     /// Queries all endpoints.
     fn look(&mut self) -> anyhow::Result<Line> {
         let mut line = Line { seconds: 0.0, endpoints: Vec::new(), unanswered: Vec::new() };
-        let mut told = HashMap::new();
+        let mut reports = HashMap::new();
         for process in self.wanted.running()? {
             let answer = match process.ask() {
                 Answer::Gone => continue,
                 Answer::Strange(reason) => Err(reason),
-                Answer::Line(text) => serde_json::from_str::<Told>(&text)
+                Answer::Line(text) => serde_json::from_str::<EndpointReport>(&text)
                     .map_err(|_| "it is of another version of urnic".to_owned()),
             };
             match answer {
@@ -89,7 +89,7 @@ impl Following {
                     let before = self.before.get(&process);
                     let name = command(process.pid);
                     line.endpoints.push(EndpointLine::of(&process, name, before, &now));
-                    told.insert(process, now);
+                    reports.insert(process, now);
                 }
                 Err(reason) => {
                     let Process { pid, endpoint, .. } = process;
@@ -97,7 +97,7 @@ impl Following {
                 }
             }
         }
-        self.before = told;
+        self.before = reports;
         let since_ns = monotonic_now().as_nanos() - self.begin_ns;
         line.seconds = Duration::from_nanos(since_ns).as_secs_f64();
         Ok(line)

@@ -6,7 +6,7 @@ use serde::Serialize;
 use urnic::top::Process;
 
 use super::flow::{COLUMNS, Flow};
-use super::told::{DeviceFigures, Figures, Told, known};
+use super::reports::{DeviceFigures, EndpointReport, Figures, known};
 use crate::{figure, report};
 
 /// All endpoints at one time.
@@ -66,13 +66,19 @@ impl EndpointLine {
     pub(super) fn of(
         process: &Process,
         command: String,
-        before: Option<&Told>,
-        now: &Told,
+        before: Option<&EndpointReport>,
+        now: &EndpointReport,
     ) -> Self {
         Self::new(process.pid, process.endpoint, command, before, now)
     }
 
-    fn new(pid: u32, endpoint: u32, command: String, before: Option<&Told>, now: &Told) -> Self {
+    fn new(
+        pid: u32,
+        endpoint: u32,
+        command: String,
+        before: Option<&EndpointReport>,
+        now: &EndpointReport,
+    ) -> Self {
         let since_ns = before.map_or(0, |before| before.shown_ns);
         let time_ns = now.shown_ns.saturating_sub(since_ns);
         let begin = Figures::default();
@@ -175,7 +181,7 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::ToldConnection;
+    use super::super::reports::ConnectionReport;
     use super::*;
     use crate::figures_page;
 
@@ -188,7 +194,7 @@ mod tests {
             sessions_ended: 4,
         };
         let total = Figures { accesses_refused: 5, ..Figures::default() };
-        let told = Told {
+        let reports = EndpointReport {
             shown_ns: 1,
             is_new: true,
             connections: 0,
@@ -197,13 +203,13 @@ mod tests {
             connections_untold: 0,
             total,
             device,
-            open: vec![ToldConnection {
+            open: vec![ConnectionReport {
                 number: 1,
                 remote: SocketAddr::from(([10, 0, 0, 1], 7174)),
                 figures: Figures::default(),
             }],
         };
-        let line = EndpointLine::new(7, 0, String::new(), None, &told).text(2.0, 1);
+        let line = EndpointLine::new(7, 0, String::new(), None, &reports).text(2.0, 1);
         let (first, table) = line.split_once('\n').unwrap();
         // The number of the process and its name are no figures.
         let first = first.replace("  7 ", "");
@@ -224,8 +230,8 @@ mod tests {
 
     #[test]
     fn the_busiest_connection_is_first_with_what_came_since() {
-        let told = |shown_ns, bytes: [u64; 3]| {
-            let open = (0..).zip(bytes).map(|(number, bytes_sent)| ToldConnection {
+        let reports = |shown_ns, bytes: [u64; 3]| {
+            let open = (0..).zip(bytes).map(|(number, bytes_sent)| ConnectionReport {
                 number,
                 remote: SocketAddr::from(([10, 0, 0, 1], 7174)),
                 figures: Figures { bytes_sent, ..Figures::default() },
@@ -233,7 +239,7 @@ mod tests {
             let total = Figures { bytes_sent: bytes.iter().sum(), ..Figures::default() };
             let (is_new, connections, connections_open, connections_untold) = (true, 5, 3, 0);
             let open = open.collect();
-            Told {
+            EndpointReport {
                 shown_ns,
                 is_new,
                 connections,
@@ -246,7 +252,7 @@ mod tests {
             }
         };
         let (before, now) =
-            (told(1_000_000_000, [9_000, 0, 50]), told(3_000_000_000, [9_250, 750, 550]));
+            (reports(1_000_000_000, [9_000, 0, 50]), reports(3_000_000_000, [9_250, 750, 550]));
         let line = EndpointLine::new(7, 0, "urnic serve".into(), Some(&before), &now);
         let numbers: Vec<_> = line.open.iter().map(|one| one.number).collect();
         assert_eq!(numbers, [1, 2, 0], "by 750, 500 and 250 bytes");
@@ -261,7 +267,7 @@ mod tests {
         assert!(text.ends_with("1 more connection"), "{text}");
         assert!(!text.contains("refused") && !text.contains("ended"), "only what there is: {text}");
         let device = DeviceFigures { regions_refused: 2, ..DeviceFigures::default() };
-        let refusing = Told { device, ..now.clone() };
+        let refusing = EndpointReport { device, ..now.clone() };
         let text = EndpointLine::new(7, 0, String::new(), None, &refusing).text(0.0, 0);
         assert!(text.ends_with("  regions refused 2"), "{text}");
         let first = EndpointLine::new(7, 0, String::new(), None, &now);

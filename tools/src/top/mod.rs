@@ -4,7 +4,7 @@ mod flow;
 mod follow;
 mod line;
 mod process;
-mod told;
+mod reports;
 
 pub(crate) use follow::{Following, Pace};
 pub(crate) use process::Wanted;

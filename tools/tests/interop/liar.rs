@@ -64,7 +64,7 @@ impl Liar {
 
     /// Connects to a server.
     pub(crate) fn connect(&mut self, server: SocketAddr) -> anyhow::Result<()> {
-        let startup = StartupConfig { nudge: true, ..StartupConfig::default() };
+        let startup = StartupConfig { silence_probe: true, ..StartupConfig::default() };
         let options = ConnectOptions { startup, ird: 1, ord: 1, ..ConnectOptions::default() };
         let connecting = self.endpoint.connect(server, &self.qp, &options)?;
         self.connection = Some(connecting.wait(PATIENCE)?);

@@ -9,7 +9,7 @@ use libc::{c_int, c_void, sockaddr};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::warn;
 use urnic::{Error, ListenParams, Offer, PortError};
-use urnic_engine::limits::LISTEN_ASKED_MAX;
+use urnic_engine::limits::LISTEN_REQUESTED_MAX;
 
 use super::address::from_c;
 use super::id::{Depths, Id, Keeper, Options, Phase, id};
@@ -31,7 +31,7 @@ const BACKLOG: usize = 128;
 /// How many requests a program wants to wait, and how many do.
 fn kept(backlog: c_int) -> (usize, usize) {
     let wanted = usize::try_from(backlog).unwrap_or(0);
-    (wanted, if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_ASKED_MAX) })
+    (wanted, if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_REQUESTED_MAX) })
 }
 
 fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errno> {
@@ -89,7 +89,7 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
         _ => return Err(Errno::INVALID),
     };
     let (wanted, backlog) = kept(backlog);
-    if wanted > LISTEN_ASKED_MAX {
+    if wanted > LISTEN_REQUESTED_MAX {
         warn!(target: "urnic", wanted, backlog, "the backlog is smaller than the application asked for");
     }
     let Options { traffic_class, only_ipv6, .. } = *locked(&id.options);
@@ -238,8 +238,8 @@ mod tests {
 
     #[test]
     fn as_many_requests_wait_as_a_program_asks_for() {
-        let most = c_int::try_from(LISTEN_ASKED_MAX).unwrap();
+        let most = c_int::try_from(LISTEN_REQUESTED_MAX).unwrap();
         let kept = [-1, 0, 1, 129, most, c_int::MAX].map(|backlog| kept(backlog).1);
-        assert_eq!(kept, [BACKLOG, BACKLOG, 1, 129, LISTEN_ASKED_MAX, LISTEN_ASKED_MAX]);
+        assert_eq!(kept, [BACKLOG, BACKLOG, 1, 129, LISTEN_REQUESTED_MAX, LISTEN_REQUESTED_MAX]);
     }
 }

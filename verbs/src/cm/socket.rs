@@ -29,7 +29,7 @@ pub(crate) struct SocketId(Arc<Id>);
 
 /// An event of an id.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum IdEvent {
     /// A peer requests a connection, with this Private Data.
     Request(SocketId, Vec<u8>),
     /// The connection is established. At the active end this is the Private Data of the Reply.
@@ -120,19 +120,19 @@ impl SocketId {
     }
 
     /// Returns the next event; never waits.
-    pub(crate) fn next(&self) -> Option<Told> {
+    pub(crate) fn next(&self) -> Option<IdEvent> {
         loop {
             let pending = self.0.channel().ok()?.take().ok()?;
             pending.counted().unacknowledged.acknowledged(1);
             return Some(match pending.kind {
                 RDMA_CM_EVENT_ADDR_RESOLVED | RDMA_CM_EVENT_ROUTE_RESOLVED => continue,
                 RDMA_CM_EVENT_CONNECT_REQUEST => {
-                    Told::Request(Self(pending.id), pending.private_data)
+                    IdEvent::Request(Self(pending.id), pending.private_data)
                 }
-                RDMA_CM_EVENT_ESTABLISHED => Told::Established(pending.private_data),
-                RDMA_CM_EVENT_REJECTED => Told::Failed(Errno(libc::ECONNREFUSED)),
-                _ if pending.status != 0 => Told::Failed(Errno(pending.status.saturating_abs())),
-                _ => Told::Failed(Errno(libc::ECONNRESET)),
+                RDMA_CM_EVENT_ESTABLISHED => IdEvent::Established(pending.private_data),
+                RDMA_CM_EVENT_REJECTED => IdEvent::Failed(Errno(libc::ECONNREFUSED)),
+                _ if pending.status != 0 => IdEvent::Failed(Errno(pending.status.saturating_abs())),
+                _ => IdEvent::Failed(Errno(libc::ECONNRESET)),
             });
         }
     }

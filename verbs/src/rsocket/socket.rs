@@ -16,7 +16,7 @@ use super::options::Options;
 use super::signal::{Signal, Sleeper, after, now};
 use super::stream::{End, Stream};
 use super::wire::{ConnData, Message};
-use crate::cm::socket::{SocketId, Told};
+use crate::cm::socket::{IdEvent, SocketId};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::fork;
@@ -91,7 +91,7 @@ impl State {
                 while requests.len() < *backlog
                     && let Some(told) = id.next()
                 {
-                    let Told::Request(id, private_data) = told else { continue };
+                    let IdEvent::Request(id, private_data) = told else { continue };
                     match ConnData::of(&private_data) {
                         Some(peer) => requests.push_back(Request { id, peer }),
                         None => id.reject(),
@@ -108,14 +108,14 @@ impl State {
     }
 
     /// Handles the result of an attempt to connect.
-    fn opened(&mut self, told: Told) {
+    fn opened(&mut self, told: IdEvent) {
         let Phase::Opening(mut stream) = std::mem::replace(&mut self.phase, Phase::Failed) else {
             return;
         };
         let connection = self.id.as_ref().and_then(SocketId::take_connection).map(Box::new);
         let is_passive = stream.is_met();
         match told {
-            Told::Established(private_data) => match ConnData::of(&private_data) {
+            IdEvent::Established(private_data) => match ConnData::of(&private_data) {
                 Some(peer) if !is_passive => {
                     stream.meet(&peer);
                     self.phase = Phase::Open(stream, connection);
@@ -129,8 +129,8 @@ impl State {
                     self.error = Some(Errno::NOT_SUPPORTED);
                 }
             },
-            Told::Failed(errno) => self.error = Some(errno),
-            Told::Request(..) => {}
+            IdEvent::Failed(errno) => self.error = Some(errno),
+            IdEvent::Request(..) => {}
         }
         // A waiting call armed the wake-up before there was a connection.
         self.arm();

@@ -91,7 +91,7 @@ impl<T: Copy> FpduReceiver<T> {
             error: wrong.fault.error(fpdu.start..fpdu.end, slice, vouched),
         };
         let Some(token) = sink.pass_over(&invalid) else { return Err(stop()) };
-        self.settle(&fpdu, token, store, sink)?;
+        self.complete_fpdu(&fpdu, token, store, sink)?;
         Ok(Some(fpdu.end))
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct PortConnection {
     pub(crate) awaits_neighbour: bool,
     /// The connection is in the port's list of connections that may send.
     pub(crate) ready: bool,
-    /// Its queue pair has signalled new work, and its `Bell` is not released yet.
+    /// Its queue pair has signalled new work, and its `DoorbellButton` is not released yet.
     pub(crate) rung: bool,
     /// The connection is in the port's list of connections that did something.
     pub(crate) touched: bool,
@@ -227,9 +227,9 @@ impl PortConnection {
         }
     }
 
-    pub(crate) fn release_bell(&self) {
-        if let Some(bell) = self.carrier.stream.qp().and_then(|qp| qp.bell.get()) {
-            bell.release();
+    pub(crate) fn release_button(&self) {
+        if let Some(button) = self.carrier.stream.qp().and_then(|qp| qp.button.get()) {
+            button.release();
         }
     }
 

@@ -14,9 +14,9 @@ impl Connections {
         }
     }
 
-    /// Wakes the connection because its queue pair has new work. Its `Bell` stays pressed until the
+    /// Wakes the connection because its queue pair has new work. Its `DoorbellButton` stays pressed until the
     /// connection may send, so further posts signal nothing.
-    pub(in crate::port) fn bell_rang(&mut self, slot: u32) {
+    pub(in crate::port) fn doorbell_rang(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.rung = true;
             if !std::mem::replace(&mut connection.ready, true) {
@@ -45,11 +45,11 @@ impl Connections {
         self.wake(number);
     }
 
-    /// Wakes all connections: a `Bell` found no room in the doorbell, so any of them may have new
+    /// Wakes all connections: a `DoorbellButton` found no room in the doorbell, so any of them may have new
     /// work.
     pub(in crate::port) fn wake_all(&mut self) {
         for slot in self.slots() {
-            self[slot].release_bell();
+            self[slot].release_button();
             self.wake(slot);
         }
     }

@@ -46,7 +46,7 @@ pub struct Host {
     /// Seeds for smoltcp's own generator, whose outputs leave the machine.
     seeds: ChaCha20Rng,
     dhcp: Option<SocketHandle>,
-    lease: Option<LeaseNews>,
+    lease: Option<LeaseChange>,
     source_ports: SourcePorts,
     /// smoltcp must be polled.
     dirty: bool,
@@ -73,7 +73,7 @@ pub enum HostError {
 
 /// Change of the DHCP lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaseNews {
+pub(crate) enum LeaseChange {
     Acquired { address: Ipv4Addr, prefix_len: u8, router: Option<Ipv4Addr> },
     Lost,
 }
@@ -286,7 +286,8 @@ impl Host {
         let at = smoltcp_time(now);
         self.interface.poll(at, &mut self.device, &mut self.sockets);
         if let Some(handle) = self.dhcp {
-            self.lease = news(self.sockets.get_mut::<dhcpv4::Socket<'_>>(handle)).or(self.lease);
+            self.lease =
+                lease_change(self.sockets.get_mut::<dhcpv4::Socket<'_>>(handle)).or(self.lease);
         }
         let next = self.interface.poll_at(at, &self.sockets);
         self.deadline = next.map(|at| {
@@ -316,7 +317,7 @@ impl Host {
     // ---- identity ----
 
     /// Returns the last change of the DHCP lease since the last call.
-    pub(crate) const fn take_lease_news(&mut self) -> Option<LeaseNews> {
+    pub(crate) const fn apply_lease_change(&mut self) -> Option<LeaseChange> {
         self.lease.take()
     }
 
@@ -391,14 +392,14 @@ fn dhcp_client() -> dhcpv4::Socket<'static> {
     client
 }
 
-fn news(socket: &mut dhcpv4::Socket<'_>) -> Option<LeaseNews> {
+fn lease_change(socket: &mut dhcpv4::Socket<'_>) -> Option<LeaseChange> {
     Some(match socket.poll()? {
-        dhcpv4::Event::Configured(lease) => LeaseNews::Acquired {
+        dhcpv4::Event::Configured(lease) => LeaseChange::Acquired {
             address: lease.address.address(),
             prefix_len: lease.address.prefix_len(),
             router: lease.router,
         },
-        dhcpv4::Event::Deconfigured => LeaseNews::Lost,
+        dhcpv4::Event::Deconfigured => LeaseChange::Lost,
     })
 }
 

@@ -330,7 +330,7 @@ mod tests {
     fn an_answer_for_a_neighbour_that_was_forgotten_counts_as_a_change() {
         let mut neighbours = Neighbours::new((1, 2));
         let peer = IpAddr::V4(PEER);
-        hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
+        receive(&mut neighbours, &arp_request(MAC, PEER, OWN));
         assert!(!neighbours.has_forgotten);
         // One host invents as many hosts as are needed.
         for host in 0.. {
@@ -338,12 +338,12 @@ mod tests {
                 break;
             }
             let host = Ipv4Addr::from(0x0A10_0000_u32 + host);
-            hear(&mut neighbours, &arp_request([4; 6], host, OWN));
+            receive(&mut neighbours, &arp_request([4; 6], host, OWN));
         }
         let before = neighbours.changes();
         assert_eq!(before, 1, "what was not asked for lets connections look for their routes once");
         ask(&mut neighbours, Instant::ZERO, None);
-        hear(&mut neighbours, &arp_request([6; 6], PEER, OWN));
+        receive(&mut neighbours, &arp_request([6; 6], PEER, OWN));
         assert_eq!(neighbours.lookup(peer), Some([6; 6]));
         assert!(neighbours.changes() > before);
     }
@@ -353,21 +353,21 @@ mod tests {
     fn a_question_of_a_neighbour_that_was_forgotten_counts_within_a_second() {
         let mut neighbours = Neighbours::new((1, 2));
         let peer = IpAddr::V4(PEER);
-        hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
+        receive(&mut neighbours, &arp_request(MAC, PEER, OWN));
         let made_up = |host: u32| arp_request([4; 6], Ipv4Addr::from(0x0A10_0000_u32 + host), OWN);
         for host in 0.. {
             if neighbours.lookup(peer).is_none() {
                 break;
             }
-            hear(&mut neighbours, &made_up(host));
+            receive(&mut neighbours, &made_up(host));
         }
         assert_eq!(neighbours.changes(), 1);
         let at = |ns| Instant::ZERO.plus_nanos(ns);
-        hear_at(at(1), &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        receive_at(at(1), &mut neighbours, &arp_request([6; 6], PEER, OWN));
         assert_eq!(neighbours.changes(), 1, "it was counted a moment ago");
-        hear_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        receive_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request([6; 6], PEER, OWN));
         assert_eq!((neighbours.lookup(peer), neighbours.changes()), (Some([6; 6]), 2));
-        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        receive_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request([6; 6], PEER, OWN));
         assert_eq!(neighbours.changes(), 2, "it is known");
     }
 
@@ -384,11 +384,11 @@ mod tests {
     const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-    fn hear(neighbours: &mut Neighbours, frame: &[u8]) {
-        hear_at(Instant::ZERO, neighbours, frame);
+    fn receive(neighbours: &mut Neighbours, frame: &[u8]) {
+        receive_at(Instant::ZERO, neighbours, frame);
     }
 
-    fn hear_at(now: Instant, neighbours: &mut Neighbours, frame: &[u8]) {
+    fn receive_at(now: Instant, neighbours: &mut Neighbours, frame: &[u8]) {
         let config = PortConfig::for_ipv4(OWN);
         neighbours.learn_from(now, &config, &LinkFraming::Ethernet.open(frame).unwrap());
     }
@@ -408,17 +408,17 @@ mod tests {
     fn new_is_only_what_was_asked_for_or_said_to_us() {
         let mut neighbours = Neighbours::new((1, 2));
         let other = Ipv4Addr::new(10, 0, 0, 3);
-        hear(&mut neighbours, &arp_request(MAC, PEER, other));
+        receive(&mut neighbours, &arp_request(MAC, PEER, other));
         assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), None, "overheard");
-        hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
+        receive(&mut neighbours, &arp_request(MAC, PEER, OWN));
         assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some(MAC));
         let later = Instant::ZERO.plus_nanos(NEIGHBOUR_LOCK_NS);
-        hear_at(later, &mut neighbours, &arp_request([4; 6], PEER, PEER));
+        receive_at(later, &mut neighbours, &arp_request([4; 6], PEER, PEER));
         assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some([4; 6]), "gratuitous ARP");
         assert_eq!(neighbours.changes(), 1);
         assert!(!neighbours.learn_provisionally(later, IpAddr::V4(PEER), MAC));
         assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some([4; 6]), "a SYN changes nothing");
-        hear(&mut neighbours, &arp_request(MAC, OWN, OWN));
+        receive(&mut neighbours, &arp_request(MAC, OWN, OWN));
         assert_eq!(
             neighbours.lookup(IpAddr::V4(OWN)),
             None,
@@ -440,19 +440,23 @@ mod tests {
         let at = |ns| Instant::ZERO.plus_nanos(ns);
         let lookup = |neighbours: &Neighbours| neighbours.lookup(IpAddr::V4(PEER));
         let (first, second, third) = (MAC, [4; 6], [6; 6]);
-        hear_at(at(0), &mut neighbours, &arp_request(first, PEER, OWN));
-        hear_at(at(NEIGHBOUR_LOCK_NS - 1), &mut neighbours, &arp_request(second, PEER, PEER));
+        receive_at(at(0), &mut neighbours, &arp_request(first, PEER, OWN));
+        receive_at(at(NEIGHBOUR_LOCK_NS - 1), &mut neighbours, &arp_request(second, PEER, PEER));
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(first), 0));
-        hear_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(second, PEER, PEER));
+        receive_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(second, PEER, PEER));
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(second), 1));
         // Receiving the same claim again does not renew the entry.
-        hear_at(at(2 * NEIGHBOUR_LOCK_NS - 1), &mut neighbours, &arp_request(second, PEER, PEER));
-        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(first, PEER, PEER));
+        receive_at(
+            at(2 * NEIGHBOUR_LOCK_NS - 1),
+            &mut neighbours,
+            &arp_request(second, PEER, PEER),
+        );
+        receive_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(first, PEER, PEER));
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(first), 2));
-        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(third, PEER, PEER));
+        receive_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(third, PEER, PEER));
         assert_eq!(lookup(&neighbours), Some(first));
         ask(&mut neighbours, at(2 * NEIGHBOUR_LOCK_NS), None);
-        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(third, PEER, PEER));
+        receive_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(third, PEER, PEER));
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(third), 3));
     }
 
@@ -461,9 +465,9 @@ mod tests {
         let mut neighbours = Neighbours::new((1, 2));
         assert_eq!(ask(&mut neighbours, Instant::ZERO, Some(3)), 1);
         assert_eq!(ask(&mut neighbours, Instant::ZERO, Some(4)), 0, "asked a moment ago");
-        hear(&mut neighbours, &arp_request(MAC, Ipv4Addr::new(10, 0, 0, 7), OWN));
+        receive(&mut neighbours, &arp_request(MAC, Ipv4Addr::new(10, 0, 0, 7), OWN));
         assert_eq!(neighbours.next_woken(), None);
-        hear(&mut neighbours, &arp_request(MAC, PEER, PEER));
+        receive(&mut neighbours, &arp_request(MAC, PEER, PEER));
         let mut woken: Vec<_> = std::iter::from_fn(|| neighbours.next_woken()).collect();
         woken.sort_unstable();
         assert_eq!(woken, [3, 4]);

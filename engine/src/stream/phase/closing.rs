@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::limits::FLUSHED_BYTES_KEPT_MAX;
 use crate::mem::TableLease;
 use crate::stream::error::{StreamError, status_of_terminate};
-use crate::stream::life::{Row, Told};
+use crate::stream::life::{Notice, Row};
 use crate::stream::phase::{Early, Ended, Phase, StartupFailure};
 use crate::stream::{Stream, StreamEvent};
 use crate::verbs::calls::HeldCalls;
@@ -54,12 +54,12 @@ impl Stream {
 
     /// Notes that the peer has closed its half, after everything it sent was delivered.
     pub(crate) fn peer_closed(&mut self) {
-        let (silenced, told) = (self.is_silenced(), self.told(|row| row.peer_closes));
+        let (silenced, notice) = (self.is_silenced(), self.notice(|row| row.peer_closes));
         self.peer_closed = true;
-        match told {
-            Told::Nothing | Told::Failed => return,
-            Told::StartupFailed => return self.startup_failed(StartupFailure::ConnectionLost),
-            Told::PeerClosed => self.events.push_back(StreamEvent::PeerClosed),
+        match notice {
+            Notice::Nothing | Notice::Failed => return,
+            Notice::StartupFailed => return self.startup_failed(StartupFailure::ConnectionLost),
+            Notice::PeerClosed => self.events.push_back(StreamEvent::PeerClosed),
         }
         let Some(full) = self.phase.full_mut() else { return };
         // RFC 5041 §6.2.1: this end may continue to send. It can receive nothing more: receives are
@@ -108,10 +108,10 @@ impl Stream {
         self.reset_if_speechless();
     }
 
-    /// Returns the entry that `of` selects in the current stage's row; `Told::Nothing` if the lower
+    /// Returns the entry that `of` selects in the current stage's row; `Notice::Nothing` if the lower
     /// layer is gone.
-    fn told(&self, of: impl FnOnce(Row) -> Told) -> Told {
-        self.stage().map_or(Told::Nothing, |stage| of(stage.row()))
+    fn notice(&self, of: impl FnOnce(Row) -> Notice) -> Notice {
+        self.stage().map_or(Notice::Nothing, |stage| of(stage.row()))
     }
 
     /// Notes that both directions were closed in order.
@@ -145,9 +145,9 @@ impl Stream {
             return;
         }
         self.lost = true;
-        match self.told(|row| row.lost) {
-            Told::StartupFailed => self.startup_failed(failure),
-            Told::Failed => {
+        match self.notice(|row| row.lost) {
+            Notice::StartupFailed => self.startup_failed(failure),
+            Notice::Failed => {
                 // Work that awaited an answer must not keep this end from closing.
                 if let Some(full) = self.phase.full_mut() {
                     full.tx.abandon_message();
@@ -157,7 +157,7 @@ impl Stream {
                 self.events.push_back(StreamEvent::Failed(StreamError::ConnectionLost));
                 self.phase.end();
             }
-            Told::Nothing | Told::PeerClosed => {}
+            Notice::Nothing | Notice::PeerClosed => {}
         }
         self.closing = true;
         if !self.wants_retry() {

@@ -13,7 +13,7 @@ use crate::mpa::rx::{FpduReceiver, RxConfig, RxError, Taken};
 use crate::mpa::startup::{Negotiated, Rtr};
 use crate::stream::RxPolicy;
 use crate::stream::error::StreamError;
-use crate::stream::phase::nudge::Nudge;
+use crate::stream::phase::silence_probe::SilenceProbe;
 use crate::stream::rx::{PlacedSegment, Placer, RxState, may_begin_with_send};
 use crate::stream::tx::TxState;
 use crate::time::Instant;
@@ -38,7 +38,7 @@ pub(crate) struct Full {
     initiator: bool,
     policy: RxPolicy,
     /// Time of the next empty Write to a silent responder.
-    pub(super) nudge: Option<Nudge>,
+    pub(super) silence_probe: Option<SilenceProbe>,
     /// FPDUs dropped for a bad CRC since delivery last advanced.
     bad_fpdus: BadFpdus,
     pub(in crate::stream) tx: TxState,
@@ -105,7 +105,7 @@ impl Full {
             tx,
             tx_unlocked: initiator,
             awaits_rtr: matches!(rtr, Rtr::Expect(_)),
-            nudge: None,
+            silence_probe: None,
             policy,
             initiator,
             bad_fpdus: BadFpdus::default(),
@@ -127,7 +127,7 @@ impl Full {
     /// Prefetches the deadline.
     #[inline]
     pub(in crate::stream) fn prefetch_deadline(&self) {
-        prefetch(&self.nudge);
+        prefetch(&self.silence_probe);
     }
 
     /// Prefetches the entries of the queues.

@@ -7,8 +7,8 @@
 mod closing;
 mod early;
 mod full;
-mod nudge;
 mod places;
+mod silence_probe;
 mod stage;
 mod startup;
 
@@ -21,8 +21,8 @@ pub(super) use stage::Watch;
 pub use startup::{PhaseError, Setup, StartupFailure};
 
 use crate::mpa::startup::{Initiator, Responder, Retry};
-use crate::stream::phase::nudge::Nudge;
-use crate::stream::phase::places::Asked;
+use crate::stream::phase::places::RequestedDepths;
+use crate::stream::phase::silence_probe::SilenceProbe;
 use crate::verbs::QpShared;
 
 /// Phase of a stream.
@@ -34,9 +34,9 @@ pub(crate) enum Phase {
     AwaitingReply {
         initiator: Box<Initiator>,
         qp: Arc<QpShared>,
-        asked: Asked,
+        asked: RequestedDepths,
         /// Time of the next empty Write to a silent responder.
-        nudge: Option<Nudge>,
+        silence_probe: Option<SilenceProbe>,
     },
     /// Waiting for the peer's Request.
     AwaitingRequest { responder: Box<Responder> },

@@ -1,18 +1,18 @@
-//! One unit of IRD and ORD for confirmations ([`CompletionMeans::Placed`]), in addition to
+//! One unit of IRD and ORD for confirmations ([`CompletionLevel::Placed`]), in addition to
 //! the application's units.
 
 use crate::limits::READS_OUTSTANDING_MAX;
 use crate::mpa::startup::{Negotiated, Offer, Retry, Rtr, RtrKind};
-use crate::verbs::{CompletionMeans, QpRules, QpShared};
+use crate::verbs::{CompletionLevel, QpRules, QpShared};
 
 /// The depths that the application has asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedDepths {
     ird: u16,
     ord: u16,
 }
 
-impl Asked {
+impl RequestedDepths {
     pub(super) const fn of(offer: &Offer<'_>) -> Self {
         Self { ird: offer.ird, ord: offer.ord }
     }
@@ -27,7 +27,7 @@ impl Asked {
 
     /// Returns true if one unit more is requested and granted.
     fn is_more(qp: &QpShared) -> bool {
-        qp.completion == CompletionMeans::Placed || qp.rules == QpRules::InfiniBand
+        qp.completion == CompletionLevel::Placed || qp.rules == QpRules::InfiniBand
     }
 
     /// Takes the unit for confirmations out of the negotiated ORD, if the ORD exceeds what the

@@ -10,8 +10,8 @@ use crate::mpa::startup::{
 use crate::stream::error::startup_code;
 use crate::stream::phase::Phase;
 use crate::stream::phase::full::{Full, Origins};
-use crate::stream::phase::nudge::Nudge;
-use crate::stream::phase::places::Asked;
+use crate::stream::phase::places::RequestedDepths;
+use crate::stream::phase::silence_probe::SilenceProbe;
 use crate::stream::tx::TxState;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream, StreamEvent};
 use crate::tcp::Standing;
@@ -47,7 +47,7 @@ pub enum Setup {
     /// MPA has not started, or was refused.
     Streaming {
         /// Bytes have arrived.
-        heard: bool,
+        has_received: bool,
     },
     /// The peer's Request is awaited.
     AwaitingRequest,
@@ -66,7 +66,7 @@ impl Setup {
     #[must_use]
     pub const fn standing(self, asked: bool, closing: bool) -> Option<Standing> {
         match self {
-            Self::AwaitingRequest | Self::Streaming { heard: false } if !asked => {
+            Self::AwaitingRequest | Self::Streaming { has_received: false } if !asked => {
                 Some(Standing::Silent)
             }
             // A delayed startup: the application knows of the connection.
@@ -137,7 +137,7 @@ impl Stream {
         let fresh = self.streaming_tx.is_empty() && self.startup_rx == StreamOffset::ZERO;
         let fallback = if fresh { config.fallback } else { Fallback::empty() };
         let config = StartupConfig { fallback, ..*config };
-        let asked = Asked::of(offer);
+        let asked = RequestedDepths::of(offer);
         let offer = asked.offer(qp, offer.private_data);
         let (initiator, request) = Initiator::new(&config, &offer)?;
         self.streaming_tx.extend_from_slice(&request);
@@ -145,7 +145,7 @@ impl Stream {
             initiator: Box::new(initiator),
             qp: claim.keep(),
             asked,
-            nudge: config.nudge.then(|| Nudge::first(now)),
+            silence_probe: config.silence_probe.then(|| SilenceProbe::first(now)),
         };
         self.watch(now);
         Ok(())
@@ -181,7 +181,7 @@ impl Stream {
             return Err(PhaseError::NoRequest);
         };
         let claim = Claim::take(qp)?;
-        let asked = Asked::of(offer);
+        let asked = RequestedDepths::of(offer);
         let (reply, mut terms) = responder.accept(&asked.offer(qp, offer.private_data))?;
         self.streaming_tx.extend_from_slice(&reply);
         let apart = asked.divide(qp, &mut terms);
@@ -205,7 +205,7 @@ impl Stream {
 
     /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        [self.stage_end(), self.nudge_at()].into_iter().flatten().min()
+        [self.stage_end(), self.silence_probe_at()].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -216,7 +216,7 @@ impl Stream {
             self.end_stage();
             self.watch(now);
         }
-        self.nudge_silent_peer(now);
+        self.probe_silent_peer(now);
     }
 
     /// Takes bytes before full operation that continue the stream. Other bytes are at most copied: the
@@ -251,7 +251,7 @@ impl Stream {
     /// Reads the peer's startup frame. Returns the number of bytes consumed.
     fn read_startup(&mut self, bytes: &[u8]) -> usize {
         match &mut self.phase {
-            Phase::AwaitingReply { initiator, qp, asked, nudge } => {
+            Phase::AwaitingReply { initiator, qp, asked, silence_probe } => {
                 match initiator.handle_bytes(bytes) {
                     Ok(Progress::NeedMore) => bytes.len(),
                     Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(_) })
@@ -260,10 +260,10 @@ impl Stream {
                         self.startup_error(MpaStartupError::EarlyData, bytes.len())
                     }
                     Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(mut terms) }) => {
-                        let (qp, asked, nudge) = (Arc::clone(qp), *asked, *nudge);
+                        let (qp, asked, silence_probe) = (Arc::clone(qp), *asked, *silence_probe);
                         let apart = asked.divide(&qp, &mut terms);
                         self.startup_rx = self.startup_rx + consumed as u64;
-                        self.begin_full(Arc::clone(&qp), &terms, apart, true, nudge);
+                        self.begin_full(Arc::clone(&qp), &terms, apart, true, silence_probe);
                         asked.show(&qp, &mut terms);
                         self.establish(terms);
                         consumed
@@ -337,14 +337,14 @@ impl Stream {
         terms: &Negotiated,
         apart: bool,
         initiator: bool,
-        nudge: Option<Nudge>,
+        silence_probe: Option<SilenceProbe>,
     ) {
         let origins =
             Origins { rx: self.startup_rx, tx: StreamOffset(self.streaming_tx.len() as u64) };
         let shared = Arc::clone(&qp);
         let mut full = Full::new(&self.rnic, qp, terms, initiator, self.policy, origins);
         full.tx.messages.confirm(&full.qp, apart);
-        full.nudge = nudge;
+        full.silence_probe = silence_probe;
         self.phase = Phase::Full(Box::new(full));
         shared.set_terms(terms.ord, terms.immediates);
         shared.set_state(QpState::Rts);

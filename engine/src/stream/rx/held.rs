@@ -25,9 +25,9 @@ pub(super) struct HeldSegment {
 pub(super) struct HeldMessages {
     /// Segments that delivery has not reached, by message number and offset.
     ahead: BTreeMap<(u32, u32), HeldSegment>,
-    /// Bytes of payload ever held (`held`), and how many of them have found a receive (`settled`).
+    /// Bytes of payload ever held (`held`), and how many of them have found a receive (`filled`).
     pub(super) held: u64,
-    pub(super) settled: u64,
+    pub(super) filled: u64,
     /// Bytes of payload in `waiting`.
     waiting_len: usize,
     /// Segments of the waiting messages in stream order, up to the delivered position.
@@ -126,6 +126,6 @@ impl HeldMessages {
 
     /// Drops all segments. The counts stay.
     pub(super) fn clear(&mut self) {
-        *self = Self { held: self.held, settled: self.settled, ..Self::default() };
+        *self = Self { held: self.held, filled: self.filled, ..Self::default() };
     }
 }

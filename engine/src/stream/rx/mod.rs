@@ -36,7 +36,7 @@ use crate::mpa::rx::{FpduSink, HEAD_LEN, Ulpdu};
 use crate::mpa::startup::Rtr;
 use crate::stream::error::{StreamError, read_refusal, terminate_about};
 use crate::stream::rx::pass_write::write_header;
-use crate::stream::rx::receive_queue::{ReceiveQueue, Settled};
+use crate::stream::rx::receive_queue::{Filled, ReceiveQueue};
 use crate::stream::tx::Messages;
 use crate::types::{MsgOffset, Msn, QueueNumber, Stag, StreamOffset};
 use crate::verbs::{QpShared, RnicShared};
@@ -216,9 +216,9 @@ impl RxState {
     pub(crate) const fn counters(&self) -> RdmaRxCounters {
         let mut counters = self.counters;
         counters.bytes_placed_out_of_order += self.last_placed;
-        let (held, settled) = self.receive_queue.bytes_held();
+        let (held, filled) = self.receive_queue.bytes_held();
         counters.bytes_without_receive = held;
-        counters.bytes_placed += settled;
+        counters.bytes_placed += filled;
         counters
     }
 
@@ -329,9 +329,9 @@ impl<'a, 't> Placer<'a, 't> {
                 delivered.inspect_err(|error| self.note_placed(*error, &placed))?;
                 continue;
             }
-            let settled = self.rx.receive_queue.settle_next(self.qp, self.lease);
-            let settled = settled.inspect_err(|error| self.note_blamed(*error))?;
-            let Some(Settled { last, len }) = settled else { return Ok(()) };
+            let filled = self.rx.receive_queue.fill_next(self.qp, self.lease);
+            let filled = filled.inspect_err(|error| self.note_blamed(*error))?;
+            let Some(Filled { last, len }) = filled else { return Ok(()) };
             let attributes = self.attributes(&last);
             let attributes = attributes.inspect_err(|error| self.note_placed(*error, &last))?;
             self.rx.receive_queue.complete(self.qp, len, &attributes)?;

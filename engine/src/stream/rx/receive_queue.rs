@@ -48,7 +48,7 @@ enum Buffer {
 }
 
 /// A message that has waited and is now in its buffer.
-pub(super) struct Settled {
+pub(super) struct Filled {
     pub(super) last: PlacedSegment,
     pub(super) len: u32,
 }
@@ -100,7 +100,7 @@ impl ReceiveQueue {
 
     /// Bytes of payload that were held, and how many of them have found a receive.
     pub(super) const fn bytes_held(&self) -> (u64, u64) {
-        (self.held.held, self.held.settled)
+        (self.held.held, self.held.filled)
     }
 
     /// Takes the held segment that the last error concerns, if it concerns one.
@@ -247,13 +247,13 @@ impl ReceiveQueue {
         #[expect(clippy::cast_possible_truncation, reason = "QP_DEPTH_MAX")]
         let msn = Msn(self.order.msn().0.wrapping_add(index as u32));
         while let Some(segment) = self.held.next_ahead(msn) {
-            self.settle(qp, lease, index, &segment)?;
+            self.fill(qp, lease, index, &segment)?;
         }
         Ok(())
     }
 
     /// Copies a held segment into its buffer. Returns the end of the segment in the message.
-    fn settle(
+    fn fill(
         &mut self,
         qp: &QpShared,
         lease: &mut TableLease<'_>,
@@ -268,7 +268,7 @@ impl ReceiveQueue {
             self.blamed = Some(*segment);
             return Err(error);
         }
-        self.held.settled += len as u64;
+        self.held.filled += len as u64;
         Ok(u64::from(mo.0) + len as u64)
     }
 
@@ -285,11 +285,11 @@ impl ReceiveQueue {
     /// Copies the message that has waited longest into the next receive. Returns the message when
     /// it is whole; [complete](Self::complete) it then. `None` if no whole message waits, or there
     /// is no receive for it.
-    pub(super) fn settle_next(
+    pub(super) fn fill_next(
         &mut self,
         qp: &Arc<QpShared>,
         lease: &mut TableLease<'_>,
-    ) -> Result<Option<Settled>, StreamError> {
+    ) -> Result<Option<Filled>, StreamError> {
         if !self.held.is_waiting() {
             qp.receives.ask_no_more(qp);
             return Ok(None);
@@ -298,11 +298,11 @@ impl ReceiveQueue {
         make_room(&mut self.posted, 1);
         self.posted.push_back(wr);
         while let Some(held) = self.held.next() {
-            let end = self.settle(qp, lease, 0, &held)?;
+            let end = self.fill(qp, lease, 0, &held)?;
             if held.segment.header.last() {
                 // RFC 5041 §5.4: the last segment's offset plus its payload. Delivery has checked it.
                 let len = u32::try_from(end).map_err(|_| DdpError::UntaggedTooLong)?;
-                return Ok(Some(Settled { last: held.segment, len }));
+                return Ok(Some(Filled { last: held.segment, len }));
             }
         }
         // The rest of the message has not arrived. It will be placed directly into the buffer.

@@ -2,10 +2,10 @@
 //! their fate if the peer cannot answer.
 
 use super::*;
-use crate::verbs::{CompletionMeans, PostError, QpRules, ReceiverNotReady};
+use crate::verbs::{CompletionLevel, PostError, QpRules, ReceiverNotReady};
 use crate::wire::rdmap::Opcode;
 
-const PLACED: CompletionMeans = CompletionMeans::Placed;
+const PLACED: CompletionLevel = CompletionLevel::Placed;
 
 /// A pair whose first end wants confirmations; each with its depths.
 fn pair(rules: [QpRules; 2], depths: [(u16, u16); 2]) -> [End; 2] {

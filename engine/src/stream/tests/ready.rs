@@ -5,7 +5,7 @@
 use super::*;
 use crate::mpa::startup::{Revision, RtrKind, RtrKinds};
 use crate::rdmap::read::Requester;
-use crate::verbs::{CompletionMeans, QpRules, ReceiverNotReady, WcOpcode};
+use crate::verbs::{CompletionLevel, QpRules, ReceiverNotReady, WcOpcode};
 
 /// IRD and ORD that a peer may announce; 0x3FFF: not negotiated.
 const DEPTHS: [u16; 6] = [0, 1, 2, 16, 0x3FFE, 0x3FFF];
@@ -14,14 +14,14 @@ const NOT_NEGOTIATED: u16 = 0x3FFF;
 const WORD: Range<usize> = 20..24;
 
 const KINDS: [RtrKinds; 3] = [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND];
-const QPS: [(CompletionMeans, QpRules); 4] = [
-    (CompletionMeans::Taken, QpRules::Iwarp),
-    (CompletionMeans::Taken, QpRules::InfiniBand),
-    (CompletionMeans::Placed, QpRules::Iwarp),
-    (CompletionMeans::Placed, QpRules::InfiniBand),
+const QPS: [(CompletionLevel, QpRules); 4] = [
+    (CompletionLevel::Taken, QpRules::Iwarp),
+    (CompletionLevel::Taken, QpRules::InfiniBand),
+    (CompletionLevel::Placed, QpRules::Iwarp),
+    (CompletionLevel::Placed, QpRules::InfiniBand),
 ];
 
-fn end(seed: u64, (completion, rules): (CompletionMeans, QpRules)) -> End {
+fn end(seed: u64, (completion, rules): (CompletionLevel, QpRules)) -> End {
     let mut end = End::new(seed);
     let config = QpConfig {
         completion,
@@ -47,7 +47,7 @@ fn word(kinds: RtrKinds, ird: u16, ord: u16) -> [u8; 4] {
 #[derive(Clone, Copy, Debug)]
 struct Case {
     config: StartupConfig,
-    qps: [(CompletionMeans, QpRules); 2],
+    qps: [(CompletionLevel, QpRules); 2],
     /// Depths requested by the two applications.
     asked: [(u16, u16); 2],
     /// Depths word of the Request in place of the initiator's.
@@ -225,18 +225,18 @@ fn an_attempt_that_the_reply_ends_leaves_the_queue_pair_as_its_rules_say() {
         for (rules, markers) in [(QpRules::Iwarp, false), (QpRules::InfiniBand, true)] {
             let peer_to_peer = StartupConfig { peer_to_peer: true, ..StartupConfig::default() };
             let config = StartupConfig { rtr: RtrKinds::all(), markers, ..peer_to_peer };
-            let qps = [(CompletionMeans::Placed, rules), QPS[0]];
+            let qps = [(CompletionLevel::Placed, rules), QPS[0]];
             let (request, asked) = (None, [(4, 4); 2]);
             let case = Case { config, qps, asked, request, reply: Some(reply) };
             let [mut a, mut b] = [end(1, qps[0]), end(2, qps[1])];
             a.qp.post_recv(RecvWr::new(WrId(7), [])).unwrap();
             case.connect(&mut a, &mut b);
-            let told =
+            let notice =
                 std::iter::from_fn(|| b.layered.poll_event()).find_map(|event| match event {
                     StreamEvent::Terminated(terminate) => Some(terminate.code.to_string()),
                     _ => None,
                 });
-            assert_eq!(told.as_deref(), Some(code), "{case:x?}");
+            assert_eq!(notice.as_deref(), Some(code), "{case:x?}");
             assert!(a.layered.wants_close(), "{case:x?}");
             if rules == QpRules::Iwarp {
                 assert_eq!(a.qp.state(), QpState::Error);

@@ -362,12 +362,12 @@ mod tests {
         {
             let (mut scratch, mut fragments) = (Scratch::new(path, 0), Fragments::new());
             let frame = FrameBuilder::new(&mut scratch, &mut fragments);
-            let told = path == SendPath::Stage;
-            assert_eq!(frame.stages_run(509, 508, true), stages || told, "{path:?}");
-            assert_eq!(frame.stages_run(509, 508, false), told, "{path:?}");
-            assert_eq!(frame.stages_run(508, 508, true), told, "{path:?}");
+            let notice = path == SendPath::Stage;
+            assert_eq!(frame.stages_run(509, 508, true), stages || notice, "{path:?}");
+            assert_eq!(frame.stages_run(509, 508, false), notice, "{path:?}");
+            assert_eq!(frame.stages_run(508, 508, true), notice, "{path:?}");
             // `SendPath::Stage` copies all payload anyway.
-            assert_eq!(frame.stages(508), told, "{path:?}");
+            assert_eq!(frame.stages(508), notice, "{path:?}");
         }
     }
 

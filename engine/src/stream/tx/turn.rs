@@ -9,7 +9,7 @@ use crate::stream::tx::message::{Message, RTR_STAG, Source, rtr_op, untagged};
 use crate::stream::tx::responses::{ResponseKind, Responses};
 use crate::stream::tx::send_queue::SendQueue;
 use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
-use crate::verbs::{CompletionMeans, QpShared, RemoteBuffer, SendOp, SendWr, Sge, WcStatus};
+use crate::verbs::{CompletionLevel, QpShared, RemoteBuffer, SendOp, SendWr, Sge, WcStatus};
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::terminate::Terminate;
 
@@ -95,7 +95,7 @@ impl Messages {
     /// otherwise they share one.
     pub(crate) fn confirm(&mut self, qp: &QpShared, apart: bool) {
         self.requester.set_place_apart(apart);
-        if qp.completion == CompletionMeans::Placed && self.requester.can_confirm() {
+        if qp.completion == CompletionLevel::Placed && self.requester.can_confirm() {
             self.send_queue.confirm();
         }
     }

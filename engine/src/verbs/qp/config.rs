@@ -39,7 +39,7 @@ pub enum QpRules {
 /// Meaning of the completion of an RDMA Write or a Send for the peer's side. In any case the source
 /// memory belongs to the application again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CompletionMeans {
+pub enum CompletionLevel {
     /// Nothing: the layer below has promised to deliver the bytes (RFC 5040 §5.5 rules 9 and 14).
     /// With the engine's own TCP, the peer's TCP has acknowledged them; a byte stream has accepted
     /// them.
@@ -77,7 +77,7 @@ pub struct QpConfig {
     /// Rules for the acceptance of work and its fate.
     pub rules: QpRules,
     /// Meaning of the completions of Writes and Sends.
-    pub completion: CompletionMeans,
+    pub completion: CompletionLevel,
     /// A number chosen by the application, which no other queue pair of the RNIC has; `None` takes
     /// the next one in order.
     pub number: Option<QpNum>,
@@ -103,7 +103,7 @@ impl QpConfig {
             send_depth: Self::DEPTH,
             recv_depth: Self::DEPTH,
             rules: QpRules::Iwarp,
-            completion: CompletionMeans::Taken,
+            completion: CompletionLevel::Taken,
             number: None,
             receiver_not_ready: ReceiverNotReady::Terminate,
             srq: None,

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize,
 use crate::mem::region::prefetch::{prefetch, prefetch_part};
 use crate::mem::{Access, Refusal};
 use crate::types::{PdNum, QpNum};
-use crate::verbs::doorbell::Bell;
+use crate::verbs::doorbell::DoorbellButton;
 use crate::verbs::posted::Posted;
-use crate::verbs::qp::config::{CompletionMeans, QpConfig, QpRules, QpState, QueueError};
+use crate::verbs::qp::config::{CompletionLevel, QpConfig, QpRules, QpState, QueueError};
 use crate::verbs::receives::Receives;
 use crate::verbs::{Cq, RecvWr, RnicShared, SendWr, Wc, WcOpcode, WcStatus};
 
@@ -23,7 +23,7 @@ pub(crate) struct QpShared {
     pub(crate) sq: Posted<SendWr>,
     pub(super) sq_outstanding: AtomicUsize,
     /// Set when a port takes over the queue pair.
-    pub(crate) bell: OnceLock<Bell>,
+    pub(crate) button: OnceLock<DoorbellButton>,
     pub(crate) send_cq: Cq,
     pub(crate) number: QpNum,
     pub(crate) pd: PdNum,
@@ -47,7 +47,7 @@ pub(crate) struct QpShared {
     /// No further attempt to connect may follow.
     pub(super) given_up: AtomicBool,
     pub(crate) rules: QpRules,
-    pub(crate) completion: CompletionMeans,
+    pub(crate) completion: CompletionLevel,
     pub(crate) recv_cq: Cq,
     pub(crate) receives: Receives,
 }
@@ -84,7 +84,7 @@ impl QpShared {
             immediates: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             write_segments: AtomicU64::new(0),
-            bell: OnceLock::new(),
+            button: OnceLock::new(),
         })
     }
 
@@ -242,8 +242,8 @@ impl QpShared {
 
     /// Notifies the stream that there is work.
     pub(crate) fn press(&self) {
-        if let Some(bell) = self.bell.get() {
-            bell.press();
+        if let Some(button) = self.button.get() {
+            button.press();
         }
     }
 

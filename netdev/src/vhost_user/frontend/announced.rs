@@ -64,16 +64,16 @@ pub(super) struct Announced {
     /// Lowest ID that a region to announce can have: those with lower IDs were announced.
     next_id: u64,
     /// Announced regions that the backend has not answered yet, oldest first.
-    asked: VecDeque<Told>,
+    asked: VecDeque<Announcement>,
     /// Regions that the backend accepted and that are not withdrawn.
-    taken: Vec<Told>,
+    taken: Vec<Announcement>,
     /// Withdrawn regions that the backend still has mapped, oldest withdrawal first.
     leaving: VecDeque<Leaving>,
 }
 
 /// Announced region.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Announcement {
     /// [`Region::id`].
     id: u64,
     region: MemoryRegion,
@@ -193,7 +193,7 @@ impl Announced {
             let region = MemoryRegion { guest, len: len as u64, user, offset: 0 };
             send(channel, &Request::AddMemoryRegion(region), true, &[file.as_fd()])?;
             (self.next, self.next_id) = (next, id + 1);
-            self.asked.push_back(Told { id, region });
+            self.asked.push_back(Announcement { id, region });
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::*;
 
 impl Scene {
     /// Connects to a peer, which may send from then on: it has this end's first FPDU (RFC 5044 §7.1.2 (4)).
-    fn open_heard(&mut self, peers: &TcpListener) -> (Qp, TcpStream, Told<Notice>) {
+    fn open_heard(&mut self, peers: &TcpListener) -> (Qp, TcpStream, HandleEnd<Notice>) {
         let (qp, mut peer, told) = self.open_told(at(0), peers);
         let memory = self.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
         qp.post_send(SendWr::send(WrId(0), [memory.sge(0..8)])).unwrap();

@@ -11,7 +11,7 @@ use super::scene::{By, Clients, Serving, scene};
 use crate::client::{Client, Unverified};
 use crate::protocol::{Control, Session};
 use crate::server::Limits;
-use crate::server::ledger::Ledger;
+use crate::server::accounts::Accounts;
 use crate::server::peers::Sizes;
 use crate::server::places::{Places, Taken};
 use crate::transfer::Folder;
@@ -25,11 +25,12 @@ fn roomy(folder: &tempfile::TempDir) -> Limits {
 /// Checks that no peer, and no resource of a peer, is left.
 fn nothing_is_left(serving: &mut Serving<'_, '_>) {
     serving.until_true(|server| {
-        let nothing = Sizes { dues: 0, ..Sizes::default() };
+        let nothing = Sizes { due_queue: 0, ..Sizes::default() };
         // The thread of a file may take a moment to end.
-        server.peers.sizes() == nothing && Ledger::taken(&mut server.ledger).0 == Taken::default()
+        server.peers.sizes() == nothing
+            && Accounts::taken(&mut server.accounts).0 == Taken::default()
     });
-    assert_eq!(serving.server.ledger.taken(), (Taken::default(), 0));
+    assert_eq!(serving.server.accounts.taken(), (Taken::default(), 0));
     assert_eq!(serving.server.peers.completions().queues(), 1, "the others have gone, too");
 }
 
@@ -117,12 +118,12 @@ fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
                 });
                 assert!(queues_max > 2, "{queues_max}");
                 nothing_is_left(serving);
-                let before = serving.server.peers.visits().of_gone;
+                let before = serving.server.peers.polls().of_gone;
                 serving.step();
                 nothing_is_left(serving);
-                let of_gone = serving.server.peers.visits().of_gone - before;
+                let of_gone = serving.server.peers.polls().of_gone - before;
                 assert_eq!(of_gone, 0, "their receives are flushed when they have gone");
-                let (failed, gone) = &serving.server.outcomes.told;
+                let (failed, gone) = &serving.server.outcomes.reported;
                 let of = |part: &str| failed.iter().filter(|reason| reason.contains(part)).count();
                 assert_eq!(failed.len() + gone, begun.load(Ordering::Relaxed), "{failed:?}");
                 assert_eq!(of("nothing came for 2s: given up"), 5, "{failed:?}");
@@ -151,14 +152,14 @@ fn a_last_word_is_waited_for_but_not_for_ever() {
         },
         |serving| {
             serving.step();
-            serving.until_true(|server| !server.outcomes.told.0.is_empty());
+            serving.until_true(|server| !server.outcomes.reported.0.is_empty());
             let started = urnic::monotonic_now();
-            let before = serving.server.peers.visits().all;
+            let before = serving.server.peers.polls().all;
             serving.until_true(|server| server.peers.sizes().peers == 0);
-            let (took, visits) =
-                (urnic::monotonic_now() - started, serving.server.peers.visits().all - before);
+            let (took, polls) =
+                (urnic::monotonic_now() - started, serving.server.peers.polls().all - before);
             assert!(took < Duration::from_secs(20), "{took:?}");
-            assert!(visits < 10, "{visits} visits of a peer that only has to hear the last word");
+            assert!(polls < 10, "{polls} visits of a peer that only has to hear the last word");
             serving.step();
             nothing_is_left(serving);
         },

@@ -14,9 +14,9 @@ use super::scene::{By, Clients, scene};
 use crate::client::Happened;
 use crate::protocol::{CONTROL_LEN_MAX, Control, Hello, Session, Welcome, refusal_from};
 use crate::server::Limits;
-use crate::server::needs::SESSION_BYTES;
 use crate::server::peers::EVICTIONS_MAX;
 use crate::server::places::{Places, Taken};
+use crate::server::resources::SESSION_BYTES;
 use crate::transfer::Folder;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -157,11 +157,11 @@ fn two_addresses_keep_no_places(session: &Session, limits: Limits) {
         },
         |serving| {
             serving.step();
-            assert_eq!(serving.server.ledger.taken().0.peers, 6);
-            let (failed, _) = &serving.server.outcomes.told;
+            assert_eq!(serving.server.accounts.taken().0.peers, 6);
+            let (failed, _) = &serving.server.outcomes.reported;
             assert!(failed.len() == 3 && failed[0].contains("give way"), "{failed:?}");
             serving.step();
-            serving.until_true(|server| server.ledger.taken().0 == Taken::default());
+            serving.until_true(|server| server.accounts.taken().0 == Taken::default());
         },
     );
 }
@@ -199,12 +199,12 @@ fn one_address_does_not_keep_all_memory_from_others() {
         },
         |serving| {
             serving.step();
-            let taken = serving.server.ledger.taken().0;
+            let taken = serving.server.accounts.taken().0;
             assert_eq!(taken.peers, 5);
             let beside = taken.memory - 4 * MIB;
             assert!(beside > 5 * SESSION_BYTES && beside < 20 * SESSION_BYTES, "{beside}");
             serving.step();
-            serving.until_true(|server| server.ledger.taken().0 == Taken::default());
+            serving.until_true(|server| server.accounts.taken().0 == Taken::default());
         },
     );
 }
@@ -236,14 +236,14 @@ fn small_sessions_do_not_give_way_to_one_that_is_too_large_for_them() {
         },
         |serving| {
             serving.step();
-            assert_eq!(serving.server.outcomes.told.0, [""; 0]);
-            assert_eq!(serving.server.ledger.taken().0.peers, SESSIONS);
+            assert_eq!(serving.server.outcomes.reported.0, [""; 0]);
+            assert_eq!(serving.server.accounts.taken().0.peers, SESSIONS);
             serving.step();
-            let ended = serving.server.outcomes.told.0.len();
+            let ended = serving.server.outcomes.reported.0.len();
             assert!((1..=EVICTIONS_MAX).contains(&ended), "{ended}");
-            assert_eq!(serving.server.ledger.taken().0.peers, SESSIONS + 1 - ended);
+            assert_eq!(serving.server.accounts.taken().0.peers, SESSIONS + 1 - ended);
             serving.step();
-            serving.until_true(|server| server.ledger.taken().0 == Taken::default());
+            serving.until_true(|server| server.accounts.taken().0 == Taken::default());
         },
     );
 }
@@ -291,7 +291,7 @@ fn accesses_that_are_refused_are_counted() {
             |serving| {
                 serving.step();
                 serving.until_true(|server| {
-                    server.outcomes.told.0.len() == usize::try_from(GUESSES).unwrap()
+                    server.outcomes.reported.0.len() == usize::try_from(GUESSES).unwrap()
                 });
                 let mut watch = serving.server.host.endpoint.watch();
                 serving.until_true(|_| {

@@ -20,7 +20,7 @@ const LEFT_MAX: i64 = 40;
 /// Work of one round, and the heap after it.
 #[derive(Debug)]
 struct Round {
-    visits: usize,
+    polls: usize,
     live: i64,
 }
 
@@ -44,21 +44,21 @@ fn one_behind_the_other(by: By, rounds: usize) {
         |serving| {
             let mut seen: Vec<Round> = Vec::new();
             for _ in 0..rounds {
-                let visits = serving.server.peers.visits().all;
+                let polls = serving.server.peers.polls().all;
                 serving.step();
-                serving.until_true(|server| server.ledger.taken().0 == Taken::default());
+                serving.until_true(|server| server.accounts.taken().0 == Taken::default());
                 // Other tests need the reasons of failed sessions.
-                serving.server.outcomes.told = Default::default();
-                let visits = serving.server.peers.visits().all - visits;
-                seen.push(Round { visits, live: live_bytes() });
+                serving.server.outcomes.reported = Default::default();
+                let polls = serving.server.peers.polls().all - polls;
+                seen.push(Round { polls, live: live_bytes() });
             }
             let (first, last) = (&seen[1], &seen[rounds - 1]);
-            assert_eq!(serving.server.ledger.taken(), (Taken::default(), 0));
+            assert_eq!(serving.server.accounts.taken(), (Taken::default(), 0));
             serving.until_true(|server| server.peers.sizes() == Sizes::default());
             let left = last.live - first.live;
             let most = LEFT_MAX * i64::try_from(ROUND * rounds).unwrap();
             assert!(left <= most, "{by:?}: {left} bytes are left: {seen:?}");
-            assert!(last.visits <= 2 * first.visits, "{by:?}: {seen:?}");
+            assert!(last.polls <= 2 * first.polls, "{by:?}: {seen:?}");
         },
     );
 }

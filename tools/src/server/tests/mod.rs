@@ -5,8 +5,8 @@ mod churn;
 mod evict;
 mod many;
 mod memory;
+mod polls;
 mod scene;
-mod visits;
 
 use std::sync::Arc;
 

@@ -16,23 +16,23 @@ use urnic_engine::time::Instant;
 
 use crate::channel::Channel;
 use crate::protocol::{CHECKS_MAX, Control};
-use crate::server::ledger::Place;
+use crate::server::accounts::Place;
 
 /// Handle of a thread that answers control messages about a file, in order.
 #[derive(Debug)]
-pub(super) struct Clerk {
+pub(super) struct ControlThread {
     /// `None` after the session has ended.
     questions: Option<SyncSender<Control>>,
     answers: Receiver<Control>,
     /// Questions without an answer.
     open: usize,
     /// Time of the last message to the peer.
-    told: Instant,
+    answered_at: Instant,
     has_last_word: bool,
     gone: Arc<AtomicBool>,
 }
 
-impl Clerk {
+impl ControlThread {
     /// Starts the thread. The thread holds `place` until it ends, and calls `waker` after each
     /// answer, and after the last one.
     pub(super) fn start(
@@ -60,7 +60,7 @@ impl Clerk {
             questions: Some(sender),
             answers,
             open: 0,
-            told: monotonic_now(),
+            answered_at: monotonic_now(),
             has_last_word: false,
             gone,
         })
@@ -83,7 +83,7 @@ impl Clerk {
         match self.answers.try_recv() {
             Ok(answer) => {
                 self.open = self.open.saturating_sub(1);
-                self.told = monotonic_now();
+                self.answered_at = monotonic_now();
                 to.send(qp, &answer)?;
                 self.has_last_word = matches!(answer, Control::Failed(_) | Control::NotVerified);
                 return Ok(Some(answer));
@@ -92,8 +92,8 @@ impl Clerk {
             Err(TryRecvError::Disconnected) if self.open == 0 => {}
             Err(TryRecvError::Disconnected) => bail!("the file's thread has ended"),
         }
-        if self.open > 0 && monotonic_now() - self.told >= WORKING_INTERVAL {
-            self.told = monotonic_now();
+        if self.open > 0 && monotonic_now() - self.answered_at >= WORKING_INTERVAL {
+            self.answered_at = monotonic_now();
             to.send(qp, &Control::Working)?;
         }
         Ok(None)
@@ -110,11 +110,11 @@ impl Clerk {
 
     /// Time when the peer must be informed that an answer takes longer.
     pub(super) fn due(&self) -> Option<Instant> {
-        (self.open > 0).then(|| self.told + WORKING_INTERVAL)
+        (self.open > 0).then(|| self.answered_at + WORKING_INTERVAL)
     }
 }
 
-impl Drop for Clerk {
+impl Drop for ControlThread {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
         self.questions = None;
@@ -175,7 +175,7 @@ const WORKING_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::server::ledger::Ledger;
+    use crate::server::accounts::Accounts;
     use crate::server::places::{Share, Source};
 
     /// Creates a desk whose session has ended after it asked `questions`.
@@ -214,17 +214,17 @@ pub(super) mod tests {
     #[test]
     fn the_end_of_the_thread_is_told_after_its_last_answer() {
         let source = Source::of(([127, 0, 0, 1], 1).into());
-        let mut ledger = Ledger::new(crate::server::tests::limits().places);
-        let grant = ledger.take(Share { source, memory: 0 }).unwrap();
+        let mut accounts = Accounts::new(crate::server::tests::limits().places);
+        let grant = accounts.take(Share { source, memory: 0 }).unwrap();
         let called = Arc::new(Called::default());
         let waker = Waker::from(Arc::clone(&called));
-        let clerk = Clerk::start(grant.place().unwrap(), &waker, |_| {}).unwrap();
+        let control_thread = ControlThread::start(grant.place().unwrap(), &waker, |_| {}).unwrap();
         drop(grant);
         while !called.0.load(Ordering::Acquire) {
             thread::yield_now();
         }
-        assert_eq!(clerk.answers.try_recv(), Err(TryRecvError::Disconnected));
-        while ledger.taken().0.peers > 0 {
+        assert_eq!(control_thread.answers.try_recv(), Err(TryRecvError::Disconnected));
+        while accounts.taken().0.peers > 0 {
             thread::yield_now();
         }
     }

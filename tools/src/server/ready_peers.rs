@@ -8,7 +8,7 @@ use urnic::QpNum;
 
 /// The peers with events, by the numbers of their queue pairs.
 #[derive(Debug)]
-pub(super) struct News(Arc<Noted>);
+pub(super) struct ReadyPeers(Arc<Noted>);
 
 #[derive(Debug)]
 struct Noted {
@@ -26,7 +26,7 @@ impl Noted {
     }
 }
 
-impl News {
+impl ReadyPeers {
     /// Creates an empty list. A new entry calls `sleeper`.
     pub(super) fn new(sleeper: Waker) -> Self {
         let (keys, any) = (Mutex::default(), AtomicBool::new(false));
@@ -63,7 +63,7 @@ pub(super) struct PeerWaker {
 
 impl PeerWaker {
     /// Call before the peer is polled: later events are recorded again.
-    pub(super) fn heard(&self) {
+    pub(super) fn clear_ready(&self) {
         // Pairs with the swap in `wake`: an event that is not recorded again came before this swap,
         // and the poll after it sees the event.
         self.is_noted.swap(false, Ordering::AcqRel);
@@ -98,38 +98,38 @@ mod tests {
 
     use super::*;
 
-    fn taken(news: &News) -> Vec<u32> {
+    fn taken(ready_peers: &ReadyPeers) -> Vec<u32> {
         let mut keys = Vec::new();
-        news.take(&mut keys);
+        ready_peers.take(&mut keys);
         keys.into_iter().map(|key| key.0).collect()
     }
 
     #[test]
     fn a_peer_is_noted_once_until_it_is_looked_at() {
         let (calls, waker) = counting();
-        let news = News::new(waker);
-        let (one, two) = (news.waker(QpNum(1)), news.waker(QpNum(2)));
-        assert!(!news.any());
+        let ready_peers = ReadyPeers::new(waker);
+        let (one, two) = (ready_peers.waker(QpNum(1)), ready_peers.waker(QpNum(2)));
+        assert!(!ready_peers.any());
         two.wake_by_ref();
         one.wake_by_ref();
         two.wake_by_ref();
-        assert!(news.any());
+        assert!(ready_peers.any());
         assert_eq!(calls.count(), 2, "the sleep ends for each that is noted");
-        assert_eq!(taken(&news), [2, 1]);
-        assert!(!news.any());
+        assert_eq!(taken(&ready_peers), [2, 1]);
+        assert!(!ready_peers.any());
         two.wake_by_ref();
-        assert_eq!(taken(&news), [0; 0], "it is still to be looked at");
-        two.heard();
+        assert_eq!(taken(&ready_peers), [0; 0], "it is still to be looked at");
+        two.clear_ready();
         two.wake_by_ref();
-        assert_eq!(taken(&news), [2]);
+        assert_eq!(taken(&ready_peers), [2]);
     }
 
     /// Every event of a thread is seen, though the peer is polled at the same time.
     #[test]
     fn no_news_are_lost_while_others_are_looked_at() {
         const COUNT: usize = 20_000;
-        let news = News::new(Waker::noop().clone());
-        let waker = news.waker(QpNum(7));
+        let ready_peers = ReadyPeers::new(Waker::noop().clone());
+        let waker = ready_peers.waker(QpNum(7));
         let brought = AtomicUsize::new(0);
         let (mut seen, mut keys) = (0, Vec::new());
         thread::scope(|scope| {
@@ -140,10 +140,10 @@ mod tests {
                 }
             });
             while seen < COUNT {
-                news.take(&mut keys);
+                ready_peers.take(&mut keys);
                 assert!(keys.len() <= 1, "one peer");
                 for _ in keys.drain(..) {
-                    waker.heard();
+                    waker.clear_ready();
                     seen = brought.load(Ordering::Relaxed);
                 }
                 // If a record were lost, this loop would never end.

@@ -7,9 +7,9 @@ use urnic_engine::time::Instant;
 
 /// Peers in the order of their deadlines, each once.
 #[derive(Debug, Default)]
-pub(super) struct Dues(BTreeSet<(Instant, QpNum)>);
+pub(super) struct DueQueue(BTreeSet<(Instant, QpNum)>);
 
-impl Dues {
+impl DueQueue {
     /// Replaces the peer's deadline `before`, if it has one, by `due`.
     pub(super) fn enter(&mut self, key: QpNum, before: Option<Instant>, due: Instant) {
         self.strike(key, before);
@@ -50,16 +50,16 @@ mod tests {
     #[test]
     fn the_earliest_is_taken_first_and_each_once() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
-        let mut dues = Dues::default();
-        dues.enter(QpNum(1), None, at(30));
-        dues.enter(QpNum(2), None, at(20));
-        dues.enter(QpNum(3), None, at(10));
-        dues.enter(QpNum(1), Some(at(30)), at(15));
-        dues.strike(QpNum(3), Some(at(10)));
-        assert_eq!(dues.first(), Some(at(15)));
-        assert_eq!(dues.take(at(14)), None);
-        let taken: Vec<_> = std::iter::from_fn(|| dues.take(at(99))).collect();
+        let mut due_queue = DueQueue::default();
+        due_queue.enter(QpNum(1), None, at(30));
+        due_queue.enter(QpNum(2), None, at(20));
+        due_queue.enter(QpNum(3), None, at(10));
+        due_queue.enter(QpNum(1), Some(at(30)), at(15));
+        due_queue.strike(QpNum(3), Some(at(10)));
+        assert_eq!(due_queue.first(), Some(at(15)));
+        assert_eq!(due_queue.take(at(14)), None);
+        let taken: Vec<_> = std::iter::from_fn(|| due_queue.take(at(99))).collect();
         assert_eq!(taken, [QpNum(1), QpNum(2)]);
-        assert_eq!(dues.first(), None);
+        assert_eq!(due_queue.first(), None);
     }
 }

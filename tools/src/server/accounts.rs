@@ -14,7 +14,7 @@ use crate::server::places::{Places, Share, Shortage, Site, Source, Taken};
 
 /// Sums of the places and memory in use.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Accounts {
     places: Places,
     all: Taken,
     sources: HashMap<Source, Account>,
@@ -115,7 +115,7 @@ impl Drop for Grant {
     }
 }
 
-impl Ledger {
+impl Accounts {
     pub(crate) fn new(places: Places) -> Self {
         let (sources, sites) = (HashMap::new(), HashMap::new());
         Self { places, all: Taken::default(), sources, sites, returned: Arc::default() }
@@ -241,8 +241,8 @@ mod tests {
 
     use super::*;
 
-    fn ledger() -> Ledger {
-        Ledger::new(Places {
+    fn accounts() -> Accounts {
+        Accounts::new(Places {
             peers_max: 4,
             peers_per_source_max: 2,
             memory_max: 100,
@@ -256,48 +256,52 @@ mod tests {
 
     #[test]
     fn what_peers_have_is_taken_until_they_go() {
-        let mut ledger = ledger();
+        let mut accounts = accounts();
         let held = [(1, 60), (2, 30), (2, 5)].map(|(address, memory)| {
             let share = share(address, memory);
-            (ledger.take(share).unwrap(), share)
+            (accounts.take(share).unwrap(), share)
         });
-        assert_eq!(ledger.taken(), (Taken { peers: 3, memory: 95 }, 2));
-        assert!(ledger.take(share(1, 1)).is_err() && ledger.take(share(2, 0)).is_err());
-        assert!(ledger.take(share(3, 6)).is_err(), "of all");
-        assert_eq!(ledger.taken(), (Taken { peers: 3, memory: 95 }, 2), "a refusal takes nothing");
-        let last = ledger.take(share(3, 5)).unwrap();
-        assert!(ledger.check(share(4, 0)).is_err(), "four are the most");
+        assert_eq!(accounts.taken(), (Taken { peers: 3, memory: 95 }, 2));
+        assert!(accounts.take(share(1, 1)).is_err() && accounts.take(share(2, 0)).is_err());
+        assert!(accounts.take(share(3, 6)).is_err(), "of all");
+        assert_eq!(
+            accounts.taken(),
+            (Taken { peers: 3, memory: 95 }, 2),
+            "a refusal takes nothing"
+        );
+        let last = accounts.take(share(3, 5)).unwrap();
+        assert!(accounts.check(share(4, 0)).is_err(), "four are the most");
         drop(last);
         for (grant, share) in held {
             assert_eq!(grant.source(), share.source);
             drop(grant);
         }
-        assert_eq!(ledger.taken(), (Taken::default(), 0), "nothing is left of any address");
-        ledger.take(share(1, 60)).unwrap();
+        assert_eq!(accounts.taken(), (Taken::default(), 0), "nothing is left of any address");
+        accounts.take(share(1, 60)).unwrap();
     }
 
     #[test]
     fn a_thread_keeps_the_place_of_its_peer_and_not_the_memory() {
-        let mut ledger = ledger();
-        let grant = ledger.take(share(1, 60)).unwrap();
+        let mut accounts = accounts();
+        let grant = accounts.take(share(1, 60)).unwrap();
         let of_thread = Arc::clone(grant.place().unwrap());
         drop(grant);
-        assert_eq!(ledger.taken(), (Taken { peers: 1, memory: 0 }, 1));
+        assert_eq!(accounts.taken(), (Taken { peers: 1, memory: 0 }, 1));
         std::thread::spawn(move || drop(of_thread)).join().unwrap();
-        assert_eq!(ledger.taken(), (Taken::default(), 0));
+        assert_eq!(accounts.taken(), (Taken::default(), 0));
     }
 
     #[test]
     fn a_place_that_was_left_is_given_back_once_whatever_its_thread_does() {
-        let mut ledger = ledger();
-        let mut grant = ledger.take(share(1, 60)).unwrap();
+        let mut accounts = accounts();
+        let mut grant = accounts.take(share(1, 60)).unwrap();
         let of_thread = Arc::clone(grant.place().unwrap());
         grant.leave_place();
-        assert_eq!(ledger.taken(), (Taken { peers: 0, memory: 60 }, 1));
-        let _other = ledger.take(share(1, 0)).unwrap();
+        assert_eq!(accounts.taken(), (Taken { peers: 0, memory: 60 }, 1));
+        let _other = accounts.take(share(1, 0)).unwrap();
         drop(of_thread);
         drop(grant);
-        assert_eq!(ledger.taken(), (Taken { peers: 1, memory: 0 }, 1));
+        assert_eq!(accounts.taken(), (Taken { peers: 1, memory: 0 }, 1));
     }
 
     /// RFC 5042 §6.4: no peer starves the others.
@@ -308,43 +312,43 @@ mod tests {
             Share { source: Source::of((address, 1).into()), memory }
         };
         let site = |share: Share| share.source.site();
-        let mut ledger = ledger();
+        let mut accounts = accounts();
         let mut held: Vec<_> = [share(1, 30), share(1, 0), v6(1, 10), v6(2, 40)]
-            .map(|share| ledger.take(share).unwrap())
+            .map(|share| accounts.take(share).unwrap())
             .into();
-        assert_eq!(ledger.crowder(share(1, 0)), None, "its own limit stands");
-        let (crowder, shortage) = ledger.crowder(share(9, 0)).unwrap();
+        assert_eq!(accounts.crowder(share(1, 0)), None, "its own limit stands");
+        let (crowder, shortage) = accounts.crowder(share(9, 0)).unwrap();
         assert_eq!(shortage, Shortage::Peers);
         assert!([site(share(1, 0)), site(v6(7, 0))].contains(&crowder), "two places each");
-        assert_eq!(ledger.crowder(v6(3, 0)), None, "a /48 counts as one and would have three");
+        assert_eq!(accounts.crowder(v6(3, 0)), None, "a /48 counts as one and would have three");
         // One place is free, and memory is short.
         held.remove(1).leave_place();
-        assert_eq!(ledger.crowder(share(9, 20)), None, "there is room");
-        assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
-        assert_eq!(ledger.crowder(share(9, 50)), None, "that would be as much as the most has");
-        assert_eq!(ledger.crowder(v6(3, 30)), None);
-        assert_eq!(ledger.crowder(share(9, 61)), None, "its own limit stands");
-        let excess = |ledger: &Ledger, wanted| ledger.excess(wanted, site(v6(2, 0)));
-        assert_eq!(excess(&ledger, share(9, 30)), Excess { missing: 10, spare: 20 });
+        assert_eq!(accounts.crowder(share(9, 20)), None, "there is room");
+        assert_eq!(accounts.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
+        assert_eq!(accounts.crowder(share(9, 50)), None, "that would be as much as the most has");
+        assert_eq!(accounts.crowder(v6(3, 30)), None);
+        assert_eq!(accounts.crowder(share(9, 61)), None, "its own limit stands");
+        let excess = |accounts: &Accounts, wanted| accounts.excess(wanted, site(v6(2, 0)));
+        assert_eq!(excess(&accounts, share(9, 30)), Excess { missing: 10, spare: 20 });
         // Both are short: a site that gives way releases memory.
-        held.push(ledger.take(share(5, 0)).unwrap());
-        assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
-        assert!(matches!(ledger.crowder(share(1, 20)), None | Some((_, Shortage::Peers))));
+        held.push(accounts.take(share(5, 0)).unwrap());
+        assert_eq!(accounts.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
+        assert!(matches!(accounts.crowder(share(1, 20)), None | Some((_, Shortage::Peers))));
         drop(held);
-        assert_eq!((ledger.taken(), ledger.sites.len()), ((Taken::default(), 0), 0));
+        assert_eq!((accounts.taken(), accounts.sites.len()), ((Taken::default(), 0), 0));
     }
 
     #[test]
     fn an_address_was_active_when_the_latest_of_its_peers_was() {
-        let mut ledger = ledger();
+        let mut accounts = accounts();
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let (one, two) = (share(1, 0), share(2, 0));
-        let _held = [ledger.take(one).unwrap(), ledger.take(two).unwrap()];
-        ledger.note_active(one.source, at(5));
-        ledger.note_active(one.source, at(3));
-        ledger.note_active(share(3, 0).source, at(9));
-        assert_eq!(ledger.active_at(one.source), at(5));
-        assert_eq!(ledger.active_at(two.source), at(0));
-        assert_eq!(ledger.active_at(share(3, 0).source), at(0), "an address without peers");
+        let _held = [accounts.take(one).unwrap(), accounts.take(two).unwrap()];
+        accounts.note_active(one.source, at(5));
+        accounts.note_active(one.source, at(3));
+        accounts.note_active(share(3, 0).source, at(9));
+        assert_eq!(accounts.active_at(one.source), at(5));
+        assert_eq!(accounts.active_at(two.source), at(0));
+        assert_eq!(accounts.active_at(share(3, 0).source), at(0), "an address without peers");
     }
 }

@@ -12,7 +12,7 @@ use super::trace::answers::Answers;
 
 /// The requests of one end, and their answers.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequests {
     pub(super) reads: Reads,
     pub(super) atomics: Atomics,
     /// Requests that the other end accepts at a time, from its startup frame.
@@ -21,7 +21,7 @@ pub(super) struct Asked {
     pub(super) answers: Option<Box<Answers>>,
 }
 
-impl Asked {
+impl PendingRequests {
     pub(super) fn new() -> Self {
         Self { reads: Reads::new(), atomics: Atomics::new(), ird: None, answers: None }
     }

@@ -11,7 +11,7 @@ use crate::transfer::{place_len, places_within};
 
 /// Requests, buffers and memory of a session, without those for control messages.
 #[derive(Debug)]
-pub(crate) struct Needs {
+pub(crate) struct SessionResources {
     /// Requests in flight at a time.
     pub(crate) send: usize,
     /// Receive buffers for payload.
@@ -29,7 +29,7 @@ pub(crate) struct Needs {
     pub(crate) file: Option<(File, u64)>,
 }
 
-impl Needs {
+impl SessionResources {
     /// Computes the needs of the session that `hello` asks for.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Needs {
     pub(crate) fn of(hello: &Hello, limits: &Limits) -> anyhow::Result<Self> {
         let Hello { session, len, depth } = hello;
         let most = limits.memory_max;
-        let mut needs = Self {
+        let mut resources = Self {
             send: 1,
             receive: 0,
             receive_len: 0,
@@ -47,37 +47,37 @@ impl Needs {
             file: None,
         };
         match session {
-            Session::Memory => needs.memory = at_most(most, *len, 1, "a region")?,
+            Session::Memory => resources.memory = at_most(most, *len, 1, "a region")?,
             Session::PingPong(_) => {
                 ensure!(*len > 0, "ping-pong needs a message of 1 byte at least");
-                needs.send = PING_PONG_DEPTH;
-                needs.memory = at_most(most, *len, PING_PONG_SLOTS, "regions")?;
+                resources.send = PING_PONG_DEPTH;
+                resources.memory = at_most(most, *len, PING_PONG_SLOTS, "regions")?;
             }
             Session::Both { .. } => {
                 check_depth(*depth)?;
-                needs.send = usize::try_from(*depth)?;
-                needs.memory = at_most(most, *len, BOTH_SLOTS, "regions")?;
+                resources.send = usize::try_from(*depth)?;
+                resources.memory = at_most(most, *len, BOTH_SLOTS, "regions")?;
             }
             Session::Echo | Session::Sink => {
                 check_depth(*depth)?;
-                needs.receive = usize::try_from(*depth)?;
-                needs.receive_len = usize::try_from(*len)?;
+                resources.receive = usize::try_from(*depth)?;
+                resources.receive_len = usize::try_from(*len)?;
                 if matches!(session, Session::Echo) {
-                    needs.send = needs.receive;
+                    resources.send = resources.receive;
                 }
                 let buffers = u64::from(*depth) + session.requests_max() as u64;
-                needs.memory = at_most(most, *len, buffers, "receive buffers")?;
+                resources.memory = at_most(most, *len, buffers, "receive buffers")?;
             }
-            Session::Put { .. } => needs.take_places(*len, most)?,
+            Session::Put { .. } => resources.take_places(*len, most)?,
             Session::Get { name } => {
                 let file = folder(limits)?.open_file(name)?;
                 let len = file.metadata()?.len();
-                needs.take_places(len, most)?;
-                needs.file = Some((file, len));
+                resources.take_places(len, most)?;
+                resources.file = Some((file, len));
             }
         }
-        needs.beside = needs.bytes_beside(session);
-        Ok(needs)
+        resources.beside = resources.bytes_beside(session);
+        Ok(resources)
     }
 
     fn bytes_beside(&self, session: &Session) -> u64 {
@@ -127,7 +127,7 @@ fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<
     };
     total.filter(|total| *total <= memory_max).with_context(|| {
         format!(
-            "the session needs {sum} and a peer gets {}: ask for smaller messages or fewer at a \
+            "the session resources {sum} and a peer gets {}: ask for smaller messages or fewer at a \
              time, or start 'urnic serve' with a larger --size",
             size::format(memory_max)
         )
@@ -160,43 +160,46 @@ mod tests {
     use super::*;
     use crate::server::tests::limits;
 
-    fn needs(session: Session, len: u64, depth: u32) -> Result<Needs, String> {
+    fn resources(session: Session, len: u64, depth: u32) -> Result<SessionResources, String> {
         let hello = Hello { session, len, depth };
-        Needs::of(&hello, &limits()).map_err(|error| format!("{error:#}"))
+        SessionResources::of(&hello, &limits()).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
     fn memory_is_counted_to_the_octet() {
         let most = limits().memory_max;
-        assert_eq!(needs(Session::Memory, most, 0).unwrap().memory, most);
-        let said = needs(Session::Memory, most + 1, 0).unwrap_err();
+        assert_eq!(resources(Session::Memory, most, 0).unwrap().memory, most);
+        let said = resources(Session::Memory, most + 1, 0).unwrap_err();
         assert!(said.contains("a region of 1M") && said.contains("--size"), "{said}");
         let buffers = 16 + Session::Sink.requests_max() as u64;
         let len = most / buffers;
-        assert_eq!(needs(Session::Sink, len, 16).unwrap().memory, len * buffers);
-        let said = needs(Session::Sink, len + 1, 16).unwrap_err();
+        assert_eq!(resources(Session::Sink, len, 16).unwrap().memory, len * buffers);
+        let said = resources(Session::Sink, len + 1, 16).unwrap_err();
         assert!(said.contains("18 receive buffers of") && said.contains("together"), "{said}");
-        assert!(needs(Session::Echo, u64::MAX, 2).is_err(), "a product beyond 64 bits");
+        assert!(resources(Session::Echo, u64::MAX, 2).is_err(), "a product beyond 64 bits");
     }
 
     #[test]
     fn what_a_session_takes_beside_its_memory_is_known() {
-        let beside = |session, depth| needs(session, 0, depth).unwrap().beside;
+        let beside = |session, depth| resources(session, 0, depth).unwrap().beside;
         let idle = beside(Session::Memory, 0);
         assert!((SESSION_BYTES..4 * SESSION_BYTES).contains(&idle), "{idle}");
         // Each buffer is as long as a control message, even if the payload is shorter.
         let deep = beside(Session::Echo, DEPTH_MAX);
         assert!(deep > u64::from(DEPTH_MAX) * CONTROL_LEN_MAX as u64, "{deep}");
-        let long = needs(Session::Sink, 600, 16).unwrap().beside;
+        let long = resources(Session::Sink, 600, 16).unwrap().beside;
         assert!(long < beside(Session::Sink, 16), "{long}");
     }
 
     #[test]
     fn a_depth_is_from_1_to_its_limit() {
         for session in [Session::Echo, Session::Sink] {
-            assert!(needs(session.clone(), 0, 0).is_err());
-            assert_eq!(needs(session.clone(), 0, DEPTH_MAX).unwrap().receive, DEPTH_MAX as usize);
-            assert!(needs(session, 0, DEPTH_MAX + 1).is_err());
+            assert!(resources(session.clone(), 0, 0).is_err());
+            assert_eq!(
+                resources(session.clone(), 0, DEPTH_MAX).unwrap().receive,
+                DEPTH_MAX as usize
+            );
+            assert!(resources(session, 0, DEPTH_MAX + 1).is_err());
         }
     }
 }

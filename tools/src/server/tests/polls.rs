@@ -6,7 +6,7 @@ use super::limits;
 use super::scene::{By, scene};
 use crate::protocol::{Session, Welcome};
 use crate::server::Limits;
-use crate::server::peers::{LOOKS_MAX, Visits};
+use crate::server::peers::{LOOKS_MAX, PollCounts};
 use crate::server::places::Places;
 
 /// Idle sessions.
@@ -41,10 +41,10 @@ fn a_turn_visits_the_one_that_works_among_a_thousand_idle_ones() {
         |serving| {
             serving.step();
             serving.serve_for(Duration::from_millis(20));
-            let first = serving.server.peers.visits();
+            let first = serving.server.peers.polls();
             let mut last = first;
             serving.step_with(|server| {
-                let now = server.peers.visits();
+                let now = server.peers.polls();
                 let (all, due) = (now.all - last.all, now.due - last.due);
                 // Four receives and four sends of this session, and of previous rounds.
                 assert!(all - due <= 16, "{all} visits in a turn, {due} of them were due");
@@ -76,11 +76,11 @@ fn a_session_that_looks_at_memory_is_visited_each_turn_and_alone() {
         |serving| {
             serving.step();
             serving.serve_for(Duration::from_millis(20));
-            let Visits { all, due, .. } = serving.server.peers.visits();
+            let PollCounts { all, due, .. } = serving.server.peers.polls();
             for _ in 0..100 {
                 serving.server.turn().unwrap();
             }
-            let now = serving.server.peers.visits();
+            let now = serving.server.peers.polls();
             assert_eq!((now.all - all) - (now.due - due), 100);
             serving.step();
             serving.until_true(|server| server.peers.sizes().watching == 0);
@@ -102,11 +102,11 @@ fn looks_are_spread_over_turns_and_none_is_left_out() {
         },
         |serving| {
             serving.step();
-            let first = serving.server.peers.visits();
+            let first = serving.server.peers.polls();
             let mut last = first;
             let started = urnic::monotonic_now();
             serving.until_true(|server| {
-                let now = server.peers.visits();
+                let now = server.peers.polls();
                 assert!(now.due - last.due <= LOOKS_MAX, "{now:?} after {last:?}");
                 last = now;
                 now.due - first.due >= 3 * IDLE
@@ -114,7 +114,7 @@ fn looks_are_spread_over_turns_and_none_is_left_out() {
             // Each timer expires once a second.
             let seconds = (urnic::monotonic_now() - started).as_secs_f64();
             assert!(seconds > 1.9, "{seconds} s for 3 looks at each");
-            assert_eq!(serving.server.peers.sizes().dues, IDLE, "each is due again");
+            assert_eq!(serving.server.peers.sizes().due_queue, IDLE, "each is due again");
             serving.step();
         },
     );
@@ -143,13 +143,13 @@ fn an_admission_visits_no_other_peer() {
         |serving| {
             serving.step();
             serving.serve_for(Duration::from_millis(20));
-            let before = serving.server.peers.visits();
+            let before = serving.server.peers.polls();
             serving.step();
-            let now = serving.server.peers.visits();
-            let visits = (now.all - before.all) - (now.due - before.due);
+            let now = serving.server.peers.polls();
+            let polls = (now.all - before.all) - (now.due - before.due);
             // When it is accepted, and when its connection is open.
-            assert!(visits <= 20, "{visits} visits for 10 peers");
-            assert_eq!(serving.server.ledger.taken().0.peers, IDLE + 10);
+            assert!(polls <= 20, "{polls} visits for 10 peers");
+            assert_eq!(serving.server.accounts.taken().0.peers, IDLE + 10);
         },
     );
 }

@@ -6,7 +6,7 @@ use super::findings::{Findings, Kind};
 
 /// Observations about one stream.
 #[derive(Debug, Default)]
-pub(super) struct Habits {
+pub(super) struct Behaviour {
     /// Longest segment that the other side accepts, from its SYN.
     pub(super) mss: Option<u16>,
     /// Window scale of the other side; `None` if it is not known.
@@ -60,7 +60,7 @@ pub(super) struct Sent {
     pub(super) echo: Option<u32>,
 }
 
-impl Habits {
+impl Behaviour {
     pub(super) fn segment(&mut self, sent: Sent) {
         let Sent { octets: (start, end), is_repetition, frame, at_ns, echo } = sent;
         let len = end - start;

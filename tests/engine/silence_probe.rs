@@ -22,14 +22,14 @@ struct Initiator {
 }
 
 impl Initiator {
-    fn new(nudge: bool) -> Self {
+    fn new(silence_probe: bool) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(8).unwrap());
         let config = QpConfig { send_depth: 4, recv_depth: 4, ..QpConfig::new(&cq) };
         let qp = pd.create_qp(config).unwrap();
         let memory = pd.reg_mr(16, Access::empty()).unwrap();
         let mut layered = ByteStream::new(&rnic);
-        let config = StartupConfig { nudge, ..StartupConfig::default() };
+        let config = StartupConfig { silence_probe, ..StartupConfig::default() };
         layered.initiate(Instant::ZERO, &qp, &config, &OFFER).unwrap();
         Self { layered, qp, memory, _pd: pd }
     }

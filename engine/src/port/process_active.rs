@@ -12,17 +12,17 @@ use crate::tcp;
 impl Port {
     /// Collects events and deadlines of connections that did something, and removes finished
     /// connections.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn process_active(&mut self) {
         while let Some(slot) = self.connections.next_touched() {
-            self.settle_connection(slot);
+            self.process_connection(slot);
         }
         self.reclaim_pieces();
     }
 
-    fn settle_connection(&mut self, slot: u32) {
+    fn process_connection(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         if connection.carrier.stream.wants_retry() {
-            return self.settle_retry(slot);
+            return self.retry_startup(slot);
         }
         let id = ConnectionId { slot, generation: connection.generation };
         while let Some(event) = connection.carrier.stream.poll_event() {
@@ -34,7 +34,7 @@ impl Port {
         if connection.carrier.stream.is_over() {
             connection.carrier.stream.release(&mut self.pieces);
         }
-        self.settle_backlog(slot);
+        self.update_backlog(slot);
         if over {
             self.remove(id);
         } else if closed {
@@ -45,7 +45,7 @@ impl Port {
 
     /// Handles a failed MPA startup: the connection is reopened with fewer features after TCP has
     /// ended the old one.
-    fn settle_retry(&mut self, slot: u32) {
+    fn retry_startup(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         if connection.is_over() {
             self.connections.push_retry(slot);
@@ -87,11 +87,11 @@ impl Port {
     }
 
     /// Updates the backlog slot of a connection that did something.
-    fn settle_backlog(&mut self, slot: u32) {
+    fn update_backlog(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         let Some(before) = connection.backlog_slot().copied() else { return };
         if before.is_waiting() {
-            return self.settle_waiting(slot, before);
+            return self.update_waiting(slot, before);
         }
         match connection.carrier.tcp.state() {
             tcp::State::SynReceived => return,
@@ -111,14 +111,14 @@ impl Port {
                 if let Some(evicted) = evicted {
                     self.evict(evicted);
                 }
-                self.settle_waiting(slot, taken);
+                self.update_waiting(slot, taken);
             }
             Err(_) => self.evict(slot),
         }
     }
 
     /// Updates the slot of a waiting connection.
-    fn settle_waiting(&mut self, slot: u32, mut backlog_slot: BacklogSlot) {
+    fn update_waiting(&mut self, slot: u32, mut backlog_slot: BacklogSlot) {
         let connection = &mut self.connections[slot];
         let setup = connection.carrier.stream.setup();
         let closing = connection.carrier.stream.is_closing();

@@ -62,7 +62,7 @@ pub(super) struct DeviceFigures {
 
 /// An open connection.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct ToldConnection {
+pub(super) struct ConnectionReport {
     pub(super) number: u64,
     pub(super) remote: SocketAddr,
     #[serde(flatten)]
@@ -71,7 +71,7 @@ pub(super) struct ToldConnection {
 
 /// An endpoint.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Told {
+pub(super) struct EndpointReport {
     /// Time since the endpoint was opened with `--top`.
     pub(super) shown_ns: u64,
     pub(super) is_new: bool,
@@ -83,7 +83,7 @@ pub(super) struct Told {
     pub(super) total: Figures,
     #[serde(default)]
     pub(super) device: DeviceFigures,
-    pub(super) open: Vec<ToldConnection>,
+    pub(super) open: Vec<ConnectionReport>,
 }
 
 #[cfg(test)]
