@@ -64,7 +64,7 @@ pub struct RdmaTxCounters {
     /// time that they were sent.
     pub bytes_staged: u64,
     /// Zero-length RDMA Reads that were sent to learn if Writes and Sends were placed
-    /// ([`CompletionLevel::Placed`](../verbs/enum.CompletionMeans.html#variant.Placed)). The
+    /// ([`CompletionLevel::Placed`](../verbs/enum.CompletionLevel.html#variant.Placed)). The
     /// application did not post them.
     pub confirmations: u64,
 }

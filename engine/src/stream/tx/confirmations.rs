@@ -1,5 +1,5 @@
 //! The confirmed part of the send queue, and the confirmations still to request
-//! ([`CompletionLevel::Placed`](crate::verbs::CompletionMeans::Placed)).
+//! ([`CompletionLevel::Placed`](crate::verbs::CompletionLevel::Placed)).
 
 use crate::limits::{UNCONFIRMED_BYTES, UNCONFIRMED_REQUESTS};
 use crate::types::StreamOffset;
