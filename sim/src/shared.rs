@@ -41,13 +41,13 @@ impl Pool {
         let (range, base, access) = (0..bytes, TaggedOffset(0), Access::LOCAL_WRITE);
         let part = MrPart { range, base, access, only: None };
         let part = pd.reg_part(Arc::clone(&region), part)?;
-        let mut pool = Self { pd, srq, region, part, len: plan.len, sabotage };
+        let pool = Self { pd, srq, region, part, len: plan.len, sabotage };
         (0..plan.buffers).try_for_each(|slot| pool.post(slot)).map_err(io::Error::other)?;
         Ok(pool)
     }
 
     /// Posts a buffer.
-    fn post(&mut self, slot: usize) -> Result<(), String> {
+    fn post(&self, slot: usize) -> Result<(), String> {
         let range = slot * self.len..(slot + 1) * self.len;
         let fill = vec![FILL; self.len];
         self.region.write(range.start, &fill).map_err(|error| error.to_string())?;
@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Checks that every buffer is in the queue again, and holds nothing of a message.
-    pub(crate) fn check_whole(&mut self) -> Result<(), String> {
+    pub(crate) fn check_whole(&self) -> Result<(), String> {
         let (there, all) = (self.srq.len(), self.srq.depth());
         if there != all {
             return Err(format!("{there} of {all} shared buffers are there at the end"));

@@ -214,7 +214,6 @@ mod tests {
     /// Each names the address, the end that refused, and what to do; no two are alike.
     #[test]
     fn each_end_that_can_refuse_has_its_own_words() {
-        let remote = SocketAddr::from(([192, 0, 2, 7], 7174));
         let rejected = |private_data: &[u8]| {
             let peer_depths = PeerDepths::default();
             Error::Rejected(Rejection { peer_depths, private_data: private_data.into() })
@@ -274,21 +273,23 @@ mod tests {
                 "open another",
             ),
         ];
-        let (mut said, mut kinds) = (Vec::new(), Vec::new());
-        for (error, names, next) in &cases {
-            let text = why(remote, Duration::from_secs(5), error, || "ADVICE".into()).to_string();
+        let said = cases.each_ref().map(|(error, names, next)| {
+            let text = message(error);
             assert!(text.contains("192.0.2.7"), "{error:?}: {text}");
             assert!(text.contains(names) && text.contains(next), "{error:?}: {text}");
-            said.push(text);
-            kinds.push(*names);
-        }
-        for (index, names) in kinds.iter().enumerate() {
-            let told = said.iter().filter(|text| text.contains(names)).count();
-            let same = kinds.iter().filter(|other| *other == names).count();
-            assert_eq!(told, same, "{:?} of {:?}", said[index], cases[index].0);
+            text
+        });
+        for (error, names, _) in &cases {
+            let texts = said.iter().filter(|text| text.contains(names)).count();
+            let same = cases.iter().filter(|(_, other, _)| other == names).count();
+            assert_eq!(texts, same, "{names:?} of {error:?}");
         }
         let own = startup(StartupFailure::Refused);
-        let text = why(remote, Duration::ZERO, &own, String::new).to_string();
-        assert_eq!(text, said[0], "the engine's TCP and the kernel's");
+        assert_eq!(message(&own), said[0], "the engine's TCP and the kernel's");
+    }
+
+    fn message(error: &Error) -> String {
+        let remote = SocketAddr::from(([192, 0, 2, 7], 7174));
+        why(remote, Duration::from_secs(5), error, || "ADVICE".into()).to_string()
     }
 }
