@@ -113,7 +113,7 @@ pub struct StartupConfig {
     pub fallback: Fallback,
     /// As initiator: while the peer has sent nothing since its Reply, repeat an RDMA Write without
     /// payload after the data sent. The first follows after
-    /// [`SILENCE_PROBE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS); the interval doubles each time.
+    /// [`SILENCE_PROBE_AFTER_NS`](crate::limits::SILENCE_PROBE_AFTER_NS); the interval doubles each time.
     ///
     /// The peer profile "siw" needs this. That Linux driver, as responder, may leave an FPDU that
     /// follows closely on its Reply unread until more bytes arrive. This side would then wait for

@@ -244,7 +244,7 @@ pub struct ListenParams {
     pub lower_layer: LowerLayer,
     /// Most connections that are half open at a time, up to [`LISTEN_BACKLOG_MAX`]; twice as many
     /// established ones may wait for their startup. A larger backlog is also the number that may
-    /// wait, up to [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_ASKED_MAX).
+    /// wait, up to [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_REQUESTED_MAX).
     /// [`Backlog`](crate::tcp::Backlog) describes the eviction beyond that.
     pub backlog: usize,
     /// Leave accepted connections in streaming mode; MPA is started on them later.

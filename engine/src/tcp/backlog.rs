@@ -100,7 +100,7 @@ pub struct Backlog {
 
 impl Backlog {
     /// A backlog with room for `max` connections, at least 1 and at most
-    /// [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_ASKED_MAX).
+    /// [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_REQUESTED_MAX).
     #[must_use]
     pub fn new(max: usize) -> Self {
         let max = max.clamp(1, LISTEN_REQUESTED_MAX);
