@@ -73,7 +73,7 @@ fn what_is_wrong_in_a_scenario_is_found() {
         (Scenario::Recut, Sabotage::Held, "has held more than 0 bytes"),
         (Scenario::Exhausted, Sabotage::Late, "is affected by hostile peers"),
         (Scenario::Exhausted, Sabotage::Undone, "has not done its work"),
-        (Scenario::Guesses, Sabotage::Request, "a Request that nobody made"),
+        (Scenario::Guesses, Sabotage::Request, "a Request that no flow made"),
         (Scenario::Shared, Sabotage::Buffer, "shared buffers are there at the end"),
         (Scenario::Shared, Sabotage::Slack, "shared buffer 0 was written without a message"),
         (Scenario::Shared, Sabotage::Believed, "a liar was believed"),

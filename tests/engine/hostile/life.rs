@@ -101,6 +101,10 @@ impl Cell {
     fn events_of(&self, told: Notice) -> Vec<StreamEvent> {
         match told {
             Notice::Nothing => vec![],
+            // A reset in answer to the SYN (RFC 9293 §3.10.7.3).
+            Notice::StartupFailed if self.stage == Stage::Opening => {
+                vec![StreamEvent::StartupFailed(StartupFailure::Refused)]
+            }
             Notice::StartupFailed => {
                 vec![StreamEvent::StartupFailed(StartupFailure::ConnectionLost)]
             }

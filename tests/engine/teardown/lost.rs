@@ -149,7 +149,7 @@ fn nobody_listens_and_the_initiator_is_told_at_once() {
     let now = duo.now();
     let id = duo.port(0).connect(now, remote, &queues.qp, &params).unwrap();
     duo.until(|duo| duo.port(0).connection_count() == 0);
-    let lost = StreamEvent::StartupFailed(StartupFailure::ConnectionLost);
+    let lost = StreamEvent::StartupFailed(StartupFailure::Refused);
     assert!(duo.sides[0].saw(id, |event| *event == lost));
     assert!(duo.now().as_nanos() < 1_000_000_000);
 }

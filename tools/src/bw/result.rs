@@ -349,7 +349,7 @@ mod tests {
             ("payload copied, receiving", "3"),
             ("FPDUs sent", "4"),
             ("FPDUs received", "5"),
-            ("segments sent again", "6"),
+            ("segments retransmitted", "6"),
             ("of them super-frames", "7"),
         ] {
             assert_eq!(cells(&text, name).unwrap()[0], here, "{name}: {text}");

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(
             line.text().trim_start(),
             "7 s  2 of 3 connections open  0.001 Gbit/s  aligned 75.0 %  out of order 10.0 %  \
-             sent again 50.0 %  held 70  lost 3"
+             retransmitted 50.0 %  held 70  lost 3"
         );
         let total = Total { seconds: 1.5, frames: 12, frames_lost: 1, total: now };
         assert_eq!(

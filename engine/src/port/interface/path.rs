@@ -211,7 +211,7 @@ impl PathMtu {
         }
         if timeouts == 0 {
             self.forgiven = 0;
-        } else if self.is_suspect(timeouts, tcp.silence(now)) {
+        } else if self.is_suspect(timeouts, tcp, now) {
             self.on_black_hole(now, tcp);
         }
         if self.probe_at.is_some_and(|at| at <= now) {
@@ -273,25 +273,33 @@ impl PathMtu {
     }
 
     /// Returns true if the current size may be the reason that nothing is acknowledged.
-    fn is_suspect(&self, timeouts: u32, silence: Duration) -> bool {
+    fn is_suspect(&self, timeouts: u32, tcp: &tcp::Tcb, now: Instant) -> bool {
         let enough = if self.doubt.is_some() || self.retried {
             // The size before was silent for a long time already.
             1
         } else {
             BLACK_HOLE_TIMEOUTS
         };
-        let is_long = self.is_probing() || self.doubt.is_some() || silence >= SILENCE;
+        let is_long = self.is_probing(tcp) || self.doubt.is_some() || tcp.silence(now) >= SILENCE;
         timeouts >= self.forgiven + enough && is_long
     }
 
-    /// Returns true if a smaller size is known to pass.
-    const fn is_probing(&self) -> bool {
-        self.confirmed >= self.floor && self.confirmed < self.current
+    /// Returns true if a smaller size has passed, and the oldest segment in flight is longer. If the
+    /// oldest fits in that size, it is lost for another reason: the path has shrunk, or only short
+    /// segments have confirmed the size.
+    fn is_probing(&self, tcp: &tcp::Tcb) -> bool {
+        let is_smaller = self.confirmed >= self.floor && self.confirmed < self.current;
+        is_smaller && tcp.oldest_in_flight_len() > self.segment_max(self.confirmed)
+    }
+
+    /// Returns the longest TCP segment in a datagram of this size.
+    const fn segment_max(&self, size: usize) -> usize {
+        size.saturating_sub(self.ip_header_len)
     }
 
     /// Reduces the size, because segments of the current size do not seem to pass.
     fn on_black_hole(&mut self, now: Instant, tcp: &mut tcp::Tcb) {
-        let probing = self.is_probing();
+        let probing = self.is_probing(tcp);
         let size = if probing {
             self.confirmed
         } else if self.current > BASE {
@@ -299,10 +307,8 @@ impl PathMtu {
         } else {
             self.floor
         };
-        let segment_len = tcp.oldest_in_flight_len();
-        let cut_for = size.saturating_sub(self.ip_header_len);
         // A small segment is not lost because of its size.
-        if size >= self.current || segment_len <= cut_for {
+        if size >= self.current || tcp.oldest_in_flight_len() <= self.segment_max(size) {
             return;
         }
         // A step up that failed is not repeated soon; the size of a path that fell silent is.

@@ -209,7 +209,7 @@ fn ending_a_window_waits_for_what_is_being_placed() {
     }
 }
 
-/// RFC 5040 §8.1.1 (5): a region that its owner may not write gives nobody a right to change it.
+/// RFC 5040 §8.1.1 (5): a region without local write right gives no peer a right to change it.
 #[test]
 fn a_region_that_is_not_written_permits_no_window_that_writes() {
     let scene = Scene::new();
