@@ -88,6 +88,14 @@ fn a_segment_that_only_its_options_make_too_large_is_cut() {
     assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
 }
 
+/// Acknowledgments of short segments confirmed a size on the way up that long segments do not have. Segments
+/// cut for it were never made smaller, and the connection ended at its user timeout.
+#[test]
+fn a_size_that_only_short_segments_confirmed_is_given_up() {
+    let outcome = urnic_sim::run(&Plan::of_seed(402_263, Some(Scenario::BlackHole))).unwrap();
+    assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
+}
+
 /// A LID change without a notice was found after a minute. So were the changed queue pair of a
 /// neighbour after the port was away, and that of a seldom used one.
 #[test]

@@ -131,7 +131,7 @@ fn two_queues_carry_streams() {
     }
     let output = client(&format!("ping ADDRESS --count 1 {device},queues=3"));
     let said = complaint(&output);
-    assert!(said.contains("it has 2 pairs") && said.contains("queues=N"), "{said}");
+    assert!(said.contains("it has 2 queue pairs") && said.contains("queues=N"), "{said}");
     let output = client(&format!("ping ADDRESS --count 1 {device}"));
     assert!(output.status.success(), "fewer will do: {}", complaint(&output));
     server.stop();

@@ -230,27 +230,6 @@ fn a_path_that_shrinks_again_without_a_word_is_found() {
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
-/// Short segments pass at any size, so the sizes that they confirm on the way up may be too large. The
-/// long segments behind them are cut for a size that was confirmed, or for the one that is being tried.
-#[test]
-fn a_size_that_only_short_segments_have_confirmed_is_given_up() {
-    for address in BOTH {
-        for pause_ms in (0..6000).step_by(150) {
-            let mut scene = Scene::new();
-            let mtu = Rc::new(Cell::new(1300));
-            router(&mut scene, &mtu, false);
-            scene.connect(address);
-            assert!(scene.write_within(20_000, WHILE), "{address}");
-            let end = scene.now() + Duration::from_millis(pause_ms);
-            while scene.now() < end {
-                assert!(scene.write_within(50, WHILE), "{address}");
-                scene.run_for(Duration::from_millis(10), |_| false);
-            }
-            assert!(scene.write_within(20_000, WHILE), "{address} after {pause_ms} ms");
-        }
-    }
-}
-
 /// RFC 1191 §6.3, RFC 8201 §5.2: the limit that one connection has learned is kept by destination,
 /// for ten minutes.
 #[test]

@@ -40,7 +40,10 @@ const ADDRESSES_OF_PING: &[(&str, Expect)] = &[
     ("!ping 10.0.0.256:7174", Refused("10.0.0.256")),
     ("!ping 10.0.0.256", Refused("10.0.0.256")),
     ("!ping *:7174", Refused("'*'")),
-    ("!ping localhost:1 --timeout 1s", Refused(":1 refused the connection")),
+    (
+        "!ping localhost:1 --timeout 1s",
+        Refused("refused the connection: nothing listens there at TCP port 1"),
+    ),
     ("!ping no-such-host.invalid --timeout 1s", Refused("no-such-host.invalid")),
     ("!ping [::1:7174", Refused("::1")),
     ("!ping LONG", Ends),
