@@ -176,7 +176,8 @@ pub const STREAMING_BYTES_MAX: usize = 64 << 10;
 /// How far beyond a gap bytes that arrive before full operation are copied: the longest startup frame
 /// is 532 bytes.
 pub const EARLY_BYTES_MAX: usize = 4096;
-/// Copies of such bytes that one connection keeps.
+/// Number of copies of such bytes that one connection keeps; together at most
+/// [`EARLY_BYTES_MAX`] bytes.
 pub const EARLY_PIECES_MAX: usize = 16;
 /// Link addresses that a port remembers.
 pub const NEIGHBOURS_MAX: usize = 1024;

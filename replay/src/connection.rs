@@ -397,8 +397,8 @@ impl ReplayedConnection {
         let answers = both.map(|side| self.pending_requests[side].answers.take());
         let traces = [initiator, 1 - initiator].map(|side| self.sides[side].trace.take());
         let trace = match (traces, answers) {
-            ([Some(first), Some(second)], [Some(pending_requests), Some(also_asked)]) => {
-                let answers = [*pending_requests, *also_asked];
+            ([Some(first), Some(second)], [Some(answer), Some(other)]) => {
+                let answers = [*answer, *other];
                 Some(ConnectionTrace { sides: [*first, *second], answers })
             }
             _ => None,

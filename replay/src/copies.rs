@@ -29,7 +29,7 @@ pub(super) struct Copies {
     elsewhere: HashMap<u64, [Place; PLACES_MAX - 1], RandomState>,
     order: VecDeque<u64>,
     hashing: RandomState,
-    behaviour: CopyPattern,
+    pattern: CopyPattern,
     /// Set if a frame was captured at two places.
     are_places_several: bool,
     /// Segments with payload; segments among them with an even occurrence at their place, at once;
@@ -64,13 +64,13 @@ struct Place {
 }
 
 impl Copies {
-    pub(super) fn new(behaviour: CopyPattern) -> Self {
-        Self { behaviour, ..Self::default() }
+    pub(super) fn new(pattern: CopyPattern) -> Self {
+        Self { pattern, ..Self::default() }
     }
 
     /// Returns the place where a frame was captured. Without copies there is one place.
     pub(super) fn place(&self, frame: &CapturedFrame) -> u64 {
-        if self.behaviour.are_absent { 0 } else { place_of(&self.hashing, frame) }
+        if self.pattern.are_absent { 0 } else { place_of(&self.hashing, frame) }
     }
 
     /// Returns true if this frame was captured before at another place.
@@ -81,7 +81,7 @@ impl Copies {
         segment: &Segment<'_>,
     ) -> bool {
         // A damaged frame is not a copy of a good frame.
-        if self.behaviour.are_absent || segment.checksum == Checksum::Wrong {
+        if self.pattern.are_absent || segment.checksum == Checksum::Wrong {
             return false;
         }
         let (key, here) = (key_of(&self.hashing, datagram, segment), segment.place);
@@ -103,7 +103,7 @@ impl Copies {
         let before = places[index];
         let is_at_once = now_ns.abs_diff(before.at_ns) < AT_ONCE_NS;
         let is_even = before.times > 0 && !before.is_doubled && is_at_once;
-        let is_mirrored = self.behaviour.are_mirrored && is_even;
+        let is_mirrored = self.pattern.are_mirrored && is_even;
         // An occurrence that is no copy of the previous one, at this place, has at most one copy
         // elsewhere.
         let times = before.times.saturating_add(u32::from(!is_mirrored));
@@ -119,7 +119,7 @@ impl Copies {
         for other in there {
             let is_late =
                 other.interface == interface && now_ns.abs_diff(other.at_ns) >= AT_ONCE_NS;
-            is_there |= !is_late || self.behaviour.are_far_apart;
+            is_there |= !is_late || self.pattern.are_far_apart;
             is_there_late |= is_late;
         }
         if !segment.payload.is_empty() {
@@ -139,7 +139,7 @@ impl Copies {
     }
 
     /// Derives the properties of copies from all frames.
-    pub(super) fn behaviour(&self) -> CopyPattern {
+    pub(super) fn pattern(&self) -> CopyPattern {
         let are_most =
             |count: u64| self.segments >= MOST_MIN && count * 100 >= self.segments * MOST_PERCENT;
         let [are_mirrored, are_far_apart] = [self.even, self.late].map(are_most);

@@ -19,7 +19,7 @@ pub(super) trait Frames {
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary;
 
     /// Sets the properties of copies.
-    fn expect_copies(&mut self, behaviour: CopyPattern);
+    fn expect_copies(&mut self, pattern: CopyPattern);
 }
 
 /// Result of reading a capture.
@@ -138,8 +138,8 @@ impl<F> Capture<F> {
 }
 
 impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
-    fn expect_copies(&mut self, behaviour: CopyPattern) {
-        self.copy_pattern = behaviour;
+    fn expect_copies(&mut self, pattern: CopyPattern) {
+        self.copy_pattern = pattern;
     }
 
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary {
@@ -196,7 +196,7 @@ impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
                 if summary.error.is_none() {
                     summary.error = summary.unread.error(summary.frames);
                 }
-                summary.copy_pattern = copies.behaviour();
+                summary.copy_pattern = copies.pattern();
                 self.right_until = first_not_right.map_or(summary.frames, |number| number - 1);
             }
         }

@@ -146,7 +146,7 @@ pub(crate) fn startup_line(mpa: &MpaReport) -> String {
         ("responder", &mpa.responder_private_data, of_responder),
     ] {
         match text {
-            Some(text) => add(format_args!("; private data of the {who}: \"{text}\"")),
+            Some(text) => add(format_args!("; private data of the {who}: {text:?}")),
             None if data.is_empty() => {}
             None => add(format_args!("; private data of the {who}: {data}")),
         }

@@ -92,7 +92,7 @@ fn a_silent_responder_gets_a_few_empty_writes() {
 }
 
 #[test]
-fn a_slow_reply_takes_nothing_from_the_nudges() {
+fn a_slow_reply_takes_nothing_from_the_silence_probes() {
     let mut initiator = Initiator::new(true);
     for millis in 1..500 {
         initiator.layered.handle_timeout(Instant::ZERO + Duration::from_millis(millis));
@@ -104,7 +104,7 @@ fn a_slow_reply_takes_nothing_from_the_nudges() {
 }
 
 #[test]
-fn nobody_is_nudged_without_reason() {
+fn no_peer_is_probed_without_reason() {
     let mut unasked = Initiator::new(false);
     unasked.establish();
     assert!(unasked.send() > 0);

@@ -24,7 +24,7 @@
 //! - *A signal handler calls `exit` and has interrupted an allocation.* The exit handler allocates
 //!   nothing, and the closing thread exists already. If the closing thread has to allocate, it
 //!   waits for the interrupted thread; the limit of step 3 ends the wait.
-//! - *Another thread is opening the network.* [`process::existing`] finds no process, and the
+//! - *Another thread is opening the network.* `existing` of [`process`](crate::process) finds no process, and the
 //!   handler returns at once.
 //! - *A forked child exits.* The child has the handler but not the closing thread. Unless it opened
 //!   a network of its own, and with it started its own closing thread, the handler returns at once.

@@ -31,23 +31,18 @@ impl ReplayedConnection {
                 "one of the startup frames is enhanced and the other is not".to_owned()
             });
         }
-        if let (Some(pending_requests), Some(said)) = (request.enhanced, reply.enhanced)
+        if let (Some(wanted), Some(said)) = (request.enhanced, reply.enhanced)
             && !reply.header.reject
         {
-            self.note_enhanced(&pending_requests, &said, reply.frame);
+            self.note_enhanced(&wanted, &said, reply.frame);
         }
     }
 
     /// Derives the terms from the words of two enhanced frames, and records violations.
-    fn note_enhanced(
-        &mut self,
-        pending_requests: &EnhancedHeader,
-        said: &EnhancedHeader,
-        frame: u64,
-    ) {
+    fn note_enhanced(&mut self, wanted: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
         let count = |depth| (depth != EnhancedHeader::NOT_NEGOTIATED).then_some(depth);
         // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
-        if let (Some(ird), Some(ord)) = (count(pending_requests.ird), count(said.ord))
+        if let (Some(ird), Some(ord)) = (count(wanted.ird), count(said.ord))
             && ord > ird
         {
             self.findings.add(Kind::Depths, "responder", frame, || {
@@ -56,8 +51,8 @@ impl ReplayedConnection {
         }
         // RFC 6581 §9.1: if one end leaves a depth to the applications, the other does, too.
         for (what, is_open, answer) in [
-            ("ORD", count(pending_requests.ord).is_none(), count(said.ird)),
-            ("IRD", count(pending_requests.ird).is_none(), count(said.ord)),
+            ("ORD", count(wanted.ord).is_none(), count(said.ird)),
+            ("IRD", count(wanted.ird).is_none(), count(said.ord)),
         ] {
             if let (true, Some(depth)) = (is_open, answer) {
                 self.findings.add(Kind::DepthsOpen, "responder", frame, || {
@@ -67,7 +62,7 @@ impl ReplayedConnection {
                 });
             }
         }
-        if let (Some(ord), Some(ird)) = (count(pending_requests.ord), count(said.ird))
+        if let (Some(ord), Some(ird)) = (count(wanted.ord), count(said.ird))
             && ord > ird
         {
             self.findings.add(Kind::DepthsLowered, "", frame, || {
@@ -76,24 +71,24 @@ impl ReplayedConnection {
                 )
             });
         }
-        self.note_rtr(pending_requests, said, frame);
+        self.note_rtr(wanted, said, frame);
     }
 
-    fn note_rtr(&mut self, pending_requests: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
-        if !pending_requests.peer_to_peer {
+    fn note_rtr(&mut self, wanted: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
+        if !wanted.peer_to_peer {
             if said.peer_to_peer {
                 self.findings.add(Kind::RtrUnmatched, "responder", frame, || {
                     "the Reply has the peer-to-peer model, for which the Request does not ask"
                         .to_owned()
                 });
-            } else if !(pending_requests.rtr | said.rtr).is_empty() {
+            } else if !(wanted.rtr | said.rtr).is_empty() {
                 self.findings.add(Kind::RtrIdle, "", frame, || {
                     "RTR messages are named without the peer-to-peer model".to_owned()
                 });
             }
             return;
         }
-        let common = pending_requests.rtr & said.rtr;
+        let common = wanted.rtr & said.rtr;
         if !said.peer_to_peer || common.is_empty() {
             self.findings.add(Kind::RtrUnmatched, "responder", frame, || {
                 "peer-to-peer model, but no RTR message that both ends support".to_owned()
@@ -123,15 +118,10 @@ impl AgreedTerms {
         // RFC 5044 Appendix C: a peer of the RDMA Consortium always has markers and CRCs.
         let revision = Revision::from_wire(reply.header.revision);
         let words = request.enhanced.zip(reply.enhanced);
-        let rtr = words
-            .filter(|(pending_requests, said)| pending_requests.peer_to_peer && said.peer_to_peer);
-        let rtr = rtr
-            .map(|(pending_requests, said)| pending_requests.rtr & said.rtr)
-            .filter(|kinds| !kinds.is_empty());
+        let rtr = words.filter(|(wanted, said)| wanted.peer_to_peer && said.peer_to_peer);
+        let rtr = rtr.map(|(wanted, said)| wanted.rtr & said.rtr).filter(|kinds| !kinds.is_empty());
         let depth = |ird| (ird != EnhancedHeader::NOT_NEGOTIATED).then_some(ird);
-        let ird = words.map_or([None; 2], |(pending_requests, said)| {
-            [depth(pending_requests.ird), depth(said.ird)]
-        });
+        let ird = words.map_or([None; 2], |(wanted, said)| [depth(wanted.ird), depth(said.ird)]);
         let is_rdmac = revision == Some(Revision::Rdmac);
         Self {
             // RFC 5044 §7.1.1: CRCs are off only if both sides say so; M asks for markers in what

@@ -230,6 +230,21 @@ fn a_path_that_shrinks_again_without_a_word_is_found() {
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
+/// Segments that fit in the base size of 1280 bytes may still be too long for the path.
+#[test]
+fn a_path_that_shrinks_below_the_base_size_is_found_by_short_messages() {
+    let mut scene = Scene::new();
+    let mtu = Rc::new(Cell::new(1500));
+    router(&mut scene, &mtu, false);
+    scene.connect(IpAddr::V4(B));
+    assert!(scene.write_within(200_000, WHILE));
+    mtu.set(1000);
+    for _ in 0..3 {
+        assert!(scene.write_within(1100, WHILE));
+    }
+    assert!(scene.write_within(20_000, WHILE));
+}
+
 /// RFC 1191 §6.3, RFC 8201 §5.2: the limit that one connection has learned is kept by destination,
 /// for ten minutes.
 #[test]

@@ -141,7 +141,7 @@ impl Target {
         if !self.file.frame(frame, comment, len_max).context(WRITING)? {
             anyhow::bail!(
                 "a file of --max-size has no room for a frame of {} bytes",
-                frame.bytes.len()
+                frame.bytes.len().min(self.snap_len.map_or(usize::MAX, |len| len as usize))
             );
         }
         Ok(true)

@@ -150,8 +150,8 @@ impl Link {
     pub(super) fn counted(&self) -> Option<u64> {
         let counters = self.connection()?.counters().ok()?;
         // A segment without new bytes shows that the peer is alive, and counts.
-        let clear_ready = counters.tcp.segments_received;
-        Some(counters.mpa.fpdus + counters.rdma.bytes_placed + counters.fpdus_framed + clear_ready)
+        let segments = counters.tcp.segments_received;
+        Some(counters.mpa.fpdus + counters.rdma.bytes_placed + counters.fpdus_framed + segments)
     }
 }
 

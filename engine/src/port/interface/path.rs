@@ -300,15 +300,17 @@ impl PathMtu {
     /// Reduces the size, because segments of the current size do not seem to pass.
     fn on_black_hole(&mut self, now: Instant, tcp: &mut tcp::Tcb) {
         let probing = self.is_probing(tcp);
+        let segment_len = tcp.oldest_in_flight_len();
         let size = if probing {
             self.confirmed
-        } else if self.current > BASE {
+        } else if self.current > BASE && segment_len > self.segment_max(BASE.max(self.floor)) {
             BASE.max(self.floor)
         } else {
+            // The segment fits in the base size, but may not fit in the path.
             self.floor
         };
         // A small segment is not lost because of its size.
-        if size >= self.current || tcp.oldest_in_flight_len() <= self.segment_max(size) {
+        if size >= self.current || segment_len <= self.segment_max(size) {
             return;
         }
         // A step up that failed is not repeated soon; the size of a path that fell silent is.

@@ -37,7 +37,10 @@ impl Early {
         let octets = &bytes[..bytes.len().min(room)];
         let end = at + octets.len() as u64;
         let is_known = self.pieces.iter().any(|piece| piece.at <= at && piece.end() >= end);
-        if octets.is_empty() || is_known || self.pieces.len() == EARLY_PIECES_MAX {
+        let kept: usize = self.pieces.iter().map(|piece| piece.octets.len()).sum();
+        let is_full =
+            self.pieces.len() == EARLY_PIECES_MAX || kept + octets.len() > EARLY_BYTES_MAX;
+        if octets.is_empty() || is_known || is_full {
             return;
         }
         self.pieces.push(Piece { at, octets: octets.into() });
@@ -81,5 +84,27 @@ impl Stream {
             self.early = Early::default();
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_that_overlap_stay_within_their_bounds() {
+        let (mut early, next) = (Early::default(), StreamOffset(100));
+        let bytes = vec![7; 2 * EARLY_BYTES_MAX];
+        for before in 1..1000 {
+            early.keep(next, next + (1000 - before), &bytes);
+            let kept: usize = early.pieces.iter().map(|piece| piece.octets.len()).sum();
+            assert!(kept <= EARLY_BYTES_MAX && early.pieces.len() <= EARLY_PIECES_MAX);
+            assert!(early.pieces.iter().all(|piece| piece.end() <= next + EARLY_BYTES_MAX as u64));
+        }
+        assert_eq!(early.pieces.len(), 1);
+        for at in 0..2 * EARLY_PIECES_MAX as u64 {
+            early.keep(next, next + 2 * at + 1, &bytes[..1]);
+        }
+        assert_eq!(early.pieces.len(), EARLY_PIECES_MAX);
     }
 }

@@ -28,7 +28,7 @@ impl SilenceProbe {
 }
 
 impl Stream {
-    /// Time at which [`probe_silent_peer`](Self::nudge_silent_peer) has something to do.
+    /// Time at which [`probe_silent_peer`](Self::probe_silent_peer) has something to do.
     pub(super) fn silence_probe_at(&self) -> Option<Instant> {
         match &self.phase {
             Phase::AwaitingReply { silence_probe, .. } => {

@@ -8,10 +8,10 @@ use crate::mpa::startup::{
     ReplyOutcome, Responder, Retry, Setback, StartupConfig, StartupMisuse,
 };
 use crate::stream::error::startup_code;
-use crate::stream::phase::Phase;
 use crate::stream::phase::full::{Full, Origins};
 use crate::stream::phase::places::RequestedDepths;
 use crate::stream::phase::silence_probe::SilenceProbe;
+use crate::stream::phase::{Early, Phase};
 use crate::stream::tx::TxState;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream, StreamEvent};
 use crate::tcp::Standing;
@@ -186,6 +186,8 @@ impl Stream {
         self.streaming_tx.extend_from_slice(&reply);
         let apart = asked.divide(qp, &mut terms);
         self.begin_full(claim.keep(), &terms, apart, false, None);
+        // No copy is used in full operation, which keeps pieces in the store.
+        self.early = Early::default();
         asked.show(qp, &mut terms);
         self.establish(terms);
         Ok(())
@@ -418,6 +420,7 @@ impl Stream {
         tracing::debug!(target: "urnic::stream", qp, %failure, "the startup has failed");
         self.events.push_back(StreamEvent::StartupFailed(failure));
         self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
+        self.early = Early::default();
         self.phase.end();
     }
 
