@@ -194,6 +194,18 @@ impl Requester {
         if self.entries.iter().any(inside) { Ok(()) } else { Err(RdmapError::UnexpectedOpcode) }
     }
 
+    /// Returns true if a Read of the engine itself with this sink awaits its Response. It asks for no
+    /// bytes, but siw may answer with those of its previous Response (its queue keeps the old length):
+    /// they are dropped, for else connections with Linux's driver would end now and then.
+    #[cold]
+    pub(crate) fn awaits_own(&self, at: Stag) -> bool {
+        let is_it = |entry: &Entry| match entry.awaited {
+            Awaited::Read { stag, .. } => is_own(entry.work) && stag == at,
+            Awaited::Atomic { .. } => false,
+        };
+        self.entries.iter().any(is_it)
+    }
+
     /// Delivers a segment of a Read Response, in stream order. Returns the `work` of the Read and
     /// its length if this was the last segment.
     ///
@@ -211,9 +223,12 @@ impl Requester {
         let Some(entry) = self.entries.front_mut() else {
             return Err(RdmapError::UnexpectedOpcode);
         };
+        let is_own = is_own(entry.work);
         let Awaited::Read { stag, to, len, delivered_len } = &mut entry.awaited else {
             return Err(RdmapError::UnexpectedOpcode);
         };
+        // See `awaits_own`: these bytes were dropped.
+        let size = if is_own && *stag == at { 0 } else { size };
         let expected = TaggedOffset(to.0.wrapping_add(u64::from(*delivered_len)));
         // RFC 5041 §5.2: STag and TO of an empty segment are not checked.
         if size > 0 && (*stag != at || expected != start) {
@@ -341,6 +356,24 @@ mod tests {
         let found = |stag, to| requester.read_into(Stag(stag), TaggedOffset(to));
         assert_eq!((found(1, 100), found(1, 149), found(1, 150)), (Some(4), Some(4), Some(5)));
         assert_eq!((found(1, 99), found(1, 151), found(2, 100)), (None, None, None));
+    }
+
+    /// As siw does now and then.
+    #[test]
+    fn a_confirmation_may_be_answered_by_bytes_that_are_dropped() {
+        let mut requester = Requester::new(2);
+        requester.sent(read(1, 0, 0), CONFIRMATION);
+        requester.sent(read(7, 100, 8), 3);
+        assert!(requester.awaits_own(Stag(1)) && !requester.awaits_own(Stag(7)));
+        let placed = requester.check_placement(Stag(1), TaggedOffset(0), 64);
+        assert_eq!(placed, Err(RdmapError::UnexpectedOpcode), "never placed");
+        assert_eq!(requester.deliver_read(Stag(1), TaggedOffset(0), 64, false), Ok(None));
+        let done = requester.deliver_read(Stag(1), TaggedOffset(64), 64, true);
+        assert_eq!(done, Ok(Some((CONFIRMATION, 0))));
+        assert!(!requester.awaits_own(Stag(1)));
+        // A Read of the application gets what it asks for.
+        let long = requester.deliver_read(Stag(7), TaggedOffset(100), 9, true);
+        assert_eq!(long, Err(RdmapError::Stream));
     }
 
     #[test]

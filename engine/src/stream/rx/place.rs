@@ -59,10 +59,14 @@ impl Placer<'_, '_> {
             self.qp.check_right(Access::REMOTE_WRITE).map_err(tagged_refusal)?;
             Access::REMOTE_WRITE
         } else {
-            self.messages
-                .requester
-                .check_placement(header.stag, header.to, len)
-                .inspect_err(|_| self.messages.blame_oldest_request())?;
+            let requester = &self.messages.requester;
+            if let Err(error) = requester.check_placement(header.stag, header.to, len) {
+                if requester.awaits_own(header.stag) {
+                    return Ok(());
+                }
+                self.messages.blame_oldest_request();
+                return Err(error.into());
+            }
             Access::LOCAL_WRITE
         };
         let guard = self.lease.open();
