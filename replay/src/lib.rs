@@ -194,7 +194,7 @@ struct Pictured {
     /// Index of the connection among the reported ones.
     index: usize,
     trace: ConnectionTrace,
-    /// The same, placed in order only.
+    /// Trace of the same connection if it were placed in order only.
     in_order: Option<ConnectionTrace>,
 }
 

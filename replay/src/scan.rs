@@ -99,7 +99,7 @@ impl Plan {
 pub(super) struct Connections {
     /// Connections that are followed.
     followed: HashMap<(SocketAddr, SocketAddr), Ends, RandomState>,
-    /// The same, in the order of eviction.
+    /// Followed connections in the order of eviction.
     seats: BTreeMap<Seat, (SocketAddr, SocketAddr)>,
     /// Connection of the last frame, and its seat: it is entered when a frame of another connection
     /// comes.

@@ -66,7 +66,7 @@ pub(crate) enum About {
     Nothing,
     /// Length and DDP header.
     Segment,
-    /// The same, and the header of the Read Request.
+    /// Length, DDP header, and the header of the Read Request.
     ReadRequest,
 }
 

@@ -18,7 +18,7 @@ const STARTS: [&str; 14] = [
     "as much ",
     "so many ",
     "so much ",
-    "the same ",
+    "the same",
     "that ",
     "those ",
 ];

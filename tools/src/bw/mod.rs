@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) rate: Option<u64>,
     /// Messages in flight on each connection, as requested.
     pub(crate) depth_asked: u32,
-    /// The same, or less if so many messages of this size need too much memory.
+    /// Messages in flight on each connection; less than requested if they need too much memory.
     pub(crate) depth: u32,
     pub(crate) connections: u32,
     /// Set if the server does the same at the same time.

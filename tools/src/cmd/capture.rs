@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Keep no more than so many bytes of each frame in the file, as `tcpdump -s` does: headers without
+    /// Keep at most this many bytes of each frame in the file, as `tcpdump -s` does: headers without
     /// payload. Figures and comments are of whole frames
     #[arg(long, value_name = "BYTES", value_parser = snap_len, requires = "write")]
     snap_len: Option<u32>,
