@@ -76,16 +76,19 @@ impl Guest {
     /// Boots the files that `build.sh` made in `cache`.
     pub(crate) fn boot(cache: &Path, network: Network) -> anyhow::Result<Self> {
         let (interface, address) = network.options();
-        let control = cache.join(format!("control-{}", std::process::id()));
+        // Each part has processes of its own, whose numbers begin at 1.
+        let part = std::env::var(crate::PART)?;
+        let control = cache.join(format!("control-{part}"));
         // The socket of a run that was killed.
         if control.exists() {
             std::fs::remove_file(&control)?;
         }
-        let (files, path) = (cache.display(), control.display());
+        let serial = cache.join(format!("serial-{part}.log"));
+        let (files, path, serial) = (cache.display(), control.display(), serial.display());
         // Emulated even if there is KVM, because KVM often fails within virtual machines.
         let arguments = format!(
             "-machine accel=tcg -cpu max -m 640 -smp 1 -display none -nodefaults \
-             -no-reboot -serial file:{files}/serial.log -kernel {files}/vmlinuz \
+             -no-reboot -serial file:{serial} -kernel {files}/vmlinuz \
              -initrd {files}/initrd \
              {interface} \
              -device virtio-serial-pci -chardev socket,id=c0,path={path},server=on,wait=off \
