@@ -2,6 +2,7 @@
 //! `tests/README.md` at the root of the repository lists them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod action;
 mod benches;
 mod cancelled;
 mod capture;

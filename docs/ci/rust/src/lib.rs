@@ -1,0 +1,23 @@
+//! Counts the RDMA devices of this machine.
+use std::ffi::{c_int, c_void};
+
+#[link(name = "ibverbs")]
+extern "C" {
+    fn ibv_get_device_list(count: *mut c_int) -> *mut *mut c_void;
+    fn ibv_free_device_list(list: *mut *mut c_void);
+}
+
+/// Number of devices.
+pub fn devices() -> usize {
+    let mut count = 0;
+    let list = unsafe { ibv_get_device_list(&mut count) };
+    if !list.is_null() {
+        unsafe { ibv_free_device_list(list) };
+    }
+    count.try_into().unwrap_or(0)
+}
+
+#[test]
+fn there_is_a_device() {
+    assert!(devices() > 0);
+}
