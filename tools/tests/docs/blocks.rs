@@ -245,8 +245,14 @@ fn every_block_is_run_or_says_why_not() {
 /// Documents, by the test that runs them.
 const DOCUMENTS: [&[&str]; 4] = [
     &["README.md", "CONTRIBUTING.md"],
-    &["docs/devices.md", "docs/top.md", "docs/verbs.md"],
-    &["docs/replay.md", "docs/simulator.md"],
+    &[
+        "docs/devices.md",
+        "docs/first-write.md",
+        "docs/top.md",
+        "docs/verbs.md",
+        "docs/your-program.md",
+    ],
+    &["docs/read-a-capture.md", "docs/replay.md", "docs/simulator.md"],
     &["docs/ipoib.md"],
 ];
 
