@@ -3,6 +3,7 @@
 
 mod circles;
 mod flows;
+mod links;
 mod packages;
 mod words;
 

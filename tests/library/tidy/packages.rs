@@ -39,6 +39,18 @@ fn each_package_has_a_readme_whose_example_is_a_program() {
 }
 
 #[test]
+fn the_code_of_the_readme_is_of_an_example() {
+    let readme = read("README.md");
+    let examples = sources("examples");
+    let blocks = rust_blocks(&readme);
+    assert!(!blocks.is_empty(), "the README has no code");
+    for block in blocks {
+        let is_there = examples.iter().any(|(_, text)| text.contains(block));
+        assert!(is_there, "no example has this text:\n{block}");
+    }
+}
+
+#[test]
 fn each_package_has_all_that_a_registry_asks_for() {
     for package in PACKAGES {
         let manifest = read(&format!("{package}/Cargo.toml"));
