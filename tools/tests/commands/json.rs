@@ -19,14 +19,22 @@ struct Section {
     optional: BTreeSet<String>,
 }
 
-/// Reads the tables: a section for each command, a row for each field.
+/// Reads the tables: a section for each command, a row for each field. Below a heading that is a
+/// field, rows are of fields inside of it, and optional if the heading says so.
 fn document() -> Vec<Section> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
     let mut sections: Vec<Section> = Vec::new();
+    let (mut inside, mut all_optional) = (String::new(), false);
     for line in fs::read_to_string(path).unwrap().lines() {
         if let Some(name) = line.strip_prefix("## ") {
             let (required, optional) = (BTreeSet::new(), BTreeSet::new());
             sections.push(Section { name: name.replace('`', ""), required, optional });
+            (inside, all_optional) = (String::new(), false);
+        }
+        if let Some((field, rest)) =
+            line.strip_prefix("### `").and_then(|rest| rest.split_once('`'))
+        {
+            (inside, all_optional) = (format!("{field}."), rest == " (optional)");
         }
         let Some((field, meaning)) =
             line.strip_prefix("| `").and_then(|row| row.split_once("` | "))
@@ -34,11 +42,24 @@ fn document() -> Vec<Section> {
             continue;
         };
         let section = sections.last_mut().expect("a heading before its table");
-        let is_optional = meaning.starts_with("optional") || field.ends_with(".*");
+        let is_optional = all_optional || meaning.starts_with("optional") || field.ends_with(".*");
         let fields = if is_optional { &mut section.optional } else { &mut section.required };
-        assert!(fields.insert(field.to_owned()), "{} {field} is there twice", section.name);
+        for field in each(field) {
+            let field = format!("{inside}{field}");
+            assert!(fields.insert(field.clone()), "{} {field} is there twice", section.name);
+        }
     }
     sections
+}
+
+/// Returns `a.c` and `b.c` for `a,b.c`. Both ends have the same counters, and stay one name.
+fn each(field: &str) -> Vec<String> {
+    match field.split_once('.') {
+        Some((names, rest)) if names.contains(',') && names != "local,peer" => {
+            names.split(',').map(|name| format!("{name}.{rest}")).collect()
+        }
+        _ => vec![field.to_owned()],
+    }
 }
 
 /// Collects the path of each value: `a.b[].c`.
