@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Returns every document of the project: its path from the root, and its text.
-fn documents() -> BTreeMap<PathBuf, String> {
+pub(super) fn documents() -> BTreeMap<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut folders, mut found) = (vec![root.to_owned()], BTreeMap::new());
     while let Some(folder) = folders.pop() {
