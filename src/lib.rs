@@ -27,12 +27,22 @@
 //! [`Rnic::alloc_pd`], [`Pd::reg_mr`], [`Rnic::create_cq`], [`Pd::create_qp`], [`Endpoint::listen`]
 //! or [`Endpoint::connect`], [`Qp::post_send`], [`Endpoint::wait`], [`Connection::close`].
 //!
+//! A Write raises no completion at the peer. To report it, post a Send behind it, or
+//! [`SendOp::RdmaWriteImmediate`] if both ends have set [`StartupConfig::immediates`].
+//!
 //! All configuration is plain structs with public fields: set some and take the rest from
 //! `..EndpointConfig::default()`. Structs with a field that has no default have a constructor:
 //! `..QpConfig::new(&cq)` and `..PortConfig::for_ipv4(address)`. Errors of endpoints and
 //! connections are an [`Error`], errors of making queues a [`QueueError`], errors of posting work a
 //! [`PostError`]. The result of posted work is a [`WcStatus`]. The library logs by `tracing`, with
 //! the target `urnic`.
+//!
+//! # Depending on it
+//!
+//! ```toml
+//! [dependencies]
+//! urnic = { path = "../urnic" } # or git = "…", until it is in a registry
+//! ```
 //!
 //! # A server and a client
 //!

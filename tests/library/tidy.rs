@@ -5,6 +5,7 @@ mod circles;
 mod flows;
 mod links;
 mod packages;
+mod steps;
 mod tables;
 mod words;
 

@@ -8,7 +8,7 @@ use super::sources;
 /// Packages that other projects can use.
 const PACKAGES: [&str; 6] = ["engine", "ipoib", "netdev", "replay", "sim", "verbs"];
 
-fn read(path: &str) -> String {
+pub(super) fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
