@@ -27,9 +27,11 @@ pub struct Msn(pub u32);
 
 impl Msn {
     /// The number of the first message on every queue.
+    // spec: DDP-4.3-2
     pub const FIRST: Self = Self(1);
 
     /// Returns the number of the next message.
+    // spec: DDP-4.3-2
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))

@@ -25,6 +25,7 @@ fn scene() -> (Pair, Mr, Mr) {
     (pair, source, sink)
 }
 
+// spec: DDP-5.3-1, RDMAP-5.1-3, RDMAP-5.5-13
 #[test]
 fn nothing_goes_before_the_batch_is_posted_and_then_all_of_it_in_order() {
     let (mut pair, source, sink) = scene();

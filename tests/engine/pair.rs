@@ -43,6 +43,7 @@ fn move_every_octet(setup: Setup) {
     assert!(content(&inbox)[..4321] == expected[..4321], "sent octets with {setup:?}");
 }
 
+// spec: DDP-5.2-5
 #[test]
 fn a_write_a_read_and_a_send_move_every_octet() {
     for markers in [false, true] {

@@ -127,6 +127,7 @@ fn a_receive_without_access_fails_when_a_message_comes_for_it() {
 
 /// A Read of several elements is sent as several Reads with one completion, even if fewer may be
 /// outstanding.
+// spec: RDMAP-5.2.2-6
 #[test]
 fn a_read_fills_its_elements_one_after_the_other() {
     for ord in [1, 2, 8] {

@@ -69,6 +69,7 @@ fn code(text: &str) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
+// spec: DDP-6.2-1
 #[test]
 fn protocol_layers_do_not_import_their_neighbours() {
     const LAYERS: [&str; 4] = ["tcp", "mpa", "ddp", "rdmap"];

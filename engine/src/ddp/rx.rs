@@ -13,6 +13,7 @@ pub fn header(ulpdu_front: &[u8], version: ProtocolVersion) -> Result<DdpHeader,
     let header = DdpHeader::parse(ulpdu_front).map_err(|_| DdpError::Short)?;
     // RFC 5041 §4.1: the DDP version is the same on every segment of a stream; §7.2 gives tagged
     // and untagged segments different codes.
+    // spec: DDP-4.1-6
     if header.version() == version {
         return Ok(header);
     }

@@ -38,6 +38,7 @@ impl Target {
     /// The header of the segment that carries the message's bytes from `offset` on.
     ///
     /// RFC 5041 §5.2: the segment's TO (or MO) is the message's plus the offset of its payload.
+    // spec: DDP-4.2-3, DDP-4.3-1, DDP-5.2-3, DDP-5.2-4
     #[must_use]
     pub(crate) fn segment_header(
         &self,
@@ -72,6 +73,7 @@ impl Target {
 ///
 /// RFC 5041 §5.2: a segment, header included, is not larger than the MULPDU; RFC 5044 §4.5 asks for
 /// segments as large as possible.
+// spec: DDP-5.2-1
 #[must_use]
 pub fn payload_len(target: &Target, remaining: u32, mulpdu: usize) -> u32 {
     let room = mulpdu.saturating_sub(target.header_len());
@@ -82,6 +84,7 @@ pub fn payload_len(target: &Target, remaining: u32, mulpdu: usize) -> u32 {
 mod tests {
     use super::*;
 
+    // spec: DDP-4.2-3, DDP-4.3-1, DDP-5.2-1, DDP-5.2-3, DDP-5.2-4
     #[test]
     fn a_message_of_2048_octets_is_cut_as_in_rfc_5041() {
         // RFC 5041 §5.2's own examples, with MULPDU 1500.
@@ -89,15 +92,21 @@ mod tests {
             Target::Untagged { qn: QueueNumber::SEND, msn: Msn::FIRST, invalidate_stag: Stag(0) };
         assert_eq!(payload_len(&untagged, 2048, 1500), 1482);
         assert_eq!(payload_len(&untagged, 2048 - 1482, 1500), 566);
+        let header = untagged.segment_header(0x43, ProtocolVersion::IETF, 1482, true);
+        let DdpHeader::Untagged(UntaggedHeader { qn, mo, .. }) = header else {
+            panic!("an untagged target makes untagged segments");
+        };
+        assert_eq!((qn, mo), (QueueNumber::SEND, MsgOffset(1482)));
         let tagged = Target::Tagged { stag: Stag(7), to: TaggedOffset(16384) };
         assert_eq!(payload_len(&tagged, 2048, 1500), 1486);
         let header = tagged.segment_header(0x40, ProtocolVersion::IETF, 1486, true);
-        let DdpHeader::Tagged(TaggedHeader { to, .. }) = header else {
+        let DdpHeader::Tagged(TaggedHeader { stag, to, .. }) = header else {
             panic!("a tagged target makes tagged segments");
         };
-        assert_eq!(to, TaggedOffset(17870));
+        assert_eq!((stag, to), (Stag(7), TaggedOffset(17870)));
     }
 
+    // spec: DDP-5.2-6
     #[test]
     fn an_empty_message_is_one_empty_segment() {
         let tagged = Target::Tagged { stag: Stag(1), to: TaggedOffset(0) };

@@ -46,12 +46,14 @@ impl UntaggedQueue {
     ///
     /// # Errors
     /// [`DdpError::UntaggedNoBuffer`] or [`DdpError::UntaggedMsnRange`].
+    // spec: DDP-7.1-1
     pub(crate) fn buffer_index(&self, msn: Msn, posted: usize) -> Result<usize, DdpError> {
         let ahead = msn.distance_from(self.msn) as usize;
         if ahead < posted {
             Ok(ahead)
         } else if ahead == 0 {
             // RFC 5041 §7.1 lets a missing buffer end the stream.
+            // spec: DDP-7.1-3
             Err(DdpError::UntaggedNoBuffer)
         } else {
             Err(DdpError::UntaggedMsnRange)
@@ -62,6 +64,7 @@ impl UntaggedQueue {
     ///
     /// # Errors
     /// [`DdpError::UntaggedMsgOffset`] or [`DdpError::UntaggedTooLong`].
+    // spec: DDP-7.1-1, RDMAP-5.3-2
     pub(crate) fn check_extent(mo: MsgOffset, len: usize, buffer_len: u64) -> Result<(), DdpError> {
         let start = u64::from(mo.0);
         // RFC 5041 §7.1: first the offset, then the length. An empty segment at the very end
@@ -80,6 +83,7 @@ impl UntaggedQueue {
     /// # Errors
     /// [`DdpError::UntaggedMsnRange`] for a segment of a message other than the one being
     /// delivered, [`DdpError::UntaggedMsgOffset`] for a segment that does not continue it.
+    // spec: DDP-5.4-2
     pub fn deliver(
         &mut self,
         msn: Msn,
@@ -87,12 +91,14 @@ impl UntaggedQueue {
         len: usize,
         last: bool,
     ) -> Result<Option<Delivered>, DdpError> {
+        // spec: RDMAP-5.3-3
         if msn != self.msn {
             return Err(DdpError::UntaggedMsnRange);
         }
         // TCP delivers every byte once and in order, so a segment that does not continue its
         // message is an error of the sender. Without this check, a message with holes would be
         // delivered with old contents of the buffer.
+        // spec: DDP-4.3-3
         if u64::from(mo.0) != self.delivered_len {
             return Err(DdpError::UntaggedMsgOffset);
         }
@@ -104,6 +110,7 @@ impl UntaggedQueue {
         }
         self.msn = self.msn.next();
         self.delivered_len = 0;
+        // spec: DDP-5.4-3
         Ok(Some(Delivered { len: message_len }))
     }
 }
@@ -146,6 +153,7 @@ mod tests {
         assert_eq!(check(u32::MAX, 9, 10), Err(DdpError::UntaggedMsgOffset));
     }
 
+    // spec: DDP-5.4-2, DDP-5.4-3
     #[test]
     fn messages_are_delivered_in_order_with_their_length() {
         let mut queue = UntaggedQueue::new();
@@ -156,6 +164,7 @@ mod tests {
         assert_eq!(queue.msn(), Msn(3));
     }
 
+    // spec: DDP-4.3-3
     #[test]
     fn a_message_with_a_hole_is_refused() {
         let mut queue = UntaggedQueue::new();

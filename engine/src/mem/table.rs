@@ -94,6 +94,7 @@ impl RegionTable {
     ///
     /// # Errors
     /// See [`RegisterError`]; nothing changes then.
+    // spec: DDP-8.3-1
     pub fn register(&self, registration: Registration) -> Result<Stag, RegisterError> {
         registration.verify()?;
         let mut inner = self.write();
@@ -142,6 +143,7 @@ impl RegionTable {
     ///
     /// Like every other change to the table, this deadlocks on a thread that holds a [`TableGuard`]
     /// of this table.
+    // spec: DDP-8.3-1
     pub(crate) fn deregister(&self, stag: Stag) -> bool {
         let mut inner = self.write();
         // An invalidated tag may belong to a window by now.
@@ -199,6 +201,7 @@ impl RegionTable {
     //
     // RFC 5040 §8.1.1(7): a peer MUST NOT be able to invalidate an STag that is shared by several
     // streams. RFC 5042 §6.4.5 makes the ULP responsible, which grants it by REMOTE_INVALIDATE.
+    // spec: RDMAP-7.2-2
     pub(crate) fn invalidate_remote(
         &self,
         stag: Stag,
@@ -324,6 +327,7 @@ impl TableGuard<'_> {
     // RFC 5041 §7.1: "the DDP layer MUST validate" that the STag is valid for the stream, that the
     // buffer permits placement, that TO and TO + length are in range and their sum does not wrap.
     // Wrap comes before bounds, which would hide it.
+    // spec: DDP-7.1-2
     #[inline]
     pub fn check(
         &self,
@@ -384,6 +388,7 @@ impl Registration {
     }
 
     // RFC 5041 §8.2: an STag is associated with a protection domain or with a single stream.
+    // spec: DDP-8.2-1
     fn check_association(&self, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
         let in_scope = match self.scope {
             Scope::Pd => true,
@@ -393,6 +398,7 @@ impl Registration {
     }
 
     /// Offset in the registered range of `len` bytes at `to`.
+    // spec: DDP-4.2-4
     fn locate(&self, to: TaggedOffset, len: usize) -> Result<usize, Refusal> {
         // A sum of exactly 2⁶⁴ wraps too, to 0.
         end_of(to, len).ok_or(Refusal::TaggedOffsetWrap)?;

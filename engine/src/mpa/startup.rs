@@ -135,6 +135,7 @@ impl Default for StartupConfig {
     fn default() -> Self {
         Self {
             markers: false,
+            // spec: DDP-3-6
             crc: true,
             revision: Revision::Two,
             permissive: false,

@@ -138,6 +138,7 @@ impl<'a> Fpdu<'a> {
     }
 
     /// Writes ULPDU_Length and the inline part of the ULPDU. Returns their length.
+    // spec: DDP-3-4
     #[inline]
     fn write_head(&self, head: &mut [u8]) -> usize {
         // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.

@@ -82,6 +82,7 @@ impl Requester {
     /// Returns true if another request of the application may be sent.
     ///
     /// RFC 5040 §6.1: the number of outstanding requests must not exceed ORD.
+    // spec: RDMAP-6.1-3
     #[must_use]
     pub fn has_room(&self) -> bool {
         let apart = usize::from(self.has_place_apart && self.confirming);
@@ -178,6 +179,7 @@ impl Requester {
     ///
     /// # Errors
     /// [`RdmapError::UnexpectedOpcode`] if no request awaits it.
+    // spec: RDMAP-5.2.2-5
     pub(crate) fn check_placement(
         &self,
         at: Stag,
@@ -220,6 +222,7 @@ impl Requester {
         last: bool,
     ) -> Result<Option<(u64, u32)>, RdmapError> {
         // RFC 5040 §5.5 rule 20: Responses come in the order of the Requests.
+        // spec: RDMAP-5.5-11
         let Some(entry) = self.entries.front_mut() else {
             return Err(RdmapError::UnexpectedOpcode);
         };

@@ -16,6 +16,7 @@ use crate::wire::rdmap::{BufferModel, Control, Opcode};
 pub fn opcode(header: &DdpHeader, version: ProtocolVersion) -> Result<Opcode, RdmapError> {
     let control = Control::from_byte(header.rsvd_ulp());
     // RFC 5040 §4.1: the RDMAP version is the one that was negotiated.
+    // spec: RDMAP-4.1-2
     if control.version != version {
         return Err(RdmapError::Version);
     }
@@ -23,6 +24,7 @@ pub fn opcode(header: &DdpHeader, version: ProtocolVersion) -> Result<Opcode, Rd
         DdpHeader::Tagged(_) => BufferModel::Tagged,
         DdpHeader::Untagged(header) => BufferModel::Untagged(header.qn),
     };
+    // spec: RDMAP-4.1-1
     if control.opcode.buffer() == Some(travels_by) {
         Ok(control.opcode)
     } else {

@@ -99,6 +99,7 @@ impl StreamError {
     pub(crate) const fn receive_status(self) -> WcStatus {
         match self {
             // RFC 5040 §5.3: a message longer than its buffer is an error at both ends.
+            // spec: RDMAP-5.3-2
             Self::Ddp(DdpError::UntaggedTooLong) => WcStatus::LocLenErr,
             Self::LocalProtection => WcStatus::LocProtErr,
             Self::ConnectionLost
@@ -124,6 +125,7 @@ const fn mpa_code(error: MpaError) -> TerminateCode {
     }
 }
 
+// spec: DDP-7.2-1
 const fn ddp_code(error: DdpError) -> TerminateCode {
     // RFC 5041 §7.2, RFC 6580 §3.2.
     match error {
@@ -182,6 +184,7 @@ pub(super) fn terminate_about(
 ) -> Terminate {
     // RFC 5040 §4.8 Figure 10: RDMAP and DDP errors carry the header of the segment; local
     // catastrophic and LLP errors carry none.
+    // spec: RDMAP-4.8-4
     let carries_header = match code.error_type() {
         ErrorType::LocalCatastrophic | ErrorType::Llp => false,
         ErrorType::RemoteProtection
@@ -262,6 +265,7 @@ mod tests {
     use crate::mpa::startup::{Framing, Revision};
 
     /// Layer, type and code that RFC 5040, RFC 5041, RFC 5044 and RFC 6581 assign.
+    // spec: DDP-7.2-1
     #[test]
     fn every_error_has_the_code_that_the_rfcs_assign() {
         let mpa = |fault| StreamError::from(MpaError { fault, droppable: false });
@@ -324,6 +328,7 @@ mod tests {
         }
     }
 
+    // spec: RDMAP-4.8-4
     #[test]
     fn only_errors_about_a_segment_carry_its_header() {
         let header = [0x41; 18];

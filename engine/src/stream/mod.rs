@@ -264,6 +264,7 @@ impl Stream {
                 self.reset_if_speechless();
                 taken
             }
+            // spec: DDP-3-8, DDP-7.1-5
             Phase::Ending(_) | Phase::Retrying { .. } | Phase::Over => end,
             Phase::Streaming
             | Phase::AwaitingReply { .. }
@@ -348,6 +349,7 @@ impl Stream {
 
     /// Fails the stream because a message cannot be sent, and frames a Terminate instead of the
     /// message (RFC 5040 §7.1 (1)).
+    // spec: RDMAP-7.1-2
     #[cold]
     fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
         let Some(full) = self.phase.full_mut() else { return };
@@ -421,6 +423,7 @@ impl Stream {
     }
 
     /// Returns true if the lower layer must close its sending half once all framed bytes are sent.
+    // spec: DDP-3-10, DDP-6.2.2-3, RDMAP-7-1
     pub(crate) fn wants_close(&self) -> bool {
         self.closing
             && match &self.phase {

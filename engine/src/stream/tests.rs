@@ -442,6 +442,7 @@ fn the_longest_fpdus_with_markers_are_not_longer_in_a_run() {
 }
 
 /// RFC 5041 §4.3: message number 0 follows 0xFFFFFFFF, on each queue.
+// spec: DDP-4.3-2
 #[test]
 fn message_numbers_wrap_on_every_queue() {
     let [mut a, mut b] = started();

@@ -169,6 +169,7 @@ impl Cq {
     /// Appends a completion, unless its queue pair no longer raises any. Returns false if the
     /// completion was lost.
     pub(crate) fn push(&self, wc: Wc, silent: &AtomicBool) -> bool {
+        // spec: RDMAP-5.3-4
         let solicits = wc.solicited || wc.status != WcStatus::Success;
         let pushed = {
             let queue = self.shared.shared();

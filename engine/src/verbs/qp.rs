@@ -193,6 +193,7 @@ impl Qp {
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         let state = self.shared.state();
         // RFC 5041 §6.2.1: this end's half-close keeps reception running.
+        // spec: DDP-6.2.1-4
         if state == QpState::Error && self.shared.rules == QpRules::Iwarp {
             return Err(PostError::State(state));
         }
@@ -222,6 +223,7 @@ impl Qp {
         }
         let len = wr.len();
         // RFC 5041 §5.2: a ULP message is shorter than 2^32 bytes.
+        // spec: DDP-5.2-2
         if len > u64::from(u32::MAX) {
             return Err(PostError::TooLong(len));
         }

@@ -68,6 +68,7 @@ impl DdpHeader {
     ///
     /// # Errors
     /// If the segment is shorter than its header.
+    // spec: DDP-4.4-1
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<Self, TooShort> {
         let Some(&control) = segment.first() else {
@@ -198,6 +199,7 @@ impl UntaggedHeader {
 }
 
 // RFC 5041 §4.1: the four reserved bits MUST be zero when sent and are not checked on receipt.
+// spec: DDP-4.1-5
 const fn control(last: bool, version: ProtocolVersion) -> u8 {
     let last = if last { LAST } else { 0 };
     last | version.bits()

@@ -30,6 +30,7 @@ pub struct Control {
 impl Control {
     /// Parses the byte. Any byte is valid.
     // RFC 5040 §4.1: the two reserved bits are zero when sent and ignored when received.
+    // spec: RDMAP-4.1-3
     #[must_use]
     #[inline]
     pub const fn from_byte(byte: u8) -> Self {
@@ -131,6 +132,7 @@ impl Opcode {
 
     /// Buffer model by which DDP must carry this message; `None` for reserved opcodes.
     // RFC 5040 §4.1, RFC 7306 §4.1: opcode, T and QN belong together.
+    // spec: RDMAP-3.1-1
     #[must_use]
     pub const fn buffer(self) -> Option<BufferModel> {
         Some(match self {

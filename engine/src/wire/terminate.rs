@@ -45,6 +45,7 @@ impl Terminate {
     ///
     /// `segment` may be cut anywhere. The header is included if `segment` has all of it.
     // RFC 5040 §4.8: the length is that of the DDP segment as the lower layer passed it up.
+    // spec: RDMAP-4.8-7
     #[must_use]
     pub fn about_segment(code: TerminateCode, segment: &[u8], segment_len: u16) -> Self {
         let header = segment
@@ -56,6 +57,7 @@ impl Terminate {
 
     /// Adds the header of the Read Request in error to the message.
     // RFC 5040 §4.8: the RDMAP header is returned for a Read Request only.
+    // spec: RDMAP-4.8-5
     #[must_use]
     pub fn with_read_request(mut self, header: [u8; ReadRequest::LEN]) -> Self {
         self.rdmap_header = Some(header);
@@ -78,6 +80,7 @@ impl Terminate {
         let mut terminate = Self::new(code);
         // RFC 5040 §4.8: M, D and R each imply that the length field is present; M, that it is
         // valid.
+        // spec: RDMAP-4.8-3
         if present != Present::NOTHING
             && let Some((len, after)) = rest.split_first_chunk()
         {
@@ -99,6 +102,7 @@ impl Terminate {
 
     /// The bytes of the message.
     // RFC 5040 §4.8: reserved bits are zero when sent; parts that are absent take no bytes.
+    // spec: RDMAP-4.8-1, RDMAP-4.8-2
     #[must_use]
     pub fn to_bytes(&self) -> ArrayVec<u8, { Self::LEN_MAX }> {
         let flags = if self.segment_len.is_some() { SEGMENT_LEN } else { 0 }
@@ -147,6 +151,7 @@ impl TerminateLayout {
         let [layer_etype, code, flags, _reserved] = control;
         let (high, low) = (layer_etype >> 4, layer_etype & 0xF);
         // RFC 5040 §4.8: the 13 reserved bits are ignored when received.
+        // spec: RDMAP-4.8-2
         match self {
             Self::Rfc => (
                 TerminateCode { layer: high, etype: low, code },

@@ -35,6 +35,7 @@ fn an_atomic_is_executed_once_and_answered() {
     assert_eq!(scene.answers(), [untagged(ATOMIC_RESPONSE, 3, 1, 0, &body)]);
 }
 
+// spec: RDMAP-5.2.1-2
 #[test]
 fn an_atomic_shares_the_sequence_of_reads() {
     let mut scene = Scene::ready();

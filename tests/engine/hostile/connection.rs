@@ -49,6 +49,7 @@ fn a_guessed_reset_is_challenged_not_believed() {
     still_works(&mut scene);
 }
 
+// spec: DDP-6.2.2-1, RDMAP-7.1-1
 #[test]
 fn an_exact_reset_ends_the_stream() {
     let mut scene = Scene::ready();
@@ -98,6 +99,7 @@ fn octets_far_ahead_of_the_window_are_not_taken() {
     still_works(&mut scene);
 }
 
+// spec: DDP-3-11, DDP-5.3-4
 #[test]
 fn a_duplicate_with_other_content_never_overwrites() {
     let mut scene = Scene::ready();
@@ -136,6 +138,7 @@ fn a_duplicate_of_held_octets_with_other_content_never_replaces_them() {
     still_works(&mut scene);
 }
 
+// spec: DDP-3-9, DDP-6.2.1-3
 #[test]
 fn a_peer_may_close_its_half_and_still_receive() {
     let mut scene = Scene::ready();
@@ -216,6 +219,7 @@ fn an_aborted_connection_is_reset_and_gone() {
     assert!(scene.closed.is_some());
 }
 
+// spec: DDP-3-10, RDMAP-7-1
 #[test]
 fn a_peer_that_never_closes_after_a_terminate_is_dropped_in_the_end() {
     let mut scene = Scene::ready();

@@ -28,6 +28,7 @@ fn is_refused(pick: fn(&Scene) -> &Mr) {
     }
 }
 
+// spec: RDMAP-3.2-1, RDMAP-5.3-5, RDMAP-5.3-6
 #[test]
 fn a_tag_of_the_stream_is_invalidated_at_delivery() {
     for control in [SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE] {
@@ -49,6 +50,7 @@ fn a_tag_of_the_stream_is_invalidated_at_delivery() {
     }
 }
 
+// spec: DDP-4.2-2
 #[test]
 fn a_tag_is_valid_until_the_last_segment_of_the_send() {
     let mut scene = Scene::ready();
@@ -71,12 +73,14 @@ fn a_tag_shared_by_streams_cannot_be_invalidated() {
     is_refused(|scene| &scene.tags.all);
 }
 
+// spec: RDMAP-5.3-5, RDMAP-7.2-2
 #[test]
 fn a_tag_of_another_stream_or_domain_cannot_be_invalidated() {
     is_refused(|scene| &scene.tags.private);
     is_refused(|scene| &scene.tags.foreign);
 }
 
+// spec: RDMAP-7.2-2
 #[test]
 fn an_unknown_tag_cannot_be_invalidated() {
     let mut scene = Scene::ready();
@@ -97,6 +101,7 @@ fn a_tag_cannot_be_invalidated_twice() {
     scene.dies_of(&send_invalidate(SEND_INVALIDATE, 2, tag, b""), (0, 1, 9), About::Segment);
 }
 
+// spec: DDP-3-8, DDP-7.1-5
 #[test]
 fn a_revoked_tag_takes_no_octet_of_a_flood_of_writes() {
     let mut scene = Scene::ready();

@@ -66,6 +66,7 @@ fn an_fpdu_with_a_bad_crc_is_dropped_until_a_good_copy_comes() {
     assert_eq!(counters.mpa.crc_bad, 1);
 }
 
+// spec: DDP-7-1, RDMAP-6.2-1
 #[test]
 fn an_fpdu_whose_crc_never_becomes_good_ends_the_stream() {
     let scene = Scene::ready();
@@ -244,6 +245,7 @@ fn a_length_that_no_ulpdu_can_have_ends_the_stream() {
     }
 }
 
+// spec: DDP-4.4-1
 #[test]
 fn a_ulpdu_shorter_than_its_header_ends_the_stream() {
     for len in 14..18 {

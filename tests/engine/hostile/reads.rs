@@ -25,6 +25,7 @@ fn read_is_refused(pick: fn(&Scene) -> &Mr, to: u64, size: u32, code: (u8, u8, u
     scene.dies_of(&read_request(1, SINK, size, source), code, About::ReadRequest);
 }
 
+// spec: RDMAP-4.4-1, RDMAP-5.2-1, RDMAP-5.2.1-1, RDMAP-5.2.1-4, RDMAP-5.2.2-1
 #[test]
 fn a_read_is_answered_to_the_sink_it_names() {
     let mut scene = Scene::ready();
@@ -36,6 +37,7 @@ fn a_read_is_answered_to_the_sink_it_names() {
     assert!(scene.recv_cq.is_empty() && scene.send_cq.is_empty());
 }
 
+// spec: RDMAP-4.4-2, RDMAP-5.2.1-6
 #[test]
 fn an_empty_read_needs_no_valid_source_and_is_answered() {
     let mut scene = Scene::ready();
@@ -46,6 +48,7 @@ fn an_empty_read_needs_no_valid_source_and_is_answered() {
     assert_eq!(scene.answers(), vec![tagged(READ_RESPONSE, 9, 7, &[]); 3]);
 }
 
+// spec: RDMAP-5.2.1-5, RDMAP-7.1-4, RDMAP-7.2-3
 #[test]
 fn a_read_of_an_unknown_or_revoked_tag_is_refused() {
     let scene = Scene::ready();
@@ -57,6 +60,7 @@ fn a_read_of_an_unknown_or_revoked_tag_is_refused() {
     scene.dies_of(&read_request(1, SINK, 1, source), (0, 1, 0), About::ReadRequest);
 }
 
+// spec: RDMAP-4.4-2, RDMAP-5.2.1-3, RDMAP-5.2.1-5, RDMAP-7.2-3
 #[test]
 fn a_read_outside_the_buffer_is_refused() {
     let bounds = (0, 1, 1);
@@ -70,6 +74,7 @@ fn a_read_outside_the_buffer_is_refused() {
     read_is_refused(all, 0, u32::MAX, bounds);
 }
 
+// spec: RDMAP-5.2.1-5, RDMAP-7.2-3
 #[test]
 fn a_read_that_reaches_the_end_of_the_offset_space_is_refused() {
     let wrap = (0, 1, 4);
@@ -78,17 +83,20 @@ fn a_read_that_reaches_the_end_of_the_offset_space_is_refused() {
     read_is_refused(|scene| &scene.tags.all, u64::MAX - 8, u32::MAX, wrap);
 }
 
+// spec: RDMAP-5.2.1-5
 #[test]
 fn a_read_of_write_only_memory_is_refused() {
     read_is_refused(|scene| &scene.tags.writable, 0, 1, (0, 1, 2));
 }
 
+// spec: RDMAP-5.2.1-5, RDMAP-7.2-3
 #[test]
 fn a_read_of_memory_of_another_domain_or_stream_is_refused() {
     read_is_refused(|scene| &scene.tags.foreign, 0, 1, (0, 1, 3));
     read_is_refused(|scene| &scene.tags.private, 0, 1, (0, 1, 3));
 }
 
+// spec: RDMAP-4.2-1
 #[test]
 fn a_read_request_of_another_length_is_refused() {
     // RFC 5040 §4.2: a Read Request carries its header and nothing else.
@@ -125,6 +133,7 @@ fn a_read_request_that_is_not_its_whole_message_is_refused() {
     scene.dies_of(&ulpdu, (1, 2, 4), About::Segment);
 }
 
+// spec: RDMAP-5.2.2-2, RDMAP-6.1-3
 #[test]
 fn as_many_reads_as_agreed_are_taken_and_one_more_is_refused() {
     let requests = |scene: &Scene, count: u32| -> Vec<Vec<u8>> {
@@ -178,6 +187,7 @@ fn inbox(scene: &Scene) -> Vec<u8> {
     octets
 }
 
+// spec: RDMAP-5.2-1, RDMAP-5.2.2-3, RDMAP-5.5-19
 #[test]
 fn the_response_that_was_asked_for_completes_the_read() {
     let (mut scene, (stag, to)) = reading();
@@ -211,6 +221,7 @@ fn forged(make: impl Fn(&Scene, Place) -> Vec<u8>, code: (u8, u8, u8)) {
     scene.is_dead(&ulpdu, code, About::Segment, WcStatus::WrFlushErr);
 }
 
+// spec: RDMAP-5.2.2-5
 #[test]
 fn a_response_to_another_place_is_refused() {
     let code = (0, 2, 6);
@@ -221,6 +232,7 @@ fn a_response_to_another_place_is_refused() {
     forged(|_, (stag, _)| tagged(READ_RESPONSE, stag, u64::MAX, &[1; 500]), code);
 }
 
+// spec: RDMAP-5.2.2-5
 #[test]
 fn a_response_of_another_length_is_refused() {
     forged(|_, (stag, to)| tagged(READ_RESPONSE, stag, to, &[1; 501]), (0, 2, 6));
@@ -251,6 +263,7 @@ fn a_second_response_to_one_read_is_refused() {
     scene.dies_of(&response, (0, 2, 6), About::Segment);
 }
 
+// spec: RDMAP-6.1-3
 #[test]
 fn no_more_reads_are_open_than_agreed() {
     let mut scene = Scene::ready();
@@ -413,6 +426,7 @@ fn nothing_is_read_for_the_peer_after_the_registration_has_ended() {
 }
 
 /// RFC 5040 §4.8: after the first bytes, the Terminate reports the rest.
+// spec: RDMAP-4.8-6, RDMAP-5.4-2
 #[test]
 fn a_response_that_loses_its_source_says_how_far_it_came() {
     let mut scene = Scene::ready();
@@ -629,6 +643,7 @@ fn a_read_is_refused_at_once_where_none_is_allowed() {
 
 /// RFC 5040 §7.1 (1): a local error while a Request is built: the Terminate takes the Request's
 /// place.
+// spec: RDMAP-7.1-2
 #[test]
 fn a_read_into_memory_that_is_not_registered_any_more_fails_locally() {
     let mut scene = Scene::ready();

@@ -59,6 +59,7 @@ fn is_terminated(config: StartupConfig, reply: &[u8], code: (u8, u8, u8)) {
     scene.ends_in_order();
 }
 
+// spec: DDP-6.1-1
 #[test]
 fn a_good_reply_starts_rdma() {
     for (config, reply) in [

@@ -15,6 +15,7 @@ fn write_is_refused(pick: fn(&Scene) -> &Mr, to: u64, len: usize, code: (u8, u8,
     scene.dies_of(&ulpdu, code, About::Segment);
 }
 
+// spec: DDP-4.1-1, RDMAP-5.1-1, RDMAP-5.1-2, RDMAP-3.2-1
 #[test]
 fn a_write_inside_the_buffer_is_placed_and_nothing_else_changes() {
     let mut scene = Scene::ready();
@@ -32,6 +33,7 @@ fn a_write_inside_the_buffer_is_placed_and_nothing_else_changes() {
     assert!(scene.answers().is_empty());
 }
 
+// spec: DDP-7.1-2, RDMAP-5.1-5, RDMAP-6.2-1, RDMAP-7.1-3
 #[test]
 fn a_write_to_an_unknown_tag_is_refused() {
     for change in [1, 0x8000_0000, 0xFFFF_FFFF] {
@@ -49,6 +51,7 @@ fn a_write_to_a_revoked_tag_is_refused() {
     scene.dies_of(&ulpdu, (1, 1, 0), About::Segment);
 }
 
+// spec: DDP-7.1-2, DDP-7.1-4
 #[test]
 fn a_write_outside_the_buffer_is_refused() {
     let bounds = (1, 1, 1);
@@ -66,6 +69,7 @@ fn a_write_outside_the_buffer_is_refused() {
     write_is_refused(low, 1, PART_LEN, bounds);
 }
 
+// spec: DDP-7.1-2
 #[test]
 fn a_write_that_reaches_the_end_of_the_offset_space_is_refused() {
     let high: fn(&Scene) -> &Mr = |scene| &scene.tags.high;
@@ -77,6 +81,7 @@ fn a_write_that_reaches_the_end_of_the_offset_space_is_refused() {
     write_is_refused(|scene| &scene.tags.all, u64::MAX, 1, wrap);
 }
 
+// spec: DDP-4.2-4
 #[test]
 fn a_write_to_the_last_offset_that_can_be_used_is_placed() {
     let mut scene = Scene::ready();
@@ -87,16 +92,19 @@ fn a_write_to_the_last_offset_that_can_be_used_is_placed() {
     assert!(scene.memory() != before);
 }
 
+// spec: DDP-7.1-2
 #[test]
 fn a_write_to_read_only_memory_is_refused() {
     write_is_refused(|scene| &scene.tags.readable, 0, 1, (1, 1, 0));
 }
 
+// spec: DDP-8.2-1
 #[test]
 fn a_write_to_memory_of_another_domain_is_refused() {
     write_is_refused(|scene| &scene.tags.foreign, 0, 1, (1, 1, 2));
 }
 
+// spec: DDP-8.2-1
 #[test]
 fn a_write_to_memory_of_another_stream_is_refused() {
     write_is_refused(|scene| &scene.tags.private, 0, 1, (1, 1, 2));
@@ -110,6 +118,7 @@ fn a_write_to_memory_of_its_own_stream_is_placed() {
     assert!(scene.answers().is_empty());
 }
 
+// spec: DDP-5.2-7, RDMAP-5.1-4
 #[test]
 fn an_empty_write_needs_no_valid_buffer() {
     // RFC 5041 §5.2: STag and TO of a zero-length message are not checked.
@@ -123,6 +132,7 @@ fn an_empty_write_needs_no_valid_buffer() {
     );
 }
 
+// spec: DDP-4.1-6
 #[test]
 fn a_wrong_version_of_ddp_is_told_before_the_tag_is_looked_at() {
     for version in [0, 2, 3] {
@@ -132,6 +142,7 @@ fn a_wrong_version_of_ddp_is_told_before_the_tag_is_looked_at() {
     }
 }
 
+// spec: DDP-4.1-5
 #[test]
 fn reserved_bits_of_the_control_octets_are_ignored() {
     let mut scene = Scene::ready();
@@ -143,6 +154,7 @@ fn reserved_bits_of_the_control_octets_are_ignored() {
     assert!(scene.memory() != before);
 }
 
+// spec: DDP-6.2.2-3, DDP-7.1-6
 #[test]
 fn the_first_fpdu_of_all_in_error_gets_its_terminate() {
     // RFC 5044 §7.1.2 (4): one valid FPDU permits the responder to send, and for MPA this one is
@@ -151,6 +163,7 @@ fn the_first_fpdu_of_all_in_error_gets_its_terminate() {
     scene.dies_of(&tagged(WRITE, 0, 0, b"x"), (1, 1, 0), About::Segment);
 }
 
+// spec: RDMAP-7.1-5
 #[test]
 fn the_first_of_two_errors_in_one_segment_is_reported() {
     let scene = Scene::ready();
@@ -162,6 +175,7 @@ fn the_first_of_two_errors_in_one_segment_is_reported() {
     scene.dies_of_octets(&stream, &first, (1, 1, 0), About::Segment, flushed);
 }
 
+// spec: DDP-6.2.2-1, DDP-6.2.2-2, RDMAP-7.1-1
 #[test]
 fn what_is_posted_is_flushed_when_the_peer_errs() {
     let mut scene = Scene::ready();

@@ -46,6 +46,7 @@ fn is_over(scene: &mut Scene, first: WcStatus) {
     assert!(scene.send_cq.is_empty() && scene.recv_cq.is_empty());
 }
 
+// spec: RDMAP-5.4-3, RDMAP-5.4-4, RDMAP-6.2-2, RDMAP-6.2-3, RDMAP-5.5-15
 #[test]
 fn a_terminate_fails_the_oldest_request_and_flushes_the_rest() {
     let cases = [
@@ -65,6 +66,7 @@ fn a_terminate_fails_the_oldest_request_and_flushes_the_rest() {
     }
 }
 
+// spec: RDMAP-5.4-1
 #[test]
 fn a_second_terminate_is_ignored() {
     for together in [true, false] {
@@ -117,6 +119,7 @@ fn a_terminate_too_short_to_say_why_ends_the_stream_all_the_same() {
     }
 }
 
+// spec: RDMAP-4.8-3
 #[test]
 fn a_terminate_that_promises_headers_it_does_not_have_is_read_as_far_as_it_goes() {
     for len in 4..30 {
@@ -132,6 +135,7 @@ fn a_terminate_that_promises_headers_it_does_not_have_is_read_as_far_as_it_goes(
     }
 }
 
+// spec: RDMAP-4.8-2
 #[test]
 fn reserved_bits_of_a_terminate_are_ignored() {
     let mut scene = busy();

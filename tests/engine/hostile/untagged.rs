@@ -16,6 +16,7 @@ fn ready_with_receives(lens: &[usize]) -> Scene {
     scene
 }
 
+// spec: DDP-3-7, DDP-4.1-1, DDP-5.4-3, RDMAP-5.3-1, RDMAP-5.3-2
 #[test]
 fn a_send_that_fits_is_delivered_with_its_length() {
     let mut scene = ready_with_receives(&[100, 100, 100]);
@@ -27,6 +28,7 @@ fn a_send_that_fits_is_delivered_with_its_length() {
     assert!(scene.answers().is_empty());
 }
 
+// spec: DDP-7.1-1, RDMAP-5.3-2
 #[test]
 fn a_send_longer_than_its_buffer_is_refused() {
     for (buffer, len) in [(100, 101), (100, 1300), (0, 1)] {
@@ -44,6 +46,7 @@ fn a_send_that_outgrows_its_buffer_in_a_later_segment_is_refused() {
     scene.dies_with(&ulpdu, (1, 2, 5), About::Segment, WcStatus::LocLenErr);
 }
 
+// spec: DDP-7.1-1, DDP-7.1-3
 #[test]
 fn a_send_without_a_posted_buffer_is_refused() {
     Scene::ready().dies_of(&send(1, b"x"), (1, 2, 2), About::Segment);
@@ -54,6 +57,7 @@ fn a_send_without_a_posted_buffer_is_refused() {
     scene.dies_of(&send(2, b"x"), (1, 2, 2), About::Segment);
 }
 
+// spec: DDP-7.1-1
 #[test]
 fn a_message_number_beyond_the_posted_buffers_is_refused() {
     for msn in [0, 3, 4, 100, u32::MAX] {
@@ -83,6 +87,7 @@ fn a_new_message_before_the_end_of_the_last_is_refused() {
     scene.dies_of(&send(2, b"x"), (1, 2, 3), About::Segment);
 }
 
+// spec: DDP-7.1-1
 #[test]
 fn a_message_offset_outside_the_buffer_is_refused() {
     for mo in [100, 101, 0x8000_0000, u32::MAX] {
@@ -104,6 +109,7 @@ fn a_message_offset_that_leaves_a_hole_or_repeats_is_refused() {
     }
 }
 
+// spec: DDP-7.1-1
 #[test]
 fn a_queue_that_does_not_exist_is_refused() {
     for qn in [4, 5, 0x0100_0000, u32::MAX] {
@@ -112,6 +118,7 @@ fn a_queue_that_does_not_exist_is_refused() {
     }
 }
 
+// spec: DDP-4.1-6, RDMAP-4.1-2, RDMAP-7.2-1
 #[test]
 fn a_wrong_version_is_told_by_its_layer() {
     for version in [0, 2, 3] {
@@ -139,6 +146,7 @@ fn reserved_opcodes_are_refused() {
     }
 }
 
+// spec: RDMAP-4.1-1
 #[test]
 fn untagged_opcodes_in_tagged_segments_are_refused_before_placement() {
     for opcode in [0x1, 0x3, 0x4, 0x5, 0x6, 0x7, 0x8, 0x9, 0xA, 0xB] {
@@ -148,6 +156,7 @@ fn untagged_opcodes_in_tagged_segments_are_refused_before_placement() {
     }
 }
 
+// spec: RDMAP-4.1-1
 #[test]
 fn tagged_opcodes_in_untagged_segments_are_refused() {
     for control in [WRITE, READ_RESPONSE] {
@@ -159,6 +168,7 @@ fn tagged_opcodes_in_untagged_segments_are_refused() {
     }
 }
 
+// spec: RDMAP-4.1-1, RDMAP-7.2-1
 #[test]
 fn opcodes_on_the_wrong_queue_are_refused() {
     let homes =
@@ -200,6 +210,7 @@ fn immediate_data_needs_a_posted_buffer() {
     Scene::ready().dies_of(&ulpdu, (1, 2, 2), About::Segment);
 }
 
+// spec: RDMAP-4.1-4
 #[test]
 fn the_invalidate_field_of_a_plain_send_is_ignored() {
     let mut scene = ready_with_receives(&[100]);

@@ -51,6 +51,7 @@ fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     assert!(all > segments_min && all == aligned, "{aligned} of {all}");
 }
 
+// spec: DDP-3-1
 #[test]
 fn a_router_that_names_its_limit_is_heeded_at_once() {
     for address in BOTH {

@@ -28,6 +28,7 @@ fn post_much(duo: &Duo, side: usize, queues: &Queues) {
 const DONE: [(u64, WcStatus); 3] =
     [(1, WcStatus::Success), (2, WcStatus::Success), (3, WcStatus::Success)];
 
+// spec: DDP-6.2.1-1
 #[test]
 fn closing_finishes_what_was_posted_and_then_refuses_more() {
     let mut duo = Duo::listening();
@@ -75,6 +76,7 @@ fn both_ends_may_close_at_once_with_data_in_flight() {
     }
 }
 
+// spec: DDP-6.2.1-4
 #[test]
 fn the_peer_reads_on_after_this_end_has_closed() {
     // RFC 5041 §6.2.1: after a half-close, reception and its responses continue.

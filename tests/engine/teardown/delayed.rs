@@ -54,6 +54,7 @@ fn rdma_works(duo: &mut Duo, queues: &[Queues; 2], side: usize) {
     }
 }
 
+// spec: RDMAP-6.1-1
 #[test]
 fn rdma_starts_after_some_streaming() {
     for seed in 0..20 {

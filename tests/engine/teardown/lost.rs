@@ -11,6 +11,7 @@ use crate::teardown::duo::{Duo, OFFER};
 
 const LOST: StreamEvent = StreamEvent::Failed(StreamError::ConnectionLost);
 
+// spec: DDP-3-3
 #[test]
 fn work_under_way_fails_within_the_user_timeout_when_the_peer_vanishes() {
     let mut duo = Duo::listening();

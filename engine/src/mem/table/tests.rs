@@ -43,6 +43,7 @@ fn octets(region: &Region) -> Vec<u8> {
 }
 
 /// RFC 5040 §8.1.1(3), RFC 5041 §8.3: bounds are byte-granular.
+// spec: DDP-8.3-1
 #[test]
 fn octets_before_and_after_the_range_are_refused() {
     let table = table();
@@ -216,6 +217,7 @@ fn the_first_failing_check_decides() {
     assert_eq!(ask(stag, write, PD, beyond), Refusal::BaseOrBounds);
 }
 
+// spec: DDP-8.3-1
 #[test]
 fn a_deregistered_tag_is_invalid_and_does_not_come_back() {
     let table = table();

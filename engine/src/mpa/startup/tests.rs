@@ -70,6 +70,7 @@ fn connect(
     (outcome, negotiated)
 }
 
+// spec: DDP-3-6
 #[test]
 fn the_default_request_asks_for_crc_and_depths() {
     let (_, request) = Initiator::new(&StartupConfig::default(), &OFFER).unwrap();

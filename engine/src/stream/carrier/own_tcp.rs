@@ -229,6 +229,7 @@ impl OwnTcp {
         lease: &mut TableLease<'_>,
     ) -> bool {
         let mut from = range.start;
+        // spec: DDP-3-11
         while let Some(missing) = self.tcp.next_missing(from..range.end) {
             if !self.tcp.can_commit(&missing) {
                 return true;
@@ -318,6 +319,7 @@ impl OwnTcp {
         }
         if framed > start {
             // Bytes of the startup, or the rest of an FPDU that did not fit in one segment.
+            // spec: DDP-3-2
             let whole = framed.index_from(start).min(emss);
             // RFC 9293 §3.8.6.2.1: the peer's window would cut the segment short; the window will
             // grow.

@@ -15,6 +15,7 @@ use crate::wire::terminate::Terminate;
 impl Stream {
     /// Closes the stream for the application: posted work is finished, new work is refused. A
     /// startup in progress is given up.
+    // spec: DDP-6.2.1-1
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.give_up_retry();
@@ -53,6 +54,7 @@ impl Stream {
     }
 
     /// Notes that the peer has closed its half, after everything it sent was delivered.
+    // spec: DDP-3-9
     pub(crate) fn peer_closed(&mut self) {
         let (silenced, notice) = (self.is_silenced(), self.notice(|row| row.peer_closes));
         self.peer_closed = true;
@@ -65,6 +67,7 @@ impl Stream {
         // RFC 5041 §6.2.1: this end may continue to send. It can receive nothing more: receives are
         // flushed, and Reads that await a Response never get one. Messages that arrived before and
         // wait for receives are still delivered, until this end closes too.
+        // spec: DDP-6.2.1-3
         if full.qp.rules == QpRules::Iwarp && !full.rx.receive_queue.is_waiting() {
             full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);
         }
@@ -140,6 +143,7 @@ impl Stream {
     }
 
     /// As [`give_up`](Self::give_up), with the reason for a startup that is not done.
+    // spec: DDP-3-3, DDP-6.2.2-1
     fn give_up_for(&mut self, failure: StartupFailure) {
         if self.lost || self.wants_retry() {
             return;
@@ -190,6 +194,7 @@ impl Stream {
         let qp = full.qp.number.0;
         tracing::warn!(target: "urnic::stream", qp, %error, terminate = code, "the stream fails");
         if let Some(terminate) = terminate {
+            // spec: DDP-6.2.2-2, DDP-7.1-6, RDMAP-6.2-1
             full.tx.messages.terminate(terminate);
         }
         // Bytes that were sent and did not reach the peer must precede the Terminate.
@@ -197,10 +202,12 @@ impl Stream {
         self.phase.end();
         self.closing = true;
         self.flush(WcStatus::WrFlushErr, error.receive_status());
+        // spec: DDP-6.2.2-1, RDMAP-7.1-1
         self.events.push_back(StreamEvent::Failed(error));
     }
 
     /// Handles the peer's Terminate after its delivery: nothing outstanding will succeed.
+    // spec: RDMAP-5.4-3, RDMAP-6.2-2
     fn peer_terminated(&mut self) {
         let Some(full) = self.phase.full_mut() else { return };
         let Some(terminate) = full.rx.peer_terminate.take() else { return };
@@ -212,12 +219,14 @@ impl Stream {
         full.tx.keep_requests(FLUSHED_BYTES_KEPT_MAX);
         self.phase.end();
         // RFC 5040 §6.2.1: a graceful close is preferred after a Terminate.
+        // spec: RDMAP-6.2-3
         self.closing = true;
         self.flush(status_of_terminate(code), WcStatus::WrFlushErr);
         self.events.push_back(StreamEvent::Terminated(*terminate));
     }
 
     /// Completes all outstanding work with errors.
+    // spec: RDMAP-5.4-4
     pub(super) fn flush(&mut self, first_send: WcStatus, first_receive: WcStatus) {
         if let Some(full) = self.phase.full_mut() {
             full.qp.set_state(QpState::Error);

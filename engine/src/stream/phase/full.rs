@@ -208,6 +208,7 @@ impl Full {
         match taken.error {
             None if completed => Ok(taken.end),
             None => Err(Ended::Failed(StreamError::CompletionQueueOverflow)),
+            // spec: DDP-7-1
             Some(RxError::Mpa(error)) => self.handle_fault(error, taken.end, store),
             Some(RxError::Sink(error)) => Err(Ended::Failed(error)),
         }

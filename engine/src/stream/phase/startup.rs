@@ -103,6 +103,7 @@ impl Stream {
     /// Sends bytes unframed, before MPA is started.
     pub(crate) fn send_streaming(&mut self, octets: &[u8]) -> Result<(), PhaseError> {
         if !matches!(self.phase, Phase::Streaming) {
+            // spec: RDMAP-6.1-1
             return Err(PhaseError::NotStreaming);
         }
         if self.streaming_tx.len() + octets.len() > STREAMING_BYTES_MAX {
@@ -328,11 +329,13 @@ impl Stream {
             target: "urnic::stream", qp, ?revision, crc, markers_to_peer, markers_to_us, ird, ord,
             ?rtr, "terms"
         );
+        // spec: RDMAP-6.1-2
         self.events.push_back(StreamEvent::Established(terms));
     }
 
     /// Enters full operation on the negotiated terms. `apart`: confirmations have a unit of ORD of
     /// their own.
+    // spec: DDP-6.1-1
     fn begin_full(
         &mut self,
         qp: Arc<QpShared>,

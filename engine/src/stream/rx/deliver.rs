@@ -27,12 +27,14 @@ impl Placer<'_, '_> {
         header: &TaggedHeader,
     ) -> Result<(), StreamError> {
         // RFC 5040 §5.1: an RDMA Write is not delivered to the ULP.
+        // spec: RDMAP-5.1-1
         if placed.opcode == Opcode::ReadResponse {
             let requester = &mut self.messages.requester;
             let done = requester
                 .deliver_read(header.stag, header.to, placed.len, header.last)
                 .inspect_err(|_| self.messages.blame_oldest_request())?;
             if let Some((work, _len)) = done {
+                // spec: RDMAP-5.2.2-3, RDMAP-5.5-19
                 self.messages.answered(work, 0);
             }
         } else {
@@ -69,6 +71,7 @@ impl Placer<'_, '_> {
                 if whole.is_none() {
                     return Err(RdmapError::Stream.into());
                 }
+                // spec: RDMAP-5.2.1-2, RDMAP-5.5-12, RDMAP-5.5-17
                 let request = self.rx.requests.pop_front().flatten();
                 let Some(request) = request else { return Err(RdmapError::Stream.into()) };
                 // On InfiniBand a message without a receive blocks everything behind it: an answer
@@ -160,16 +163,20 @@ impl Placer<'_, '_> {
     }
 
     fn deliver_read_request(&mut self, request: ReadRequest, msn: Msn) -> Result<(), StreamError> {
+        // spec: RDMAP-4.4-2, RDMAP-5.2.1-3
         let ReadRequest { size, source_stag, source_to, .. } = request;
         // RFC 5040 §5.2.1: the source of a Read of size 0 is not checked; it is answered.
+        // spec: RDMAP-5.2.1-6
         if size > 0 {
             self.qp.check_right(Access::REMOTE_READ).map_err(read_refusal)?;
             let guard = self.lease.open();
             let (pd, number) = (self.qp.pd, self.qp.number);
             guard
+                // spec: RDMAP-5.2.1-5, RDMAP-7.2-3
                 .check(source_stag, source_to, size as usize, Access::REMOTE_READ, pd, number)
                 .map_err(read_refusal)?;
         }
+        // spec: RDMAP-5.2.1-4
         self.messages.respond(ResponseKind::Read { request, msn });
         Ok(())
     }
@@ -209,9 +216,12 @@ fn attributes(
 ) -> Result<MessageAttributes, StreamError> {
     let opcode = last.opcode;
     let mut invalidated = None;
+    // spec: RDMAP-4.1-4
     if opcode.invalidates() {
+        // spec: DDP-4.2-2
         let invalidate_stag = last.invalidate_stag();
         // RFC 5040 §5.3: invalidated at delivery, after all earlier Writes were placed.
+        // spec: RDMAP-5.3-5, RDMAP-5.3-6
         lease.close();
         let done = rnic.table.invalidate_remote(invalidate_stag, qp.pd, qp.number);
         done.map_err(invalidate_refusal)?;

@@ -229,6 +229,7 @@ impl RxState {
 
     /// Adds the RDMAP header of a Read Request to the recorded Terminate about it (RFC 5040 §7.1
     /// (3)).
+    // spec: RDMAP-7.1-4
     fn note_read(&mut self, request: &ReadRequest) {
         if let Some(fault) = self.fault.take() {
             self.fault = Some(Box::new(fault.with_read_request(request.to_bytes())));
@@ -362,6 +363,7 @@ impl<'a, 't> Placer<'a, 't> {
 
     /// Records the Terminate for the peer, unless one is recorded: it reports the first error (RFC
     /// 5040 §7.1).
+    // spec: DDP-7.1-4, RDMAP-7.1-3, RDMAP-7.1-5
     fn note(&mut self, error: StreamError, segment: &[u8], segment_len: usize) {
         if self.rx.fault.is_none()
             && let Some(code) = error.terminate_code()

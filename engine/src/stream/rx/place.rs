@@ -16,6 +16,7 @@ use crate::wire::rdmap::{AtomicRequest, AtomicResponse, IMMEDIATE_DATA_LEN, Opco
 use crate::wire::terminate::{Terminate, TerminateCode};
 
 impl Placer<'_, '_> {
+    // spec: DDP-5.3-3, RDMAP-5.5-3, RDMAP-7.2-1
     #[inline(always)]
     pub(super) fn try_place(
         &mut self,
@@ -24,12 +25,15 @@ impl Placer<'_, '_> {
     ) -> Result<PlacedSegment, StreamError> {
         let header = ddp::rx::header(head, self.rx.version)?;
         if let DdpHeader::Untagged(header) = header
+            // spec: DDP-7.1-1
             && header.qn.0 > QueueNumber::ATOMIC_RESPONSE.0
         {
             return Err(DdpError::UntaggedQueueNumber.into());
         }
         let opcode = rdmap::rx::opcode(&header, self.rx.version)?;
+        // spec: DDP-3-7
         let len = ulpdu.len() - header.len();
+        // spec: DDP-4.1-1
         let value = match header {
             DdpHeader::Tagged(header) => {
                 self.place_tagged(ulpdu, &header, opcode, len)?;
@@ -52,6 +56,7 @@ impl Placer<'_, '_> {
         len: usize,
     ) -> Result<(), StreamError> {
         // RFC 5041 §5.2: STag and TO of a zero-length message are not checked.
+        // spec: DDP-5.2-7
         if len == 0 {
             return Ok(());
         }
@@ -78,10 +83,12 @@ impl Placer<'_, '_> {
                 if opcode == Opcode::ReadResponse {
                     self.messages.blame_read(header.stag, header.to, WcStatus::LocProtErr);
                 }
+                // spec: RDMAP-5.1-5
                 tagged_refusal(refusal)
             })?;
         let mut at = 0;
         ulpdu.for_each_chunk(TaggedHeader::LEN, |chunk| {
+            // spec: DDP-5.2-5
             grant.place(at, chunk);
             at += chunk.len();
         });
@@ -103,6 +110,7 @@ impl Placer<'_, '_> {
         match opcode {
             Opcode::ReadRequest => {
                 // RFC 5040 §4.2: a Read Request carries no payload.
+                // spec: RDMAP-4.2-1
                 let request = match ReadRequest::parse(after_header) {
                     Ok(request) if len == ReadRequest::LEN => InboundRequest::Read(request),
                     _ => return Err(RdmapError::Stream.into()),
@@ -126,6 +134,7 @@ impl Placer<'_, '_> {
                 put(&mut self.rx.atomic_responses, index, response);
             }
             Opcode::Terminate => {
+                // spec: RDMAP-5.4-1
                 if self.rx.terminate.is_none() && self.rx.peer_terminate.is_none() {
                     let parsed = Terminate::parse(after_header);
                     // A Terminate too short to contain its reason still ends the stream.
@@ -174,12 +183,14 @@ impl Placer<'_, '_> {
         Ok(0)
     }
 
+    // spec: RDMAP-5.2.1-1, RDMAP-5.2.2-2
     fn place_request(
         &mut self,
         header: &UntaggedHeader,
         request: InboundRequest,
     ) -> Result<(), StreamError> {
         // RFC 5040 §6.1: at most IRD inbound Reads; §5.2.2: as many buffers on the queue.
+        // spec: RDMAP-6.1-3
         let open = self.messages.responses_unframed() + self.rx.requests_waiting.len();
         let room = usize::from(self.rx.ird).saturating_sub(open);
         let index = self.rx.request_order.buffer_index(header.msn, room)?;

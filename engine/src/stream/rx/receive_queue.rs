@@ -352,6 +352,7 @@ impl ReceiveQueue {
         // Frees the place before the completion can be polled: an application that has polled a
         // completion may post another request.
         qp.receives.completed();
+        // spec: RDMAP-3.2-1
         let kept = qp.push_receive(Wc {
             wr_id: wr.id,
             status: WcStatus::Success,

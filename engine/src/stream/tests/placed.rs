@@ -208,6 +208,7 @@ fn a_place_apart_is_asked_for_and_given() {
     assert_eq!(a.statuses(), (1..5).map(success).collect::<Vec<_>>());
 }
 
+// spec: DDP-5.4-1, RDMAP-5.5-14
 #[test]
 fn where_the_peer_allows_no_reads_completions_mean_that_it_was_taken() {
     let [mut a, b] = pair([QpRules::Iwarp; 2], [(0, 0); 2]);

@@ -213,6 +213,7 @@ impl TxState {
         let (stag, need) = (request.source_stag, Access::REMOTE_READ);
         let grant = lease.open().check(stag, from, len as usize, need, qp.pd, qp.number);
         grant.map(|grant| grant.slice()).map_err(|refusal| {
+            // spec: RDMAP-4.8-6
             let request = ReadRequest {
                 sink_to: TaggedOffset(request.sink_to.0.wrapping_add(done)),
                 source_to: from,
@@ -227,7 +228,9 @@ impl TxState {
     /// if no FPDU should be added to the segment.
     fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
         let remaining = message.len - message.framed_len;
+        // spec: DDP-3-1
         let fits = self.grid.mulpdu_for_room(self.framed_end, left).unwrap_or(0);
+        // spec: DDP-5.2-6
         if message.ulpdu_len(remaining) <= fits {
             return Some(remaining);
         }
@@ -245,8 +248,10 @@ impl TxState {
     #[inline(always)]
     fn frame_fpdu(&mut self, payload_len: u32, wire_len: usize) {
         let message = self.current.as_mut().expect("a message is being framed");
+        // spec: DDP-5.3-2
         let offset = message.framed_len;
         message.framed_len += payload_len;
+        // spec: DDP-4.1-2, DDP-4.1-3
         let last = message.framed_len == message.len;
         let source = message.source;
         let wire_len = u32::try_from(wire_len).expect("an FPDU is at most 65288 bytes");

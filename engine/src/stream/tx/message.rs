@@ -48,6 +48,7 @@ impl Message {
     }
 
     /// The common part of its segments.
+    // spec: DDP-4.2-1
     pub(crate) fn head(&self, version: ProtocolVersion) -> Head {
         let control = Control { version, opcode: self.opcode }.to_byte();
         Head { target: self.target, control, version, inline: self.inline.clone() }
@@ -111,6 +112,7 @@ impl Head {
 }
 
 /// Target for the next message of an untagged queue.
+// spec: RDMAP-4.1-4
 pub(super) const fn untagged(qn: QueueNumber, msn: Msn) -> Target {
     Target::Untagged { qn, msn, invalidate_stag: Stag(0) }
 }

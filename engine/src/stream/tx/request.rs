@@ -22,16 +22,20 @@ impl Messages {
         let source = if number == RTR_WORK { Source::Inline } else { Source::Work(number) };
         Some(match *op {
             SendOp::Send { invalidate, solicited } => {
+                // spec: RDMAP-5.3-1
                 let msn = self.next_send_msn();
+                // spec: RDMAP-4.1-4
                 let invalidate_stag = invalidate.unwrap_or(Stag(0));
                 let target = Target::Untagged { qn: QueueNumber::SEND, msn, invalidate_stag };
                 Message::gathered(target, send_opcode(invalidate.is_some(), solicited), source, len)
             }
             SendOp::RdmaWrite { remote } => {
+                // spec: RDMAP-5.1-2
                 let target = Target::Tagged { stag: remote.stag, to: remote.to };
                 Message::gathered(target, Opcode::RdmaWrite, source, len)
             }
             SendOp::RdmaRead { remote } => {
+                // spec: RDMAP-5.2-1
                 let request = ReadRequest {
                     sink_stag: sink,
                     sink_to,

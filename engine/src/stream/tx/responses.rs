@@ -86,6 +86,7 @@ impl Responses {
     }
 
     /// The message of the next answer.
+    // spec: RDMAP-5.2.2-4, RDMAP-5.5-20
     pub(super) fn next(&mut self) -> Option<Message> {
         let number = self.next;
         let response = self.entries.get(self.index(number))?;
@@ -93,6 +94,7 @@ impl Responses {
         Some(match &response.kind {
             ResponseKind::Read { request, .. } => {
                 // RFC 5040 §4.4: the sink's STag and TO are copied uninterpreted.
+                // spec: RDMAP-4.4-1, RDMAP-5.2.2-1
                 let target = Target::Tagged { stag: request.sink_stag, to: request.sink_to };
                 let source = Source::Response(number);
                 Message::gathered(target, Opcode::ReadResponse, source, request.size)

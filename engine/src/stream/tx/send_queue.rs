@@ -52,6 +52,7 @@ impl Entry {
 fn messages_of(wr: &SendWr) -> usize {
     match wr.op {
         // One Request for each scatter element. A Read of no bytes is one Request, too.
+        // spec: RDMAP-5.2.2-6
         SendOp::RdmaRead { .. } => wr.sges.len().max(1),
         // The Write and its Immediate Data.
         SendOp::RdmaWriteImmediate { .. } => 2,
@@ -238,11 +239,13 @@ impl SendQueue {
     /// `snd_una`. Returns false if a completion was lost.
     ///
     /// RFC 5040 §5.5 rule 15: local completions come in the order of submission.
+    // spec: RDMAP-5.5-15
     #[must_use]
     pub(crate) fn complete(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
         let mut kept = true;
         while let Some(entry) = self.entries.front() {
             let value = match entry.progress {
+                // spec: DDP-5.4-1, RDMAP-5.5-14
                 Progress::Framed(end)
                     if end <= snd_una && !(entry.confirm && self.lacks_confirmation(self.base)) =>
                 {
@@ -304,6 +307,7 @@ impl SendQueue {
 
     /// Calls `each` with the runs of local memory that hold `len` bytes of a request's payload
     /// from `offset` on.
+    // spec: RDMAP-5.1-4
     pub(crate) fn payload<'a>(
         &'a self,
         number: u64,

@@ -177,6 +177,7 @@ fn agree(senders: &[Sender; 3]) {
 }
 
 /// The FPDUs hold each message once, in order, and have the lengths that MPA gives them.
+// spec: DDP-4.1-2, DDP-4.1-3, DDP-5.3-2
 fn check_descriptions(plan: &Plan, one: &Sender) {
     let mut done = 0;
     for (described, fpdu) in one.described().iter().zip(one.tx.fpdus.iter()) {

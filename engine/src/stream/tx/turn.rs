@@ -112,6 +112,7 @@ impl Messages {
 
     /// Stops sending for good.
     pub(crate) fn stop(&mut self) {
+        // spec: RDMAP-5.4-2
         self.terminated = true;
         self.terminate = None;
     }
@@ -172,6 +173,7 @@ impl Messages {
     ///
     /// # Errors
     /// If the message of a request cannot be built. The request is blamed.
+    // spec: DDP-5.3-1, RDMAP-5.1-3, RDMAP-5.2.1-2, RDMAP-5.5-13
     pub(crate) fn next(
         &mut self,
         qp: &QpShared,
@@ -390,6 +392,7 @@ impl Messages {
     }
 }
 
+// spec: RDMAP-5.4-1
 fn terminate_message(terminate: &Terminate) -> Message {
     // RFC 5040 §5.4: one Terminate per direction, the first message of its queue.
     let target = untagged(QueueNumber::TERMINATE, Msn::FIRST);

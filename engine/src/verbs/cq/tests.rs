@@ -20,6 +20,7 @@ fn drained(cq: &Cq) -> Vec<(u64, u32)> {
     std::iter::from_fn(|| cq.poll()).map(|wc| (wc.wr_id.0, wc.qp.0)).collect()
 }
 
+// spec: RDMAP-5.3-4
 #[test]
 fn a_queue_armed_for_solicited_events_is_quiet_until_one_comes() {
     let wc = wc(1, 1);

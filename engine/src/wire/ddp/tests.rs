@@ -65,6 +65,7 @@ fn untagged_messages_have_these_octets() {
     }
 }
 
+// spec: DDP-4.2-1
 #[test]
 fn the_stag_to_invalidate_stands_in_octets_2_to_5() {
     let header = UntaggedHeader {
@@ -79,6 +80,7 @@ fn the_stag_to_invalidate_stands_in_octets_2_to_5() {
     assert_eq!(header.to_bytes(), hex!("4144 A1B2C3D4 00000000 00000007 01020304"));
 }
 
+// spec: DDP-4.1-5
 #[test]
 fn reserved_bits_are_ignored() {
     let mut bytes = emitted(&tagged(true, Opcode::RdmaWrite));

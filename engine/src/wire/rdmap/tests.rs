@@ -14,6 +14,7 @@ fn the_sixteen_opcodes_read_back() {
     }
 }
 
+// spec: RDMAP-3.1-1
 #[test]
 fn opcodes_travel_by_the_queues_of_the_rfcs() {
     let queue = |bits| match Opcode::from_bits(bits).buffer().unwrap() {
@@ -50,6 +51,7 @@ fn invalidation_and_events_belong_to_their_opcodes() {
     assert_eq!(bits(|opcode| opcode.solicits_event()), [5, 6, 9, 0xD]);
 }
 
+// spec: RDMAP-4.1-3
 #[test]
 fn control_octet_ignores_reserved_bits() {
     let send = Control { version: ProtocolVersion::IETF, opcode: Opcode::Send };

@@ -147,6 +147,7 @@ impl TerminateCode {
     }
 
     // RFC 5040 §4.8: the code of a local catastrophic error is arbitrary.
+    // spec: RDMAP-4.8-1
     const fn assigned_text(self) -> Option<&'static str> {
         Some(match (self.layer, self.etype, self.code) {
             (0, 0, _) => "local catastrophic error",

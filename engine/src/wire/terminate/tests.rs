@@ -11,6 +11,7 @@ fn parse(bytes: &[u8]) -> (Terminate, TerminateLayout) {
     Terminate::parse(bytes).unwrap()
 }
 
+// spec: RDMAP-4.8-1, RDMAP-4.8-7
 #[test]
 fn a_message_too_long_has_these_octets() {
     let terminate = Terminate::about_segment(TerminateCode::DDP_UNTAGGED_TOO_LONG, &UNTAGGED, 1442);
@@ -21,6 +22,7 @@ fn a_message_too_long_has_these_octets() {
     assert_eq!(parse(&bytes), (terminate, TerminateLayout::Rfc));
 }
 
+// spec: RDMAP-4.8-5
 #[test]
 fn a_bad_write_returns_the_tagged_header_only() {
     let mut segment = TAGGED.to_vec();
@@ -33,6 +35,7 @@ fn a_bad_write_returns_the_tagged_header_only() {
     assert_eq!(18 + bytes.len(), 38);
 }
 
+// spec: RDMAP-4.8-5
 #[test]
 fn a_bad_read_returns_both_headers() {
     let code = TerminateCode::RDMAP_ACCESS_RIGHTS;
@@ -68,6 +71,7 @@ fn trailing_zeros_without_flags_are_ignored() {
     assert_eq!(parse(&bytes), expected);
 }
 
+// spec: RDMAP-4.8-2
 #[test]
 fn reserved_bits_are_ignored() {
     let mut bytes =
@@ -79,6 +83,7 @@ fn reserved_bits_are_ignored() {
     assert_eq!(parse(&hex!("11 00 07 FF")).1, TerminateLayout::Rfc);
 }
 
+// spec: RDMAP-4.8-3
 #[test]
 fn flags_without_their_parts_are_survived() {
     // R is set, and nothing follows the DDP header.
@@ -127,6 +132,7 @@ fn what_makes_no_sense_either_way_is_read_as_the_rfc_says() {
     assert_eq!(terminate.code.text(), "unassigned error");
 }
 
+// spec: RDMAP-4.8-1
 #[test]
 fn the_assigned_triples_are_those_of_the_registry() {
     let codes = |layer, etype| -> Vec<u8> {

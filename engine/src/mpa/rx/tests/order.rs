@@ -32,6 +32,7 @@ fn one_octet_segments_in_either_direction_lose_nothing() {
     }
 }
 
+// spec: DDP-3-4
 #[test]
 fn a_stream_cut_anywhere_is_received_in_both_orders() {
     for markers in [false, true] {
@@ -62,6 +63,7 @@ fn a_crc_alone_in_the_next_segment_completes_its_fpdu() {
     bench.assert_complete(&stream);
 }
 
+// spec: DDP-3-5, DDP-4.1-4, DDP-5.3-3, RDMAP-5.5-3
 #[test]
 fn an_fpdu_beyond_a_gap_is_placed_at_once_and_delivered_later() {
     let stream = Stream::of(100, true, &[1442; 4]);

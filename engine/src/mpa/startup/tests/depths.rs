@@ -45,6 +45,7 @@ fn what_is_not_negotiated_is_answered_in_kind_each_by_itself() {
     assert_eq!(peer.depths, PeerDepths { ird: None, ord: Some(4) });
 }
 
+// spec: RDMAP-6.1-2
 #[test]
 fn initiator_lowers_its_ord_to_the_responder_ird() {
     let negotiated = accepted(StartupConfig::default(), &enhanced_reply(hex!("0002 0000")));
