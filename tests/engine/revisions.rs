@@ -189,6 +189,7 @@ fn data_moves_in_every_cell_of_appendix_c_that_connects() {
     assert_eq!(connected, 21);
 }
 
+// spec: MPA2-10-4
 #[test]
 fn a_peer_that_knows_only_revision_1_is_asked_again_in_it() {
     for layered in [false, true] {

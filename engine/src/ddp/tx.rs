@@ -73,7 +73,7 @@ impl Target {
 ///
 /// RFC 5041 §5.2: a segment, header included, is not larger than the MULPDU; RFC 5044 §4.5 asks for
 /// segments as large as possible.
-// spec: DDP-5.2-1
+// spec: DDP-5.2-1, MPA-3-3
 #[must_use]
 pub fn payload_len(target: &Target, remaining: u32, mulpdu: usize) -> u32 {
     let room = mulpdu.saturating_sub(target.header_len());

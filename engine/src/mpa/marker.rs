@@ -33,6 +33,7 @@ const _: () = assert!(fpdu_len(ULPDU_LEN_MAX) < u16::MAX as usize);
 /// markers fall, within 128 to 64768.
 ///
 /// With an `emss` so small that the result is clamped up to 128, FPDUs span segments.
+// spec: MPA-4.5-1, MPA-4.5-2, MPA-4.5-4
 #[must_use]
 pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     // RFC 5044 §4.5: "MULPDU = EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4)" with markers,
@@ -44,6 +45,7 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 
 /// Limits a MULPDU to what MPA may report: "in the range 128 to 64768", both included (RFC 5044
 /// §3).
+// spec: MPA-3-2, MPA-4.5-3
 const fn clamp_mulpdu(len: usize) -> usize {
     if len < MULPDU_MIN {
         MULPDU_MIN
@@ -92,6 +94,7 @@ impl MarkerGrid {
     }
 
     /// Bytes from the last marker position at or before `at`, 0 to 511.
+    // spec: MPA-4.3-2
     #[inline]
     const fn phase(self, at: StreamOffset) -> usize {
         // 512 divides 2⁶⁴, so the phase survives wrapping.
@@ -99,6 +102,7 @@ impl MarkerGrid {
     }
 
     /// Returns true if a marker begins at `at`.
+    // spec: MPA-4.3-4
     #[must_use]
     #[inline]
     pub(crate) const fn is_marker(self, at: StreamOffset) -> bool {
@@ -126,6 +130,7 @@ impl MarkerGrid {
     }
 
     /// Bytes of marker that lead an FPDU starting at `start`: 4 or 0.
+    // spec: MPA-4.3-12
     #[must_use]
     #[inline]
     pub(crate) const fn leading_len(self, start: StreamOffset) -> usize {
@@ -136,6 +141,7 @@ impl MarkerGrid {
     /// no FPDU can start there.
     ///
     /// `fpduptr` is as received: the two low bits are masked here.
+    // spec: MPA-4.3-9
     #[must_use]
     pub(crate) const fn fpdu_start(
         self,
@@ -260,6 +266,7 @@ impl FpduLayout {
 
     /// The FPDUPTR of marker `index`: bytes of stream from the FPDU's header to the marker, 0 for a
     /// leading marker.
+    // spec: MPA-4.3-5, MPA-4.3-6, MPA-4.3-8
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at most 65280 for a ULPDU up to 64768")]

@@ -70,7 +70,7 @@ pub trait FpduSink {
     ///
     /// # Errors
     /// As [`place`](Self::place).
-    // spec: DDP-3-5
+    // spec: DDP-3-5, MPA-1.2-2
     #[inline]
     fn place_ahead(
         &mut self,
@@ -213,6 +213,7 @@ impl<T: Copy> FpduReceiver<T> {
         let end = slice.end();
         // RFC 5044 §8: after an error "MPA MUST NOT" pass or deliver anything more. The bytes are
         // accepted and discarded, so that the peer can still send what follows.
+        // spec: MPA-8-5
         if self.stopped || bytes.is_empty() {
             return Taken { end, error: None };
         }
@@ -299,6 +300,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     /// Processes a segment. Returns the position up to which it was accepted.
+    // spec: MPA-5.1-4, MPA-6-2
     fn take<S: FpduSink<Token = T>>(
         &mut self,
         slice: Slice<'_>,
@@ -364,6 +366,7 @@ impl<T: Copy> FpduReceiver<T> {
             }
             self.counters.fpdus_by_marker =
                 self.counters.fpdus_by_marker.wrapping_add(u64::from(by_marker));
+            // spec: MPA-5.2-1
             start = fpdu.end;
         }
     }
@@ -387,6 +390,7 @@ impl<T: Copy> FpduReceiver<T> {
             },
             // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
             // marker gave.
+            // spec: MPA-8-2
             Search::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
                 self.counters.marker_errors = self.counters.marker_errors.wrapping_add(1);
                 Err(FaultAt::at(MpaFault::Marker, start))
@@ -478,6 +482,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     /// Finds an FPDU in or around a segment beyond a gap by its markers, and continues from it.
+    // spec: MPA-3-6
     fn walk_from_marker<S: FpduSink<Token = T>>(
         &mut self,
         run_start: StreamOffset,

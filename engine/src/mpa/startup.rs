@@ -75,6 +75,7 @@ impl Revision {
 
     /// The version that DDP and RDMAP use with it.
     // RFC 5044 §3: MPA gives DDP the negotiated version; Appendix C.1: versions are never mixed.
+    // spec: MPA-3-7, MPA-C-1
     #[must_use]
     pub const fn protocol_version(self) -> ProtocolVersion {
         match self {
@@ -105,6 +106,7 @@ pub struct StartupConfig {
     pub negotiate_depths: bool,
     /// As initiator with revision 2: ask for the peer-to-peer model, in which an RTR message opens
     /// the connection and either side may send first after that.
+    // spec: MPA2-5-1
     pub peer_to_peer: bool,
     /// RTR messages this side can send as initiator, or take as responder. Not empty.
     pub rtr: RtrKinds,
@@ -135,7 +137,7 @@ impl Default for StartupConfig {
     fn default() -> Self {
         Self {
             markers: false,
-            // spec: DDP-3-6
+            // spec: DDP-3-6, MPA-1.2-1, MPA-4.4-1
             crc: true,
             revision: Revision::Two,
             permissive: false,
@@ -156,6 +158,7 @@ impl StartupConfig {
             return Err(StartupMisuse::RdmacFraming);
         }
         // RFC 6581 §9.2: an enhanced responder MUST support at least one RTR message.
+        // spec: MPA2-9.2-3
         if self.rtr.is_empty() {
             return Err(StartupMisuse::NoRtr);
         }
@@ -181,6 +184,7 @@ pub struct Offer<'a> {
 impl Offer<'_> {
     fn check(&self, enhanced: bool) -> Result<(), StartupMisuse> {
         // RFC 6581 §9: the enhanced word counts as Private Data.
+        // spec: MPA2-6-5
         let word_len = if enhanced { EnhancedHeader::LEN } else { 0 };
         let len_max = PRIVATE_DATA_LEN_MAX - word_len;
         if self.private_data.len() > len_max {
@@ -205,6 +209,7 @@ pub struct Negotiated {
     /// Limit of outbound Reads and Atomics outstanding at a time.
     pub ord: u16,
     /// IRD and ORD that the peer announced, for the application.
+    // spec: MPA2-9.1-8
     pub peer_depths: PeerDepths,
     /// The first message of the connection.
     pub rtr: Rtr,
@@ -238,8 +243,10 @@ impl Framing {
         Self {
             revision,
             // RFC 5044 §7.1.1: CRCs are off only if both sides sent C = 0.
+            // spec: MPA-4.4-2, MPA-4.4-6
             crc: config.crc || crc,
             // RFC 5044 §7.1.1: M = 1 received: markers MUST be added to what is sent.
+            // spec: MPA-4.3-1, MPA-4.3-10, MPA-7.1.1-2
             markers_to_peer: markers,
             markers_to_us: config.markers,
         }
@@ -325,6 +332,7 @@ impl MpaStartupError {
     /// `None`: TCP is closed at once (RFC 5044 §8: an invalid startup frame).
     // RFC 6581 §9.1, §9.2, RFC 5044 §7.1.2 (4): only an initiator can send one, after a valid
     // Reply.
+    // spec: MPA-8-3
     #[must_use]
     pub(crate) const fn terminates_in(&self) -> Option<Framing> {
         match *self {
@@ -364,11 +372,14 @@ pub enum StartupMisuse {
 }
 
 /// Rejects bytes that follow a whole frame before the frame is answered.
+// spec: MPA-7.1.2-14
 fn nothing_expected<T>(bytes: &[u8]) -> Result<Progress<T>, MpaStartupError> {
     if bytes.is_empty() { Ok(Progress::NeedMore) } else { Err(MpaStartupError::EarlyData) }
 }
 
+// spec: MPA-7.1-4
 fn emit(header: StartupHeader, word: Option<EnhancedHeader>, private_data: &[u8]) -> Vec<u8> {
+    // spec: MPA2-6-1
     let word = word.map(EnhancedHeader::to_bytes);
     let private_data: Vec<u8> = word.iter().flatten().chain(private_data).copied().collect();
     let mut frame = Vec::with_capacity(StartupHeader::LEN + private_data.len());

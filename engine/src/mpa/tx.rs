@@ -52,9 +52,11 @@ impl<'a> Fpdu<'a> {
         payload_len: usize,
     ) -> Self {
         assert!(header.len() <= INLINE_LEN_MAX, "ULPDU header too long to be inline");
+        // spec: MPA-3-4
         assert!(payload_len <= ULPDU_LEN_MAX, "ULPDU longer than MPA allows");
         let ulpdu_len = header.len() + payload_len;
         assert!(ulpdu_len > 0, "empty ULPDU");
+        // spec: MPA-3-1
         Self { layout: grid.layout(start, ulpdu_len), header }
     }
 
@@ -82,6 +84,7 @@ impl<'a> Fpdu<'a> {
         }
     }
 
+    // spec: MPA-4.1-1
     #[inline]
     fn emit_unmarked<S: RunSink>(&self, sink: &mut S) {
         let mut head = [0; LENGTH_LEN + INLINE_LEN_MAX];
@@ -93,11 +96,13 @@ impl<'a> Fpdu<'a> {
         }
         let pad = pad_len(self.ulpdu_len());
         if pad > 0 {
+            // spec: MPA-4.1-3
             sink.inline(&[0; 3][..pad]);
         }
         sink.crc();
     }
 
+    // spec: MPA-4.4-9, MPA-4.4-10, MPA-4.4-11
     fn emit_marked<S: RunSink>(&self, sink: &mut S) {
         let mut markers = Markers::new(self.layout);
         let mut head = [0; LENGTH_LEN + INLINE_LEN_MAX + MARKER_LEN];
@@ -124,6 +129,7 @@ impl<'a> Fpdu<'a> {
         }
 
         // The pad ends 4-aligned, so a marker can fall before the CRC but not inside the pad.
+        // spec: MPA-4.3-11
         let pad = pad_len(self.ulpdu_len());
         let mut tail = [0; 3 + MARKER_LEN];
         let mut tail_len = pad;
@@ -142,6 +148,7 @@ impl<'a> Fpdu<'a> {
     #[inline]
     fn write_head(&self, head: &mut [u8]) -> usize {
         // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
+        // spec: MPA-4.1-2
         let ulpdu_len = u16::try_from(self.ulpdu_len()).expect("checked against ULPDU_LEN_MAX");
         head[..LENGTH_LEN].copy_from_slice(&ulpdu_len.to_be_bytes());
         let head_len = LENGTH_LEN + self.header.len();

@@ -116,6 +116,7 @@ impl StreamError {
     }
 }
 
+// spec: MPA-8-1
 const fn mpa_code(error: MpaError) -> TerminateCode {
     // RFC 5044 §8, RFC 6580 §3.3.
     match error.fault {
@@ -202,6 +203,7 @@ pub(super) fn terminate_about(
 
 /// Terminate code of a startup error (RFC 5044 §8, RFC 6581 §9). The Terminate is sent only if
 /// [`MpaStartupError::terminates_in`] gives a framing.
+// spec: MPA-8-1
 #[must_use]
 pub(crate) const fn startup_code(error: MpaStartupError) -> TerminateCode {
     match error {
@@ -265,7 +267,7 @@ mod tests {
     use crate::mpa::startup::{Framing, Revision};
 
     /// Layer, type and code that RFC 5040, RFC 5041, RFC 5044 and RFC 6581 assign.
-    // spec: DDP-7.2-1
+    // spec: DDP-7.2-1, MPA-8-1
     #[test]
     fn every_error_has_the_code_that_the_rfcs_assign() {
         let mpa = |fault| StreamError::from(MpaError { fault, droppable: false });

@@ -55,6 +55,7 @@ impl Crc32c {
     }
 
     /// The CRC of all added bytes.
+    // spec: MPA-4.4-7
     #[must_use]
     pub const fn finish(self) -> u32 {
         !self.register
@@ -79,6 +80,7 @@ pub fn over<'a>(runs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 
 /// The four bytes of an FPDU's CRC field.
 // RFC 5044 §4.4 and Figures 5, 6: the bit-reflected value is sent least significant byte first.
+// spec: MPA-4.4-8
 #[must_use]
 pub const fn to_wire(crc: u32) -> [u8; 4] {
     crc.to_le_bytes()

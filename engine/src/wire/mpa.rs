@@ -54,6 +54,7 @@ impl Marker {
         // RFC 5044 §4.2: the reserved field MUST be ignored, and the two low bits of FPDUPTR are
         // masked for the arithmetic (the CRC covers them as received, erratum 1427).
         let [_, _, high, low] = bytes;
+        // spec: MPA-4.2-1, MPA-4.2-2
         Self { fpduptr: u16::from_be_bytes([high, low]) & !3 }
     }
 
@@ -61,6 +62,7 @@ impl Marker {
     #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
         let [high, low] = (self.fpduptr & !3).to_be_bytes();
+        // spec: MPA-4.2-1, MPA-4.2-2
         [0, 0, high, low]
     }
 }

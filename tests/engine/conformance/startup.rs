@@ -56,6 +56,7 @@ const STARTED: &str = "
 0.011 < .  21:21 ack 21
 ";
 
+// spec: MPA-7.1.2-2
 #[test]
 fn a_responder_is_silent_until_the_request_is_whole() {
     // §7.1.2 (2).
@@ -293,6 +294,7 @@ fn a_rejection_leaves_tcp_open_for_octets_of_both() {
     assert_eq!(octets, [reply(CRC | REJECT), vec![7; 10]].concat());
 }
 
+// spec: MPA-7.1.2-9
 #[test]
 fn a_responder_sends_nothing_before_the_first_fpdu() {
     // §7.1.2 (4).
@@ -352,6 +354,7 @@ fn a_silenced_responder_closes_after_a_bound() {
     );
 }
 
+// spec: MPA-7.1.2-6
 #[test]
 fn an_initiator_sends_no_fpdu_before_the_reply() {
     // §7.1.2 (3).

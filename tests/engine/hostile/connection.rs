@@ -138,7 +138,7 @@ fn a_duplicate_of_held_octets_with_other_content_never_replaces_them() {
     still_works(&mut scene);
 }
 
-// spec: DDP-3-9, DDP-6.2.1-3
+// spec: DDP-3-9, DDP-6.2.1-3, MPA-7.2-2
 #[test]
 fn a_peer_may_close_its_half_and_still_receive() {
     let mut scene = Scene::ready();

@@ -505,6 +505,7 @@ fn the_time_for_a_reply_begins_when_tcp_is_established() {
     assert_eq!(scene.events, [StreamEvent::StartupFailed(StartupFailure::Timeout)]);
 }
 
+// spec: MPA2-5-3
 #[test]
 fn a_responder_is_established_at_its_reply_and_sends_after_the_rtr() {
     // RFC 6581 §9.2: work may be posted at once; RFC 5044 §7.1.2 (4): it waits for the RTR.

@@ -51,6 +51,7 @@ fn flipped(fpdu: &[u8], bit: usize) -> Vec<u8> {
     octets
 }
 
+// spec: MPA-4.4-5, MPA-8-4
 #[test]
 fn an_fpdu_with_a_bad_crc_is_dropped_until_a_good_copy_comes() {
     let mut scene = Scene::ready();
@@ -66,7 +67,7 @@ fn an_fpdu_with_a_bad_crc_is_dropped_until_a_good_copy_comes() {
     assert_eq!(counters.mpa.crc_bad, 1);
 }
 
-// spec: DDP-7-1, RDMAP-6.2-1
+// spec: DDP-7-1, RDMAP-6.2-1, MPA-8-6
 #[test]
 fn an_fpdu_whose_crc_never_becomes_good_ends_the_stream() {
     let scene = Scene::ready();
@@ -106,6 +107,7 @@ fn no_fpdu_with_a_flipped_bit_in_its_length_is_placed() {
     }
 }
 
+// spec: MPA-7.1.2-9
 #[test]
 fn a_first_fpdu_with_a_bad_crc_does_not_let_the_responder_send() {
     let mut scene = Scene::started(StartupConfig::default());
@@ -255,6 +257,7 @@ fn a_ulpdu_shorter_than_its_header_ends_the_stream() {
     }
 }
 
+// spec: MPA-4.1-3
 #[test]
 fn pad_octets_may_be_anything_but_count_for_the_crc() {
     let mut scene = Scene::ready();
@@ -313,6 +316,7 @@ fn started_with_crc(ours: bool, theirs: bool) -> Scene {
     scene
 }
 
+// spec: MPA-4.1-4, MPA-4.4-2, MPA-4.4-6
 #[test]
 fn crcs_are_checked_unless_both_ends_said_no() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -327,6 +331,7 @@ fn crcs_are_checked_unless_both_ends_said_no() {
     }
 }
 
+// spec: MPA-5.1-4
 #[test]
 fn fpdus_in_segments_of_one_octet_are_placed() {
     for markers in [false, true] {

@@ -59,7 +59,7 @@ fn is_terminated(config: StartupConfig, reply: &[u8], code: (u8, u8, u8)) {
     scene.ends_in_order();
 }
 
-// spec: DDP-6.1-1
+// spec: DDP-6.1-1, MPA-7.1.2-8
 #[test]
 fn a_good_reply_starts_rdma() {
     for (config, reply) in [
@@ -78,6 +78,7 @@ fn a_good_reply_starts_rdma() {
     }
 }
 
+// spec: MPA-7.1.2-7
 #[test]
 fn a_rejection_leaves_tcp_open_and_flushes_the_queue_pair() {
     let mut scene = Scene::connecting(plain());
@@ -118,6 +119,7 @@ fn octets_behind_a_rejection_belong_to_streaming_mode() {
     assert_eq!(&octets[..len], b"try later");
 }
 
+// spec: MPA-7.1.1-1, MPA-7.1.2-6
 #[test]
 fn a_reply_with_any_octet_of_its_key_changed_is_refused() {
     for index in 0..16 {
@@ -127,6 +129,7 @@ fn a_reply_with_any_octet_of_its_key_changed_is_refused() {
     }
 }
 
+// spec: MPA-7.1.2-10
 #[test]
 fn a_request_in_place_of_a_reply_is_refused() {
     // RFC 5044 §7.1.2 (8): two initiators recognize each other by the key.
@@ -157,6 +160,7 @@ fn a_reply_of_another_form_than_the_request_is_refused() {
     is_refused(enhanced(), &startup(REPLY_KEY, CRC | ENHANCED, 2, &WORD[..3]));
 }
 
+// spec: MPA-7.1.2-14
 #[test]
 fn octets_behind_the_reply_and_before_the_first_fpdu_are_refused() {
     let reply = startup(REPLY_KEY, CRC, 2, b"");
@@ -174,6 +178,7 @@ fn octets_behind_the_reply_and_before_the_first_fpdu_are_refused() {
     assert_eq!(scene.received().status, WcStatus::WrFlushErr);
 }
 
+// spec: MPA2-9.1-7, MPA2-9.1-11
 #[test]
 fn a_responder_that_wants_more_reads_than_can_be_served_is_told() {
     // ORD 200 and ORD 16382.
@@ -183,6 +188,7 @@ fn a_responder_that_wants_more_reads_than_can_be_served_is_told() {
     }
 }
 
+// spec: MPA2-9.2-7
 #[test]
 fn a_responder_without_a_common_ready_message_is_told() {
     // Peer to peer, but only a Send is possible; then no message at all; then not peer to peer.
@@ -192,6 +198,7 @@ fn a_responder_without_a_common_ready_message_is_told() {
     }
 }
 
+// spec: MPA2-5-2, MPA2-9.2-6, MPA2-9.2-9, MPA2-9.2-10, MPA2-9.2-12
 #[test]
 fn the_ready_message_goes_first_and_completes_nothing() {
     // B, C or D in the Reply: the message that both ends support.
@@ -227,6 +234,7 @@ fn the_ready_message_goes_first_and_completes_nothing() {
     }
 }
 
+// spec: MPA-7.1.2-11
 #[test]
 fn a_peer_that_does_not_reply_is_given_up() {
     let mut scene = Scene::connecting(plain());

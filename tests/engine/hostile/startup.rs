@@ -54,6 +54,7 @@ fn is_accepted(request: &[u8]) -> Scene {
     scene
 }
 
+// spec: MPA-7.1.1-1, MPA-7.1.2-3, MPA-8-3
 #[test]
 fn a_request_with_any_octet_of_its_key_changed_is_refused() {
     for index in 0..16 {
@@ -65,6 +66,7 @@ fn a_request_with_any_octet_of_its_key_changed_is_refused() {
     }
 }
 
+// spec: MPA-7.1.2-10
 #[test]
 fn a_reply_in_place_of_a_request_is_refused() {
     is_refused(&startup(REPLY_KEY, CRC, 1, b""));
@@ -77,6 +79,7 @@ fn another_protocol_is_refused() {
     is_refused(&[0xFF]);
 }
 
+// spec: MPA-7.1.1-5
 #[test]
 fn unknown_revisions_are_refused() {
     for revision in [0, 3, 4, 255] {
@@ -93,6 +96,7 @@ fn private_data_beyond_512_octets_is_refused_without_being_read() {
     }
 }
 
+// spec: MPA-7.1.2-13
 #[test]
 fn private_data_of_any_legal_length_is_passed_on() {
     for len in [0_usize, 1, 255, 256, 511, 512] {
@@ -105,6 +109,7 @@ fn private_data_of_any_legal_length_is_passed_on() {
     }
 }
 
+// spec: MPA2-6-1
 #[test]
 fn an_enhanced_request_without_its_word_is_refused() {
     for len in 0..4 {
@@ -112,6 +117,7 @@ fn an_enhanced_request_without_its_word_is_refused() {
     }
 }
 
+// spec: MPA-7.1.1-3, MPA-7.1.1-4, MPA2-6-4, MPA2-6-7
 #[test]
 fn flags_that_say_nothing_in_a_request_are_ignored() {
     // RFC 5044 §7.1.1: R is not examined, reserved bits are not checked.
@@ -123,6 +129,7 @@ fn flags_that_say_nothing_in_a_request_are_ignored() {
     assert_eq!(scene.peer.received[16] & ENHANCED, 0);
 }
 
+// spec: MPA-7.1.2-5, MPA2-10-1, MPA2-10-2
 #[test]
 fn the_reply_has_the_revision_and_the_form_of_the_request() {
     let scene = is_accepted(&startup(REQUEST_KEY, CRC, 1, b""));
@@ -133,6 +140,7 @@ fn the_reply_has_the_revision_and_the_form_of_the_request() {
     assert_eq!((scene.peer.received[16], scene.peer.received[17]), (CRC | ENHANCED, 2));
 }
 
+// spec: MPA-7.1.2-2
 #[test]
 fn a_request_may_come_octet_by_octet() {
     let mut scene = Scene::new();
@@ -190,6 +198,7 @@ fn a_port_waits_for_a_request_as_long_as_it_is_told_to() {
     }
 }
 
+// spec: MPA-7.1.2-11
 #[test]
 fn a_request_that_never_ends_is_dropped() {
     let mut scene = Scene::new();
@@ -216,6 +225,7 @@ fn a_peer_that_closes_before_its_request_is_whole_is_dropped() {
     }
 }
 
+// spec: MPA-7.1.2-4
 #[test]
 fn a_rejected_peer_keeps_its_tcp_connection() {
     let mut scene = Scene::new();
@@ -263,6 +273,7 @@ fn peer_to_peer(markers: bool, rtr: RtrKinds) -> Scene {
 }
 
 /// RFC 6581 §9.2: the initiator chooses one of several kinds, and the first FPDU shows which.
+// spec: MPA2-9.2-9
 #[test]
 fn the_ready_message_may_be_of_any_kind_that_was_agreed_on() {
     let all = RtrKinds::all();
@@ -329,6 +340,7 @@ fn what_overtakes_the_ready_message_waits_for_it() {
     }
 }
 
+// spec: MPA-7.1-2
 #[test]
 fn an_answer_that_cannot_be_given_leaves_the_queue_pair_free() {
     let mut scene = Scene::new();

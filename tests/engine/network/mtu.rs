@@ -51,7 +51,7 @@ fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     assert!(all > segments_min && all == aligned, "{aligned} of {all}");
 }
 
-// spec: DDP-3-1
+// spec: DDP-3-1, MPA-4.5-6, MPA-5.1-1, MPA-5.1-2
 #[test]
 fn a_router_that_names_its_limit_is_heeded_at_once() {
     for address in BOTH {
@@ -337,6 +337,7 @@ fn ordinary_sockets_follow_the_device_too() {
     }));
 }
 
+// spec: MPA-4.5-7
 #[test]
 fn a_link_that_takes_hardly_more_than_headers_works() {
     // RFC 5044 §A.5.2: room for an FPDU of the smallest MULPDU, on any MTU.

@@ -109,6 +109,7 @@ fn small_messages_arrive_as_over_a_perfect_link() {
     for_any_plan(600, Size::Small);
 }
 
+// spec: MPA-4.4-4
 #[test]
 fn large_messages_arrive_as_over_a_perfect_link() {
     for_any_plan(120, Size::Large);

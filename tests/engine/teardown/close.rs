@@ -76,7 +76,7 @@ fn both_ends_may_close_at_once_with_data_in_flight() {
     }
 }
 
-// spec: DDP-6.2.1-4
+// spec: DDP-6.2.1-4, MPA-7.2-1
 #[test]
 fn the_peer_reads_on_after_this_end_has_closed() {
     // RFC 5041 §6.2.1: after a half-close, reception and its responses continue.

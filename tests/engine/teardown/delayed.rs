@@ -54,7 +54,7 @@ fn rdma_works(duo: &mut Duo, queues: &[Queues; 2], side: usize) {
     }
 }
 
-// spec: RDMAP-6.1-1
+// spec: RDMAP-6.1-1, MPA-7.1.5-1, MPA-7.1.5-2
 #[test]
 fn rdma_starts_after_some_streaming() {
     for seed in 0..20 {
@@ -92,6 +92,7 @@ fn rdma_starts_after_some_streaming() {
     }
 }
 
+// spec: MPA-7.1-3
 #[test]
 fn the_end_that_was_connected_to_may_be_the_initiator() {
     // RFC 5044 §7.1: the role in MPA does not depend on the sender of the SYN.

@@ -83,6 +83,7 @@ fn pad_makes_every_fpdu_a_multiple_of_four() {
     assert_eq!(fpdu_len(42), 48);
 }
 
+// spec: MPA-4.3-2, MPA-4.3-4
 #[test]
 fn markers_stand_every_512_octets_from_the_origin() {
     let grid = MarkerGrid::new(StreamOffset(11), true);
@@ -95,6 +96,7 @@ fn markers_stand_every_512_octets_from_the_origin() {
     assert!(!unmarked().is_marker(ORIGIN));
 }
 
+// spec: MPA-4.3-5, MPA-4.3-7
 #[test]
 fn markers_of_one_fpdu_all_point_at_its_header() {
     let layout = marked().layout(ORIGIN, 1442);
@@ -106,6 +108,7 @@ fn markers_of_one_fpdu_all_point_at_its_header() {
     assert_eq!(values, [0x04C, 0x24C, 0x44C]);
 }
 
+// spec: MPA-4.3-6
 #[test]
 fn a_marker_between_fpdus_leads_the_following_one() {
     let grid = marked();
@@ -119,6 +122,7 @@ fn a_marker_between_fpdus_leads_the_following_one() {
     assert_eq!(grid.fpdu_start(ORIGIN + 1024, 508), Some(ORIGIN + 512));
 }
 
+// spec: MPA-4.3-8
 #[test]
 fn small_fpdus_are_pointed_at_from_the_marker_inside_them() {
     let grid = marked();
@@ -140,6 +144,7 @@ fn pointers_that_no_fpdu_can_have_are_refused() {
     assert_eq!(grid.fpdu_start(ORIGIN, 0xFFFC), None, "before offset zero");
 }
 
+// spec: MPA-4.3-13
 #[test]
 fn the_largest_fpdu_keeps_its_pointers_in_16_bits() {
     let mut ptr_max = 0;
@@ -157,6 +162,7 @@ fn the_largest_fpdu_keeps_its_pointers_in_16_bits() {
     assert_eq!(len_max, 65288);
 }
 
+// spec: MPA-4.5-1, MPA-4.5-2
 #[test]
 fn mulpdu_has_the_values_of_the_formula() {
     let with = [(1460, 1442), (1448, 1430), (8960, 8882), (8948, 8870), (1461, 1442)];
@@ -168,6 +174,7 @@ fn mulpdu_has_the_values_of_the_formula() {
     }
 }
 
+// spec: MPA-3-2, MPA-4.5-3
 #[test]
 fn mulpdu_stays_within_its_bounds_for_every_emss() {
     for emss in 0..=65535 {
@@ -181,6 +188,7 @@ fn mulpdu_stays_within_its_bounds_for_every_emss() {
     assert_eq!(mulpdu(100, true), 128);
 }
 
+// spec: MPA-4.5-4
 #[test]
 fn an_fpdu_of_mulpdu_fits_the_segment_at_every_phase_without_pad() {
     for emss in 160..=9000 {
@@ -195,6 +203,7 @@ fn an_fpdu_of_mulpdu_fits_the_segment_at_every_phase_without_pad() {
     }
 }
 
+// spec: MPA-3-3, MPA-4.5-5
 #[test]
 fn the_dynamic_mulpdu_is_the_largest_that_fits_the_room() {
     for markers in [false, true] {
@@ -239,6 +248,7 @@ proptest! {
     }
 }
 
+// spec: MPA-4.3-9, MPA-4.3-11
 #[test]
 fn arithmetic_agrees_with_a_walk_at_every_phase() {
     for phase in (0..512).step_by(4).filter(|phase| *phase != 4) {

@@ -59,6 +59,7 @@ pub(super) fn locate<'s>(
         return Search::Partial { end: None };
     };
     let ulpdu_len = usize::from(u16::from_be_bytes(field));
+    // spec: MPA-4.3-13
     if ulpdu_len < config.ulpdu_len_min || ulpdu_len > config.ulpdu_len_max {
         return Search::BadLength;
     }
@@ -66,6 +67,7 @@ pub(super) fn locate<'s>(
     let end = after(start, layout.wire_len());
     let whole = octets.slice.get(start, layout.wire_len());
     // RFC 5044 §6: the ULPDU_Length decides whether the whole FPDU is there.
+    // spec: MPA-6-3
     if whole.is_none() && octets.end_of_run(start) < end {
         return Search::Partial { end: Some(end) };
     }
@@ -80,6 +82,7 @@ pub(super) fn verify(
     crc: bool,
 ) -> Result<(), MpaFault> {
     // RFC 5044 §4.4: the receiver "MUST" compare the CRC "before" using the FPDU.
+    // spec: MPA-4.1-4, MPA-4.4-13, MPA-6-1
     if crc && !has_good_crc(fpdu, octets) {
         return Err(MpaFault::Crc);
     }
@@ -113,6 +116,7 @@ pub(super) fn wrong_markers(
         let marker = after(start, layout.marker_at(index));
         // RFC 5044 §4.3: all markers of an FPDU point at its header. §4.2 (erratum 1427): the
         // reserved bytes and the two low bits say nothing.
+        // spec: MPA-4.3-7
         let pointer = octets.read(marker).map(|octets| Marker::from_bytes(octets).fpduptr);
         let is_right = pointer == Some(layout.fpduptr(index));
         (!is_right).then_some(marker)
@@ -121,6 +125,7 @@ pub(super) fn wrong_markers(
 
 /// Returns true if the CRC is right. It covers all bytes of the FPDU before it, markers too (RFC
 /// 5044 §4.4).
+// spec: MPA-4.4-9, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12
 #[inline]
 fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
     let mut digest = Crc32c::new();

@@ -313,6 +313,7 @@ impl<'a> Ulpdu<'a> {
     }
 
     /// Iterator over the bytes from `from` on, as non-empty runs in order.
+    // spec: MPA-3-5
     #[inline]
     pub const fn chunks(&self, from: usize) -> Chunks<'a> {
         Chunks { ulpdu: *self, at: from }

@@ -76,6 +76,7 @@ pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<Sta
     match setback {
         // RFC 6581 §10: a responder that knows only RFC 5044 takes an enhanced Request for
         // malformed and closes TCP; RFC 5044 §7.1.1 has it close TCP for the revision alone.
+        // spec: MPA2-10-4
         Setback::Closed if lower_revision => Some(in_revision_1),
         Setback::Closed if no_markers => Some(without_markers),
         // A Reply of revision 1, or 0, or without S: the peer has not understood the Request.

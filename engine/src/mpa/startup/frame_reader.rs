@@ -37,12 +37,14 @@ impl FrameReader {
     /// Reports every fault of the frame as soon as its byte has arrived, without waiting for the
     /// Private Data. An error persists: the next call parses the same bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<usize, MpaStartupError> {
+        // spec: MPA-7.1-1
         let mut consumed = self.fill(bytes);
         if self.revision.is_none()
             && let Some((header, private_data_len)) =
                 StartupHeader::parse(self.kind, &self.buffer[..self.len])?
         {
             // RFC 5044 §7.1.1: Rev MUST be checked, and the connection closed if it does not fit.
+            // spec: MPA-7.1.1-5
             let revision = Revision::from_wire(header.revision)
                 .filter(|revision| self.revisions.contains(revision))
                 // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium always sends M = 1. A peer
@@ -66,6 +68,7 @@ impl FrameReader {
 
     // RFC 5044 §7.1.2 (9): no more than PD_Length bytes are ever copied.
     fn fill(&mut self, bytes: &[u8]) -> usize {
+        // spec: MPA-7.1.2-12
         let count = bytes.len().min(self.wanted - self.len);
         self.buffer[self.len..self.len + count].copy_from_slice(&bytes[..count]);
         self.len += count;

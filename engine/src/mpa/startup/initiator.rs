@@ -53,6 +53,7 @@ impl Initiator {
     ) -> Result<(Self, Vec<u8>), StartupMisuse> {
         config.check()?;
         // RFC 6581 §10: the enhanced format MUST NOT be used when nothing of it is wanted.
+        // spec: MPA2-6-2, MPA2-10-5
         let enhanced =
             config.revision >= Revision::Two && (config.negotiate_depths || config.peer_to_peer);
         offer.check(enhanced)?;
@@ -61,6 +62,7 @@ impl Initiator {
             markers: config.markers,
             crc: config.crc,
             // RFC 5044 §7.1.1: R is zero in a Request.
+            // spec: MPA-7.1.1-3
             reject: false,
             enhanced,
             immediates: config.immediates,
@@ -75,6 +77,7 @@ impl Initiator {
             reader: FrameReader::new(StartupKind::Reply, lowest(config)..=config.revision),
             answered: false,
         };
+        // spec: MPA-7.1.2-13
         Ok((initiator, super::emit(header, word, offer.private_data)))
     }
 
@@ -90,6 +93,7 @@ impl Initiator {
         if self.answered {
             return nothing_expected(bytes);
         }
+        // spec: MPA-7.1.2-6
         let consumed = self.reader.read(bytes)?;
         let Some((reply, revision)) = self.reader.frame() else {
             return Ok(Progress::NeedMore);
@@ -117,10 +121,13 @@ impl Initiator {
         let peer_depths = word.as_ref().map(depth::peer_depths).unwrap_or_default();
         let private_data = private_data.to_vec();
         // RFC 5044 §7.1.2 (3), RFC 6581 §9.1: a rejection is valid in either format.
+        // spec: MPA-7.1.1-3
         if reply.header.reject {
+            // spec: MPA2-9.1-8
             return Ok(ReplyOutcome::Rejected(Rejection { peer_depths, private_data }));
         }
         // RFC 6581 §10: an enhanced Request takes an enhanced Reply, any other a plain one.
+        // spec: MPA2-10-1
         if word.is_some() != self.enhanced {
             return Err(MpaStartupError::EnhancedMismatch);
         }
@@ -152,12 +159,14 @@ impl Initiator {
         // the IRD and ignores the ORD: the applications agree on that themselves.
         let ord = if self.config.negotiate_depths { peer.ord } else { None };
         let mut depths = depth::conclude(self.offered, PeerDepths { ord, ..peer })
+            // spec: MPA2-9.1-7
             .ok_or(MpaStartupError::InsufficientIrd(framing))?;
         if !self.config.peer_to_peer {
             return Ok((depths, Rtr::None));
         }
         // RFC 6581 §9.2: without a match the initiator MUST end the connection.
         let kind = choose_rtr(self.config.rtr, word, peer.ird)
+            // spec: MPA2-9.2-7
             .ok_or(MpaStartupError::NoMatchingRtr(framing))?;
         if kind == RtrKind::ReadZero {
             // RFC 6581 §9.1: the responder raises its IRD for this Read even if no other is wanted.
@@ -169,6 +178,7 @@ impl Initiator {
 
 /// The lowest revision a Reply may have.
 // RFC 5044 Appendix C.2.5: a permissive initiator changes to revision 0 if the Reply has it.
+// spec: MPA-C-3, MPA-C-5
 const fn lowest(config: &StartupConfig) -> Revision {
     match config.revision {
         Revision::Rdmac => Revision::Rdmac,
@@ -183,7 +193,9 @@ fn request_word(config: &StartupConfig, offer: &Offer<'_>) -> EnhancedHeader {
     EnhancedHeader {
         peer_to_peer: config.peer_to_peer,
         // RFC 6581 §9.2: all supported messages MUST be set; none in the client-server model.
+        // spec: MPA2-9.2-2, MPA2-9.2-8
         rtr: if config.peer_to_peer { config.rtr } else { RtrKinds::empty() },
+        // spec: MPA2-9.1-1
         ird: depth(offer.ird),
         ord: depth(offer.ord),
     }
@@ -191,6 +203,7 @@ fn request_word(config: &StartupConfig, offer: &Offer<'_>) -> EnhancedHeader {
 
 // RFC 6581 §9.2: the initiator MUST send one of the messages whose flag both sides have set; it may
 // choose. With A = 0 in the Reply the flags of the Reply are ignored.
+// spec: MPA2-9.2-6
 fn choose_rtr(own: RtrKinds, reply: &EnhancedHeader, peer_ird: Option<u16>) -> Option<RtrKind> {
     let common = if reply.peer_to_peer { own & reply.rtr } else { RtrKinds::empty() };
     // The Write first: it needs no answer. Then the Read, which counts against the responder's IRD.

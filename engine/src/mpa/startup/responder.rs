@@ -67,6 +67,7 @@ impl Responder {
         if !matches!(self.state, State::Reading) {
             return nothing_expected(bytes);
         }
+        // spec: MPA-7.1.2-2
         let consumed = self.reader.read(bytes)?;
         let Some((frame, revision)) = self.reader.frame() else {
             return Ok(Progress::NeedMore);
@@ -92,10 +93,12 @@ impl Responder {
         let mut own = Depths { ird: offer.ird, ord: offer.ord };
         let rtr = self.rtr(request);
         // RFC 6581 §9.1: IRD MAY be raised if the model needs it, as for a Read as RTR.
+        // spec: MPA2-9.1-4
         if rtr.contains(RtrKinds::READ) {
             own.ird = own.ird.max(1);
         }
         let (depths, said) = depth::respond(own, request.depths);
+        // spec: MPA-7.1.2-13
         let reply = self.reply(request, said, false, offer.private_data);
         let negotiated = Negotiated {
             framing: Framing::agree(&self.config, request.revision, request.markers, request.crc),
@@ -122,6 +125,7 @@ impl Responder {
     pub fn reject(&mut self, offer: &Offer<'_>) -> Result<Vec<u8>, StartupMisuse> {
         let request = self.request(offer)?;
         let said = Depths { ird: offer.ird, ord: offer.ord };
+        // spec: MPA2-9.1-5
         let reply = self.reply(request, said, true, offer.private_data);
         self.state = State::Answered;
         Ok(reply)
@@ -138,6 +142,7 @@ impl Responder {
     /// RTR messages to set in the Reply; empty in the client-server model.
     // RFC 6581 §9.2: the responder SHOULD set those it supports among the requested ones. If it
     // supports none of them, it MUST set one that it supports.
+    // spec: MPA2-9.2-4, MPA2-9.2-5
     fn rtr(&self, request: &PeerRequest) -> RtrKinds {
         match request.peer_to_peer {
             None => RtrKinds::empty(),
@@ -154,6 +159,7 @@ impl Responder {
         private_data: &[u8],
     ) -> Vec<u8> {
         // RFC 5044 Appendix C.2.4: a Request of revision 0 takes a Reply with M = 1 and C = 1.
+        // spec: MPA-C-4
         let rdmac = request.revision == Revision::Rdmac;
         let header = StartupHeader {
             kind: StartupKind::Reply,
@@ -163,12 +169,14 @@ impl Responder {
             crc: self.config.crc || request.crc || rdmac,
             reject,
             // RFC 6581 §10: an enhanced Request takes an enhanced Reply, any other a plain one.
+            // spec: MPA2-10-1, MPA2-10-2
             enhanced: request.enhanced,
             immediates: self.config.immediates && request.immediates,
             revision: request.revision.to_wire(),
         };
         let word = request.enhanced.then(|| EnhancedHeader {
             // RFC 6581 §9.2: A of the Reply MUST equal A of the Request.
+            // spec: MPA2-9.2-1
             peer_to_peer: request.peer_to_peer.is_some(),
             rtr: self.rtr(request),
             ird: said.ird,
@@ -179,12 +187,14 @@ impl Responder {
 }
 
 /// Revisions that a Request may have.
+// spec: MPA2-10-3
 const fn acceptable(config: &StartupConfig) -> RangeInclusive<Revision> {
     match config.revision {
         // RFC 5044 Appendix C.2.5: permissive initiators first send revision 1, to any peer.
         Revision::Rdmac => Revision::Rdmac..=Revision::One,
         // RFC 5044 Appendix C.2.4.
         highest if config.permissive => Revision::Rdmac..=highest,
+        // spec: MPA2-6-3
         highest => Revision::One..=highest,
     }
 }
@@ -195,11 +205,13 @@ impl PeerRequest {
         Self {
             revision,
             // RFC 5044 §7.1.1: R of a Request is not examined.
+            // spec: MPA-7.1.1-3
             markers: frame.header.markers,
             crc: frame.header.crc,
             enhanced: word.is_some(),
             depths: word.as_ref().map(depth::peer_depths).unwrap_or_default(),
             // RFC 6581 §9.2: with A = 0, B, C and D are ignored.
+            // spec: MPA2-9.2-8
             peer_to_peer: word.filter(|word| word.peer_to_peer).map(|word| word.rtr),
             immediates: frame.header.immediates,
             private_data: private_data.to_vec(),

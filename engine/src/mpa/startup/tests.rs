@@ -70,7 +70,7 @@ fn connect(
     (outcome, negotiated)
 }
 
-// spec: DDP-3-6
+// spec: DDP-3-6, MPA-1.2-1, MPA-4.4-1, MPA-7.1-4, MPA-7.1.2-1, MPA2-6-2, MPA2-9-1
 #[test]
 fn the_default_request_asks_for_crc_and_depths() {
     let (_, request) = Initiator::new(&StartupConfig::default(), &OFFER).unwrap();
@@ -79,6 +79,7 @@ fn the_default_request_asks_for_crc_and_depths() {
     assert_eq!(request, raw(REQUEST_KEY, 0x40, 1, b""));
 }
 
+// spec: MPA2-10-5
 #[test]
 fn nothing_enhanced_wanted_gives_a_plain_request() {
     let config = StartupConfig { negotiate_depths: false, ..StartupConfig::default() };
@@ -90,6 +91,7 @@ fn nothing_enhanced_wanted_gives_a_plain_request() {
     assert_eq!(negotiated.private_data, b"x");
 }
 
+// spec: MPA-4.4-2
 #[test]
 fn crc_is_off_only_if_both_sides_say_so() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -142,6 +144,7 @@ fn a_reply_repeats_the_requests_c() {
     }
 }
 
+// spec: MPA-4.3-1, MPA-4.3-10, MPA-7.1.1-2
 #[test]
 fn markers_are_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -156,6 +159,7 @@ fn markers_are_per_direction() {
     }
 }
 
+// spec: MPA-7.1.1-1
 #[test]
 fn every_wrong_key_octet_ends_the_startup_at_once() {
     for at in 0..16 {
@@ -171,6 +175,7 @@ fn every_wrong_key_octet_ends_the_startup_at_once() {
     }
 }
 
+// spec: MPA-7.1.2-10
 #[test]
 fn two_initiators_and_two_responders_fail() {
     let kind = |kind| MpaStartupError::Frame(StartupFrameError::Kind(kind));
@@ -180,6 +185,7 @@ fn two_initiators_and_two_responders_fail() {
     assert_eq!(responder(plain()).handle_bytes(&reply), Err(kind(StartupKind::Reply)));
 }
 
+// spec: MPA-7.1.1-3, MPA-7.1.1-4
 #[test]
 fn r_and_reserved_flags_of_a_request_are_not_examined() {
     let (_, peer) = requested(plain(), &raw(REQUEST_KEY, 0x3F, 1, b"pd"));
@@ -187,6 +193,7 @@ fn r_and_reserved_flags_of_a_request_are_not_examined() {
     assert_eq!(peer.private_data, b"pd");
 }
 
+// spec: MPA-7.1.1-5, MPA-C-3
 #[test]
 fn unknown_revisions_are_refused_before_the_private_data() {
     for revision in [0, 3, 255] {
@@ -200,6 +207,7 @@ fn unknown_revisions_are_refused_before_the_private_data() {
     }
 }
 
+// spec: MPA-7.1.1-6, MPA-7.1.2-12
 #[test]
 fn private_data_of_512_octets_is_the_limit() {
     for len in [0, 1, 512] {
@@ -214,6 +222,7 @@ fn private_data_of_512_octets_is_the_limit() {
     }
 }
 
+// spec: MPA-7.1-1
 #[test]
 fn a_dribbling_request_is_read_and_the_boundary_is_exact() {
     let mut request = raw(REQUEST_KEY, 0x40, 1, b"hello");
@@ -230,6 +239,7 @@ fn a_dribbling_request_is_read_and_the_boundary_is_exact() {
     assert_eq!(peer.private_data, b"hello");
 }
 
+// spec: MPA-7.1.2-14
 #[test]
 fn octets_between_request_and_reply_are_an_error() {
     let (mut responder, _) = requested(plain(), &raw(REQUEST_KEY, 0x40, 1, b""));
@@ -259,6 +269,7 @@ fn a_plain_rejection_of_an_enhanced_request_is_taken() {
     assert!(matches!(outcome, ReplyOutcome::Rejected(_)));
 }
 
+// spec: MPA2-6-3, MPA2-6-7
 #[test]
 fn a_revision_1_request_takes_a_revision_1_reply() {
     // Bit 0x10 is reserved in revision 1.
@@ -281,6 +292,7 @@ fn a_plain_revision_2_request_takes_a_plain_revision_2_reply() {
     assert_eq!(negotiated.private_data, b"d");
 }
 
+// spec: MPA2-10-3
 #[test]
 fn a_revision_1_responder_refuses_an_enhanced_request() {
     let (_, request) = Initiator::new(&StartupConfig::default(), &OFFER).unwrap();
@@ -288,6 +300,7 @@ fn a_revision_1_responder_refuses_an_enhanced_request() {
     assert_eq!(responder(plain()).handle_bytes(&request), expected);
 }
 
+// spec: MPA2-10-1
 #[test]
 fn reply_format_must_match_the_request() {
     let mismatch = Err(MpaStartupError::EnhancedMismatch);
@@ -302,6 +315,7 @@ fn reply_format_must_match_the_request() {
     assert_eq!(initiator(plain()).handle_bytes(&reply), expected);
 }
 
+// spec: MPA2-6-5, MPA2-6-6
 #[test]
 fn enhanced_private_data_is_508_octets_at_most_and_comes_without_the_word() {
     let data = [9; 509];
@@ -327,6 +341,7 @@ fn a_misused_answer_can_be_repeated() {
     assert!(responder.accept(&OFFER).is_ok());
 }
 
+// spec: MPA2-9.2-3
 #[test]
 fn senseless_configurations_are_refused() {
     let error = |config: StartupConfig| Responder::new(&config).unwrap_err();
@@ -341,6 +356,7 @@ fn senseless_configurations_are_refused() {
     );
 }
 
+// spec: MPA-3-7
 #[test]
 fn upper_layers_use_the_version_of_the_revision() {
     assert_eq!(Revision::Two.protocol_version(), ProtocolVersion::IETF);
@@ -369,6 +385,7 @@ fn any_config() -> impl Strategy<Value = StartupConfig> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    // spec: MPA2-9.1-3
     #[test]
     fn both_sides_agree_whatever_they_want(
         active in any_config(),

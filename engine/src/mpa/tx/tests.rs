@@ -62,6 +62,7 @@ const FIGURE_5: [u8; 42] = hex!(
     "00000000 00000000 00000000 00000000 00000000 00000000"
 );
 
+// spec: MPA-3-1, MPA-4.1-1, MPA-4.1-2, MPA-4.3-3
 #[test]
 fn figure_5_is_framed_octet_by_octet() {
     let expected = hex!(
@@ -90,6 +91,7 @@ fn a_marker_can_stand_between_pad_and_crc() {
     assert_eq!(octets[512..], hex!("000001FC 29ECD909"));
 }
 
+// spec: MPA-4.3-12
 #[test]
 fn a_marker_between_two_fpdus_leads_the_second() {
     let first = frame(MARKED, 0, &counting(502), 18);
@@ -105,6 +107,7 @@ fn without_markers_figure_5_has_another_crc() {
     assert_eq!(octets[44..], hex!("B7243EC3"));
 }
 
+// spec: MPA-4.1-3
 #[test]
 fn pad_is_zero_and_covered_by_the_crc() {
     let crcs = [hex!("B9D926ED"), hex!("C99A63F5"), hex!("FF8B5BB3"), hex!("05FB9044")];
@@ -149,6 +152,7 @@ fn the_head_of_a_marked_fpdu_is_one_run() {
     }
 }
 
+// spec: MPA-3-4
 #[test]
 #[should_panic(expected = "ULPDU longer than MPA allows")]
 fn a_ulpdu_above_64768_octets_is_a_callers_bug() {

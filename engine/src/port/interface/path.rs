@@ -154,6 +154,7 @@ impl PathMtu {
         let named = if mtu == 0 { plateau_below(datagram_len.min(self.current)) } else { mtu };
         // RFC 8201 §4: a message with less than 1280 is discarded; RFC 1191 §3 never goes below 68.
         // RFC 5044 §9.1: the reported size is range-checked.
+        // spec: MPA-9-1
         if self.ip_header_len == 40 && named < MIN_V6 {
             return false;
         }
@@ -420,6 +421,7 @@ mod tests {
         PathMtu::new(remote.parse().unwrap(), 1500, floor)
     }
 
+    // spec: MPA-9-1
     #[test]
     fn a_named_limit_is_taken_within_its_range() {
         // Family, size that the router reports, size that it dropped, resulting size.

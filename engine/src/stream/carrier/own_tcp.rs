@@ -310,6 +310,7 @@ impl OwnTcp {
             return false;
         }
         let budget = self.tcp.send_budget(now);
+        // spec: MPA-4.5-6, MPA-5.1-1
         let emss = self.tcp.emss();
         if budget.bytes == 0 {
             return false;
@@ -338,6 +339,7 @@ impl OwnTcp {
             room.segment_len = budget.bytes;
             room.cut = Cut::Never;
         }
+        // spec: MPA-5.1-2
         let segment_len = self.stream.frame_segment(&mut room).index_from(start);
         if segment_len == 0 {
             return false;

@@ -54,7 +54,7 @@ impl Stream {
     }
 
     /// Notes that the peer has closed its half, after everything it sent was delivered.
-    // spec: DDP-3-9
+    // spec: DDP-3-9, MPA-7.2-2
     pub(crate) fn peer_closed(&mut self) {
         let (silenced, notice) = (self.is_silenced(), self.notice(|row| row.peer_closes));
         self.peer_closed = true;
@@ -194,7 +194,7 @@ impl Stream {
         let qp = full.qp.number.0;
         tracing::warn!(target: "urnic::stream", qp, %error, terminate = code, "the stream fails");
         if let Some(terminate) = terminate {
-            // spec: DDP-6.2.2-2, DDP-7.1-6, RDMAP-6.2-1
+            // spec: DDP-6.2.2-2, DDP-7.1-6, RDMAP-6.2-1, MPA-8-6
             full.tx.messages.terminate(terminate);
         }
         // Bytes that were sent and did not reach the peer must precede the Terminate.

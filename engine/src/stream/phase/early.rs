@@ -58,6 +58,7 @@ impl Early {
 impl Stream {
     /// Takes bytes before full operation. Returns up to where they were used, which is beyond their end if
     /// they close a gap.
+    // spec: MPA-7.1.5-2
     #[cold]
     pub(in crate::stream) fn handle_bytes_before_full(
         &mut self,

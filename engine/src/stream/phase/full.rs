@@ -87,6 +87,7 @@ impl Full {
         let version = framing.revision.protocol_version();
         let config = RxConfig {
             markers: framing.markers_to_us,
+            // spec: MPA-4.4-5
             crc: framing.crc,
             // If the first FPDU may be a ready-to-receive Send, the number of the next Send is not
             // known until it arrives: until then, FPDUs are placed in order.
@@ -195,6 +196,7 @@ impl Full {
         };
         // An FPDU that DDP or RDMAP refuses is valid for MPA, so its Terminate may be sent.
         let refused_above = matches!(taken.error, Some(RxError::Sink(_)));
+        // spec: MPA-7.1.2-9, MPA2-5-3
         self.tx_unlocked |= refused_above || mpa.counters().fpdus > 0;
         mpa.place_out_of_order(policy.out_of_order && !rx.awaits_first());
         let completed = tx.complete_answered(qp);
@@ -237,6 +239,7 @@ impl Full {
         let delivered = self.mpa.delivered();
         if error.droppable
             && self.policy.drop_bad_fpdus
+            // spec: MPA-8-4
             && self.bad_fpdus.worth_dropping(start, delivered)
         {
             tracing::debug!(

@@ -81,6 +81,7 @@ impl Stream {
     fn stage_of_full(&self, full: &Full) -> Stage {
         match (self.sending_closed, self.peer_closed, self.closing) {
             (true, true, _) => Stage::BothClosed,
+            // spec: MPA-7.2-1
             (true, false, _) => Stage::HalfClosed,
             (false, _, true) if self.is_silenced() => Stage::Silenced,
             (false, _, true) => Stage::Draining,

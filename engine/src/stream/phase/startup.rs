@@ -123,6 +123,7 @@ impl Stream {
     }
 
     /// Starts MPA as initiator: the Request is sent now.
+    // spec: MPA-7.1-3, MPA-7.1.2-1
     pub(crate) fn initiate(
         &mut self,
         now: Instant,
@@ -153,6 +154,7 @@ impl Stream {
     }
 
     /// Starts MPA as responder: the peer's next bytes are its Request.
+    // spec: MPA-7.1.5-1
     pub(crate) fn respond(
         &mut self,
         now: Instant,
@@ -173,6 +175,7 @@ impl Stream {
     }
 
     /// Accepts the peer's Request.
+    // spec: MPA-7.1.2-5
     pub(crate) fn accept(
         &mut self,
         qp: &Arc<QpShared>,
@@ -195,6 +198,7 @@ impl Stream {
     }
 
     /// Refuses the peer's Request. TCP stays open in streaming mode (RFC 5044 §7.1.2 (6)).
+    // spec: MPA-7.1.2-4
     pub(crate) fn reject(&mut self, offer: &Offer<'_>) -> Result<(), PhaseError> {
         let Phase::AwaitingAnswer { responder } = &mut self.phase else {
             return Err(PhaseError::NoRequest);
@@ -215,6 +219,7 @@ impl Stream {
         // Progress since the last call counts before the timer does.
         self.watch(now);
         // RFC 5044 §7.1.2 (8), (10): both sides time out if a startup frame does not arrive.
+        // spec: MPA-7.1.2-11
         if self.stage_end().is_some_and(|end| end <= now) {
             self.end_stage();
             self.watch(now);
@@ -316,6 +321,7 @@ impl Stream {
         // A queue pair serves one connection in its life, and this connection was it.
         self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
         // RFC 5044 §7.1.2 (3): MPA is left, TCP stays open.
+        // spec: MPA-7.1.2-7
         self.phase = Phase::Streaming;
         self.events.push_back(StreamEvent::Rejected(rejection));
     }
@@ -335,7 +341,7 @@ impl Stream {
 
     /// Enters full operation on the negotiated terms. `apart`: confirmations have a unit of ORD of
     /// their own.
-    // spec: DDP-6.1-1
+    // spec: DDP-6.1-1, MPA-7.1-2, MPA-7.1.2-8
     fn begin_full(
         &mut self,
         qp: Arc<QpShared>,
@@ -428,6 +434,7 @@ impl Stream {
     }
 
     /// Handles an invalid startup frame of the peer. Returns the number of bytes consumed: all.
+    // spec: MPA-7.1.2-3
     fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {
         if let Some(framing) = error.terminates_in() {
             self.terminate_startup(startup_code(error), &framing);

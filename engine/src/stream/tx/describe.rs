@@ -125,6 +125,7 @@ impl TxState {
         let mut lease = TableLease::new(&rnic.table);
         let mut left = room.segment_len;
         let mut first = true;
+        // spec: MPA-5.1-3
         while first || left >= FPDU_LEN_MIN {
             if self.current.is_none() {
                 match self.begin_message(qp, &mut lease) {
@@ -237,8 +238,10 @@ impl TxState {
         let mulpdu = match cut {
             Cut::Never => return None,
             // RFC 5044 §4.5: MULPDU is never reported below 128, even if that breaks alignment.
+            // spec: MPA-3-2, MPA-4.5-7
             Cut::Always => fits.max(MULPDU_MIN),
             // RFC 5044 §4.5 lets MULPDU shrink to the room left in the segment, not below 128.
+            // spec: MPA-4.5-5
             Cut::IfWorthwhile if message.inline.is_empty() && fits >= MULPDU_MIN => fits,
             Cut::IfWorthwhile => return None,
         };

@@ -371,6 +371,7 @@ impl RunSink for Keeper<'_, '_> {
 
 /// Returns the CRC field. With CRCs off, the field is present nevertheless; its content does not
 /// matter (RFC 5044 §4.1).
+// spec: MPA-4.1-4
 #[inline]
 pub(super) fn crc_field(crc: Option<Crc32c>) -> [u8; CRC_LEN] {
     crc32c::to_wire(crc.map_or(0, Crc32c::finish))

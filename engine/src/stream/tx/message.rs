@@ -11,6 +11,7 @@ use crate::wire::rdmap::{Control, Opcode};
 
 /// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at
 /// length 0.
+// spec: MPA2-9.2-12
 pub(super) const RTR_STAG: Stag = Stag(1);
 
 /// Bytes after the DDP header that are not gathered from registered memory.
@@ -118,6 +119,7 @@ pub(super) const fn untagged(qn: QueueNumber, msn: Msn) -> Target {
 }
 
 /// The message that opens a peer-to-peer connection (RFC 6581 §9.2).
+// spec: MPA2-9.2-9
 pub(super) const fn rtr_op(kind: RtrKind) -> SendOp {
     let remote = RemoteBuffer { stag: RTR_STAG, to: TaggedOffset(0) };
     match kind {

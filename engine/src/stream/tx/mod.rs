@@ -90,6 +90,7 @@ impl TxState {
             gone: origin..origin,
             current: None,
             framed_end: origin,
+            // spec: MPA-4.3-3
             grid: MarkerGrid::new(origin, framing.markers_to_peer),
             crc: framing.crc,
             version: framing.revision.protocol_version(),

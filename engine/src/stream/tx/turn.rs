@@ -190,8 +190,10 @@ impl Messages {
             // Nothing may come between a Write and the Immediate Data that reports it.
             return self.next_work(qp, lease);
         }
+        // spec: MPA2-5-2
         if let Some(kind) = self.rtr.take() {
             // RFC 5040 §6.1. The peer's Reply said how many Reads it accepts.
+            // spec: MPA2-9.2-11
             if kind == RtrKind::ReadZero && !self.requester.has_place() {
                 return Err(StreamError::OrdZero);
             }
@@ -336,6 +338,7 @@ impl Messages {
         if work == CONFIRMATION {
             self.send_queue.confirmed();
             self.answered = true;
+        // spec: MPA2-9.2-10
         } else if work != RTR_WORK {
             self.send_queue.answered(work, value);
             self.answered = true;

@@ -51,6 +51,7 @@ fn counting(len: usize) -> Vec<u8> {
     (0..=255).cycle().take(len).collect()
 }
 
+// spec: MPA-4.4-8, MPA-4.4-10
 #[test]
 fn rfc_5044_figure_5_has_the_printed_crc() {
     let fpdu = hex!(
@@ -62,6 +63,7 @@ fn rfc_5044_figure_5_has_the_printed_crc() {
     assert_eq!(stream(&[fpdu[6..48].to_vec()], true), fpdu);
 }
 
+// spec: MPA-4.4-8, MPA-4.4-9, MPA-4.4-12
 #[test]
 fn rfc_5044_figure_6_has_the_printed_crc() {
     let fpdu = hex!(
@@ -74,6 +76,7 @@ fn rfc_5044_figure_6_has_the_printed_crc() {
     assert_eq!(stream(&[vec![0; 482], ulpdu], true)[0x1EC..], fpdu);
 }
 
+// spec: MPA-4.4-7
 #[test]
 fn rfc_3720_check_values_hold() {
     assert_eq!(crc32c(b"123456789"), 0xE306_9283);
@@ -86,6 +89,7 @@ fn rfc_3720_check_values_hold() {
     assert_eq!(crc32c(&[]), 0);
 }
 
+// spec: MPA-4.4-11
 #[test]
 fn marker_between_pad_and_crc_is_covered() {
     let out = stream(&[counting(506)], true);

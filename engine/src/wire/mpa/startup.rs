@@ -86,11 +86,13 @@ impl StartupHeader {
             return Ok(None);
         };
         // RFC 5044 §7.1.1: reserved flag bits are not checked. S is one of them in revision 1.
+        // spec: MPA-7.1.1-4, MPA2-6-4
         let header = Self {
             kind,
             markers: flags & MARKERS != 0,
             crc: flags & CRC != 0,
             reject: flags & REJECT != 0,
+            // spec: MPA2-6-7
             enhanced: revision >= 2 && flags & ENHANCED != 0,
             immediates: match kind {
                 StartupKind::Request => flags & ASKS_IMMEDIATES != 0,
@@ -100,10 +102,12 @@ impl StartupHeader {
         };
         let private_data_len = u16::from_be_bytes([hi, lo]);
         // RFC 5044 §7.1.1: PD_Length above 512 makes the frame invalid; the connection is closed.
+        // spec: MPA-7.1.1-6
         if usize::from(private_data_len) > PRIVATE_DATA_LEN_MAX {
             return Err(StartupFrameError::PrivateDataLen(private_data_len));
         }
         // RFC 6581 §6: with S set the Private Data begins with the enhanced word.
+        // spec: MPA2-6-1
         if header.enhanced && usize::from(private_data_len) < EnhancedHeader::LEN {
             return Err(StartupFrameError::EnhancedWord(private_data_len));
         }
@@ -173,6 +177,7 @@ impl<'a> StartupFrame<'a> {
 
     /// The enhanced word, if S is set, and the Private Data that belongs to the ULP.
     // RFC 6581 §6: the ULP's data follows the word; the ULP never sees the word.
+    // spec: MPA2-6-6
     #[must_use]
     pub fn split_private_data(&self) -> (Option<EnhancedHeader>, &'a [u8]) {
         match self.private_data.split_first_chunk() {
@@ -262,11 +267,13 @@ impl EnhancedHeader {
             | if self.rtr.contains(RtrKinds::READ) { RTR_READ } else { 0 }
             | u32::from(self.ird & DEPTH_MASK) << 16
             | u32::from(self.ord & DEPTH_MASK);
+        // spec: MPA2-9-1
         word.to_be_bytes()
     }
 }
 
 /// Compares the bytes received so far with the Key.
+// spec: MPA-7.1.1-1, MPA-7.1.2-10
 fn check_key(kind: StartupKind, bytes: &[u8]) -> Result<(), StartupFrameError> {
     let begins = |kind: StartupKind| kind.key().iter().zip(bytes).all(|(key, byte)| key == byte);
     if begins(kind) {

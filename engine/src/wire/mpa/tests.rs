@@ -12,6 +12,7 @@ fn fpdus_are_padded_to_four_octets() {
     assert_eq!(pad_len(usize::MAX), 3);
 }
 
+// spec: MPA-4.2-1, MPA-4.2-2
 #[test]
 fn marker_low_bits_and_reserved_field_are_ignored() {
     assert_eq!(Marker::from_bytes([0, 0, 0, 0x17]), Marker { fpduptr: 0x14 });

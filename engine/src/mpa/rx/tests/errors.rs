@@ -20,6 +20,7 @@ fn a_bad_crc_inside_one_segment_leaves_what_precedes_it_and_can_be_dropped() {
     bench.assert_complete(&good);
 }
 
+// spec: MPA-8-5
 #[test]
 fn a_bad_crc_over_two_segments_ends_reception() {
     let mut stream = Stream::of(0, false, &[100, 200, 300]);
@@ -35,6 +36,7 @@ fn a_bad_crc_over_two_segments_ends_reception() {
     assert_eq!(bench.store.blocks_used(), 0);
 }
 
+// spec: MPA-4.4-13, MPA-6-1
 #[test]
 fn flipping_any_bit_keeps_the_fpdu_from_being_placed() {
     for markers in [false, true] {
@@ -97,6 +99,7 @@ fn a_wrong_marker_beyond_a_gap_only_delays_placement() {
     }
 }
 
+// spec: MPA-4.3-7, MPA-8-2
 #[test]
 fn every_marker_of_an_fpdu_is_checked() {
     for marker in [0, 512, 1024] {
@@ -137,6 +140,7 @@ fn wrong_fpdus_that_markers_lead_to_are_checked_only_so_often() {
     }
 }
 
+// spec: MPA-8-2
 #[test]
 fn a_chain_that_misses_a_placed_fpdu_is_a_marker_error() {
     // Two streams with nothing in common except their positions.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::limits::FPDUS_AHEAD_MAX;
 
+// spec: MPA-5.2-1
 #[test]
 fn aligned_segments_in_order_touch_no_store() {
     let stream = Stream::of(7, false, &[1442; 5]);
@@ -16,6 +17,7 @@ fn aligned_segments_in_order_touch_no_store() {
     assert_eq!(bench.receiver.counters().crc_good, 5);
 }
 
+// spec: MPA-5.1-4
 #[test]
 fn one_octet_segments_in_either_direction_lose_nothing() {
     for markers in [false, true] {
@@ -51,6 +53,7 @@ fn a_stream_cut_anywhere_is_received_in_both_orders() {
     }
 }
 
+// spec: MPA-6-3
 #[test]
 fn a_crc_alone_in_the_next_segment_completes_its_fpdu() {
     let stream = Stream::of(0, false, &[1442, 1442]);
@@ -63,7 +66,7 @@ fn a_crc_alone_in_the_next_segment_completes_its_fpdu() {
     bench.assert_complete(&stream);
 }
 
-// spec: DDP-3-5, DDP-4.1-4, DDP-5.3-3, RDMAP-5.5-3
+// spec: DDP-3-5, DDP-4.1-4, DDP-5.3-3, RDMAP-5.5-3, MPA-1.2-2, MPA-3-6, MPA-6-2
 #[test]
 fn an_fpdu_beyond_a_gap_is_placed_at_once_and_delivered_later() {
     let stream = Stream::of(100, true, &[1442; 4]);
@@ -112,6 +115,7 @@ fn the_time_from_arrival_to_placement_is_counted() {
     assert_eq!(wait(false), (1448 * 4000 + 1448 * 3700, 4000));
 }
 
+// spec: MPA-6-2
 #[test]
 fn a_segment_with_no_marker_beyond_a_gap_waits() {
     let stream = Stream::of(0, true, &[100, 100, 100]);

@@ -40,6 +40,7 @@ fn figure_6_is_found_by_its_marker_before_what_precedes_it() {
     assert!(upper.delivered.is_empty());
 }
 
+// spec: MPA-4.1-3
 #[test]
 fn pad_is_ignored_but_covered_by_the_crc() {
     for (octets, good) in
@@ -57,6 +58,7 @@ fn pad_is_ignored_but_covered_by_the_crc() {
     bench.assert_complete(&stream);
 }
 
+// spec: MPA-4.2-1, MPA-4.2-2
 #[test]
 fn reserved_bits_of_markers_are_ignored_but_covered_by_the_crc() {
     let mut stream = Stream::of(0, true, &[600]);
@@ -72,6 +74,7 @@ fn reserved_bits_of_markers_are_ignored_but_covered_by_the_crc() {
     assert_eq!(bench.receiver.counters().marker_errors, 0);
 }
 
+// spec: MPA-4.1-4
 #[test]
 fn without_crc_the_field_may_hold_anything() {
     let mut stream = Stream::of(0, false, &[100, 200]);
@@ -83,6 +86,7 @@ fn without_crc_the_field_may_hold_anything() {
     assert_eq!(bench.receiver.counters().crc_good, 0);
 }
 
+// spec: MPA-3-5, MPA-4.4-11
 #[test]
 fn markers_between_pad_and_crc_and_between_fpdus_are_taken_out() {
     for lens in [&[506, 20][..], &[502, 1], &[1442, 1442]] {

@@ -15,6 +15,7 @@ fn respond_to(word: [u8; 4], offer: &Offer<'_>) -> (Vec<u8>, Negotiated, PeerReq
     (reply[20..].to_vec(), negotiated, peer)
 }
 
+// spec: MPA2-9.1-2
 #[test]
 fn responder_ord_does_not_exceed_initiator_ird() {
     let offer = Offer { private_data: b"", ird: 32, ord: 16 };
@@ -25,6 +26,7 @@ fn responder_ord_does_not_exceed_initiator_ird() {
     assert_eq!(negotiated.peer_depths, peer.depths);
 }
 
+// spec: MPA2-9.1-11
 #[test]
 fn huge_values_of_the_initiator_change_nothing_beyond_the_offer() {
     let (word, negotiated, _) = respond_to(hex!("3FFE 3FFE"), &OFFER);
@@ -33,6 +35,7 @@ fn huge_values_of_the_initiator_change_nothing_beyond_the_offer() {
     assert_eq!(negotiated.peer_depths.ird, Some(16382));
 }
 
+// spec: MPA2-9.1-9, MPA2-9.1-10
 #[test]
 fn what_is_not_negotiated_is_answered_in_kind_each_by_itself() {
     let (word, negotiated, peer) = respond_to(hex!("0004 3FFF"), &OFFER);
@@ -45,7 +48,7 @@ fn what_is_not_negotiated_is_answered_in_kind_each_by_itself() {
     assert_eq!(peer.depths, PeerDepths { ird: None, ord: Some(4) });
 }
 
-// spec: RDMAP-6.1-2
+// spec: RDMAP-6.1-2, MPA2-9.1-6, MPA2-9.1-8
 #[test]
 fn initiator_lowers_its_ord_to_the_responder_ird() {
     let negotiated = accepted(StartupConfig::default(), &enhanced_reply(hex!("0002 0000")));
@@ -53,6 +56,7 @@ fn initiator_lowers_its_ord_to_the_responder_ird() {
     assert_eq!(negotiated.peer_depths, PeerDepths { ird: Some(2), ord: Some(0) });
 }
 
+// spec: MPA2-9.1-6
 #[test]
 fn initiator_raises_its_ird_to_the_responder_ord_as_far_as_it_can() {
     let negotiated = accepted(StartupConfig::default(), &enhanced_reply(hex!("0010 0080")));
@@ -65,6 +69,7 @@ fn initiator_raises_its_ird_to_the_responder_ord_as_far_as_it_can() {
     }
 }
 
+// spec: MPA2-9.1-9
 #[test]
 fn values_not_negotiated_leave_the_initiator_as_it_is() {
     let negotiated = accepted(StartupConfig::default(), &enhanced_reply(hex!("3FFF 3FFF")));
@@ -76,6 +81,7 @@ fn values_not_negotiated_leave_the_initiator_as_it_is() {
     assert_eq!((negotiated.ird, negotiated.ord), (16, 1));
 }
 
+// spec: MPA2-9.1-5, MPA2-9.1-8
 #[test]
 fn a_rejection_tells_the_depths_that_were_needed() {
     let config = StartupConfig::default();

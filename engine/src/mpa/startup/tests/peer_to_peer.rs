@@ -22,6 +22,7 @@ fn reply_word(rtr: RtrKinds, word: [u8; 4]) -> (Vec<u8>, Negotiated) {
     (reply[20..].to_vec(), negotiated)
 }
 
+// spec: MPA2-9.1-1, MPA2-9.2-2
 #[test]
 fn the_request_names_every_supported_message() {
     let offer = Offer { private_data: b"", ird: 1, ord: 2 };
@@ -30,6 +31,7 @@ fn the_request_names_every_supported_message() {
     assert_eq!(word(RtrKinds::all()), hex!("C001 C002"));
 }
 
+// spec: MPA2-5-1
 #[test]
 fn the_model_can_be_asked_for_without_depths() {
     let config = StartupConfig { negotiate_depths: false, ..peer_to_peer(RtrKinds::WRITE) };
@@ -40,6 +42,7 @@ fn the_model_can_be_asked_for_without_depths() {
     assert_eq!((negotiated.ird, negotiated.ord), (16, 4));
 }
 
+// spec: MPA2-9.2-8
 #[test]
 fn the_client_server_model_has_no_flags() {
     let (_, request) = Initiator::new(&StartupConfig::default(), &OFFER).unwrap();
@@ -51,6 +54,7 @@ fn the_client_server_model_has_no_flags() {
     assert_eq!(negotiated.rtr, Rtr::None);
 }
 
+// spec: MPA2-9.2-1, MPA2-9.2-4
 #[test]
 fn the_responder_names_what_it_supports_of_the_requested() {
     let (word, negotiated) = reply_word(RtrKinds::WRITE | RtrKinds::SEND, hex!("8010 C008"));
@@ -58,6 +62,7 @@ fn the_responder_names_what_it_supports_of_the_requested() {
     assert_eq!(negotiated.rtr, Rtr::Expect(RtrKinds::WRITE));
 }
 
+// spec: MPA2-9.1-4
 #[test]
 fn the_responder_raises_its_ird_for_a_read() {
     let (word, negotiated) = reply_word(RtrKinds::READ, hex!("8010 C000"));
@@ -65,6 +70,7 @@ fn the_responder_raises_its_ird_for_a_read() {
     assert_eq!(negotiated.ird, 1);
 }
 
+// spec: MPA2-9.2-5
 #[test]
 fn the_responder_names_its_own_when_none_of_the_requested_is_supported() {
     let (word, _) = reply_word(RtrKinds::WRITE, hex!("C010 0008"));
@@ -74,6 +80,7 @@ fn the_responder_names_its_own_when_none_of_the_requested_is_supported() {
     assert!(error.terminates_in().is_some());
 }
 
+// spec: MPA2-9.2-6, MPA2-9.2-11
 #[test]
 fn the_initiator_follows_the_flags_of_the_reply() {
     let config = peer_to_peer(RtrKinds::all());

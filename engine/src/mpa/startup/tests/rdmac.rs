@@ -54,6 +54,7 @@ const fn v(version: u8, to_initiator: u8, to_responder: u8) -> Option<Terms> {
     Some((version, to_initiator == 1, to_responder == 1))
 }
 
+// spec: MPA-C-1
 #[test]
 fn every_cell_of_the_table_of_appendix_c() {
     const CLOSE: Option<Terms> = None;
@@ -74,6 +75,7 @@ fn every_cell_of_the_table_of_appendix_c() {
     }
 }
 
+// spec: MPA-C-4
 #[test]
 fn a_permissive_responder_answers_an_rdmac_request_in_kind() {
     for markers in [false, true] {
@@ -88,6 +90,7 @@ fn a_permissive_responder_answers_an_rdmac_request_in_kind() {
     }
 }
 
+// spec: MPA-C-5
 #[test]
 fn a_permissive_initiator_says_revision_1_and_goes_over_to_0() {
     let config = StartupConfig { crc: false, ..Permissive(false).config() };

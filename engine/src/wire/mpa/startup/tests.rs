@@ -112,6 +112,7 @@ fn reserved_flags_are_ignored() {
     assert_eq!(StartupFrame::parse(&bytes).unwrap(), plain);
 }
 
+// spec: MPA2-9-1
 #[test]
 fn the_enhanced_word_of_the_rfc_has_these_octets() {
     let word = EnhancedHeader {
