@@ -300,7 +300,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     /// Processes a segment. Returns the position up to which it was accepted.
-    // spec: MPA-5.1-4, MPA-6-2
+    // spec: MPA-5.1-4, MPA-6-2, TCP-A.4-1, TCP-A.4-2
     fn take<S: FpduSink<Token = T>>(
         &mut self,
         slice: Slice<'_>,
@@ -473,7 +473,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
         self.next = fpdu.end;
         sink.deliver(token).map_err(Stop::of_sink)?;
-        // spec: DDP-4.1-4, DDP-5.3-4, RDMAP-5.5-10, RDMAP-5.5-16
+        // spec: DDP-4.1-4, DDP-5.3-4, RDMAP-5.5-10, RDMAP-5.5-16, TCP-A.3-5
         while let Some((end, token)) = self.ahead.pop_at(self.next) {
             self.next = end;
             sink.deliver(token).map_err(Stop::of_sink)?;

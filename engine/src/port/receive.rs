@@ -330,6 +330,7 @@ impl Port {
     }
 
     /// Handles an ICMP error. Drops it unless it quotes a segment in flight (RFC 5927 §4.1).
+    // spec: TCP-9293-20
     fn handle_icmp(&mut self, now: Instant, error: &IcmpError) {
         let slot = self.connections.find(&error.tuple);
         let Some(slot) = slot.filter(|_| self.config.owns(error.destination)) else { return };

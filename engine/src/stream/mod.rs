@@ -264,7 +264,7 @@ impl Stream {
                 self.reset_if_speechless();
                 taken
             }
-            // spec: DDP-3-8, DDP-7.1-5
+            // spec: DDP-3-8, DDP-7.1-5, TCP-9293-7
             Phase::Ending(_) | Phase::Retrying { .. } | Phase::Over => end,
             Phase::Streaming
             | Phase::AwaitingReply { .. }

@@ -77,6 +77,7 @@ impl AckPolicy {
     /// before any is sent. A receiver that is faster than the link has a queue of one segment, so
     /// it holds a due acknowledgment for a moment. The number of segments it waits for doubles each
     /// time that many arrive, and halves each time the timer expires first.
+    // spec: TCP-9293-18, TCP-9293-19
     pub(crate) fn on_data(
         &mut self,
         segments: usize,
@@ -182,6 +183,7 @@ pub(crate) struct TimestampState {
 }
 
 /// One tick of the timestamp clock. RFC 7323 §5.4: between 1 ms and 1 s.
+// spec: TCP-7323-6
 pub(crate) const TICK_NS: u64 = 1_000_000;
 /// RFC 7323 §5.5: TS.Recent older than 24 days is invalid.
 const RECENT_VALID_NS: u64 = 24 * 24 * 3600 * 1_000_000_000;
@@ -223,6 +225,7 @@ impl TimestampState {
 
     /// Updates TS.Recent to SEG.TSval if SEG.TSval ≥ TS.Recent and SEG.SEQ ≤ Last.ACK.sent (RFC
     /// 7323 §4.3).
+    // spec: TCP-7323-4
     pub(crate) fn update(&mut self, now: Instant, value: u32, seq: SeqNum) {
         if !seq.is_after(self.last_ack_sent) && !self.is_old(now, value) {
             self.begin(now, value);
@@ -279,6 +282,7 @@ pub(crate) struct RateLimit<const MAX: u32, const PERIOD_NS: u64> {
 }
 
 impl<const MAX: u32, const PERIOD_NS: u64> RateLimit<MAX, PERIOD_NS> {
+    // spec: TCP-5961-4
     pub(crate) fn allow(&mut self, now: Instant) -> bool {
         let Self { since, count } = *self;
         let is_over = now.nanos_since(since) >= PERIOD_NS;

@@ -138,6 +138,7 @@ impl Tcb {
         }
         // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, and so should
         // segments that fill a gap. A duplicate means that an acknowledgment was lost.
+        // spec: TCP-5681-4
         if refused || gained == 0 || arrival.disordered || arrival.repeated.is_some() {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
@@ -193,6 +194,7 @@ impl Tcb {
             self.acks.owe();
         } else {
             // Simultaneous open (RFC 9293 MUST-10).
+            // spec: TCP-9293-5
             self.enter(Trigger::PeerSyn);
             self.handshake.syn_due = true;
         }
@@ -219,6 +221,7 @@ impl Tcb {
         if flags.contains(Flags::SYN) {
             // RFC 5961 §4.2: "If the SYN bit is set, irrespective of the sequence number, TCP
             // endpoints MUST send a challenge ACK to the remote peer".
+            // spec: TCP-5961-2
             self.challenge(now);
             return Err(Stop::Drop(DropReason::UnexpectedSyn));
         }
@@ -240,12 +243,14 @@ impl Tcb {
         if let Some(timestamps) = header.options.timestamps.filter(|_| self.timestamps.agreed) {
             self.timestamps.update(now, timestamps.value, header.seq);
         }
+        // spec: TCP-A.3-2
         self.on_payload(now, header, payload, arrival);
         arrival.disordered |= !starts_at_next;
         Ok(())
     }
 
     /// Checks the timestamp, before the sequence number (RFC 7323 §3.2 and §5.3 R1).
+    // spec: TCP-7323-3, TCP-7323-5, TCP-7323-7
     fn check_timestamp(
         &mut self,
         now: Instant,
@@ -327,11 +332,13 @@ impl Tcb {
         let Acceptability::Inside { .. } = acceptability else {
             return Err(Stop::Drop(DropReason::BeyondWindow));
         };
+        // spec: TCP-5961-1
         if seq != self.rcv.ack_number() {
             self.challenge(now);
             return Err(Stop::Drop(DropReason::BlindReset));
         }
         let event = match self.state {
+            // spec: TCP-9293-5
             State::SynReceived if self.handshake.active => TcpEvent::Refused,
             // RFC 9293 §3.10.7.4: the data and both closes are done; the application has its event.
             // RFC 1337 §3 says to ignore the RST, so that old duplicates cannot reach the next
@@ -395,6 +402,7 @@ impl Tcb {
             self.snd.first_window(header);
         }
         // RFC 5961 §5.2: "(SND.UNA - MAX.SND.WND) <= SEG.ACK <= SND.NXT".
+        // spec: TCP-5961-3
         let distance = i64::from(header.ack.distance_from(self.snd.space.seq_at(una)));
         let too_old = distance < 0 && distance.unsigned_abs() > self.snd.window_max();
         let too_new = u64::try_from(distance).is_ok_and(|ahead| ahead > self.snd.board.flight());
@@ -473,6 +481,7 @@ impl Tcb {
     /// Processes payload and FIN: RFC 9293 §3.10.7.4, "Seventh, process the segment text" and
     /// "Eighth, check the FIN bit". Ignores the urgent pointer: urgent bytes are in the stream
     /// (MUST-30 to MUST-33 require nothing else of MPA).
+    // spec: TCP-9293-14
     fn on_payload(
         &mut self,
         now: Instant,
@@ -509,6 +518,7 @@ impl Tcb {
     }
 
     /// Takes the peer's FIN if it is next.
+    // spec: TCP-9293-9
     fn take_fin(&mut self, now: Instant) {
         if !self.state.can_receive() || !self.rcv.take_fin() {
             return;

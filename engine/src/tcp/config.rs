@@ -58,6 +58,7 @@ pub struct Config {
     /// also at least twice that round trip. RFC 6298 §2.4 asks for a timeout of 1 s. The default of
     /// 10 ms is a deliberate departure for local networks: there RACK and the tail loss probe
     /// repair losses long before, and a spurious timeout is undone.
+    // spec: TCP-6298-2
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
     pub rto_max: Duration,
@@ -87,6 +88,7 @@ impl Config {
     #[must_use]
     pub(crate) fn for_mtu(mtu: u16, ip_header_len: u16) -> Self {
         let path_payload_max = mtu.saturating_sub(ip_header_len);
+        // spec: TCP-9293-3
         let mss_default = if ip_header_len > 20 { 1220 } else { 536 };
         Self {
             mss_receive: path_payload_max.saturating_sub(20),
@@ -128,6 +130,7 @@ impl Default for Config {
 mod tests {
     use super::*;
 
+    // spec: TCP-9293-3
     #[test]
     fn the_defaults_of_both_families_are_those_of_rfc_9293() {
         // MUST-15: the peer's MSS if its SYN has none. §3.7.1: ours leaves out the fixed headers.

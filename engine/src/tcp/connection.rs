@@ -216,6 +216,7 @@ impl Tcb {
         let window = self.rcv.window_bytes();
         self.rcv = ReceiveHalf::new(syn.seq, window, u32::from(config.mss_receive));
         // RFC 7323 §2.3: a shift above 14 counts as 14.
+        // spec: TCP-7323-1
         let peer_shift = window_scale.map(|shift| shift.min(SHIFT_MAX));
         if peer_shift.is_none() {
             self.handshake.window_scale = None;
@@ -334,6 +335,7 @@ impl Tcb {
     }
 
     /// Effective MSS: the most bytes of data in one segment, a multiple of 8.
+    // spec: TCP-A.1-3
     #[must_use]
     pub fn emss(&self) -> usize {
         usize::try_from(self.snd.emss()).unwrap_or(usize::MAX)

@@ -248,6 +248,7 @@ impl Options {
                 [kind::NOP, tail @ ..] => tail,
                 // RFC 9293 MUST-7: "TCP implementations MUST be prepared to handle an illegal
                 // option length (e.g., zero)".
+                // spec: TCP-9293-2
                 [kind, len, ..] if (2..=rest.len()).contains(&usize::from(*len)) => {
                     let (option, tail) = rest.split_at(usize::from(*len));
                     self.take(*kind, &option[2..]);

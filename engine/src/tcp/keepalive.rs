@@ -31,6 +31,7 @@ impl Tcb {
     }
 
     /// The times of keep-alive probes; `None` if they are off.
+    // spec: TCP-9293-13
     pub(super) fn keepalive_times(&self) -> Option<KeepAliveTimes> {
         let configured = self.config.keepalive.map(KeepAliveTimes::within_limits);
         self.probe_idle.into_iter().chain(configured).min_by_key(|times| times.idle)

@@ -37,6 +37,7 @@ impl IsnGenerator {
 
     /// Returns the initial sequence number of a connection between these addresses: "ISN = M +
     /// F(localip, localport, remoteip, remoteport, secretkey)" (RFC 9293 MUST-9).
+    // spec: TCP-9293-4
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "sequence numbers are modulo 2^32")]
     pub(crate) fn isn(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> SeqNum {
@@ -119,6 +120,7 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], port))
     }
 
+    // spec: TCP-9293-4
     #[test]
     fn initial_numbers_follow_a_four_microsecond_clock_and_differ_by_address() {
         let generator = IsnGenerator::new((1, 2), (3, 4));

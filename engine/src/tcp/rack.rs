@@ -161,6 +161,7 @@ impl Rack {
     /// Returns how much later than expected a segment may arrive (RFC 8985 §6.2
     /// "RACK_update_reo_wnd"). `certain`: losses are being repaired, or enough is SACKed to begin a
     /// recovery without RACK.
+    // spec: TCP-8985-2
     pub(crate) fn window_ns(
         &self,
         certain: bool,
@@ -200,6 +201,7 @@ mod tests {
         }
     }
 
+    // spec: TCP-8985-1, TCP-8985-2
     #[test]
     fn what_was_sent_before_an_arrival_is_overtaken_and_overdue_a_round_trip_later() {
         let mut rack = Rack::new();

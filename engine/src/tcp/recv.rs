@@ -177,6 +177,7 @@ impl ReceiveHalf {
     }
 
     /// Returns the first part of `within` that was never committed.
+    // spec: TCP-A.3-3
     #[must_use]
     pub fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let start = within.start.max(self.rcv_nxt);
@@ -217,6 +218,7 @@ impl ReceiveHalf {
             self.fin_at = self.fin_at.filter(|at| *at >= self.rcv_nxt);
         } else {
             let start = range.start;
+            // spec: TCP-9293-21
             if !self.assembler.insert(range) {
                 return Err(Full);
             }
@@ -340,6 +342,7 @@ impl ReceiveHalf {
     }
 
     /// Sets the window policy. The right edge already advertised stays (RFC 9293 SHLD-14).
+    // spec: TCP-9293-15
     pub(crate) fn set_window(&mut self, bytes: u32) {
         self.window_bytes = bytes.min(WINDOW_MAX);
         if self.advertised == StreamOffset::ZERO {
@@ -369,6 +372,7 @@ impl ReceiveHalf {
 
     /// Returns the smallest step of the right edge: min(MSS, half the buffer) (RFC 9293
     /// §3.8.6.2.2).
+    // spec: TCP-9293-17
     fn step(&self) -> u64 {
         u64::from(self.mss.min(self.window_bytes / 2).max(1))
     }
@@ -379,6 +383,7 @@ impl ReceiveHalf {
     }
 
     /// Returns the window field for a segment sent now, unscaled on a SYN.
+    // spec: TCP-7323-2
     pub(crate) fn window_field(&mut self, on_syn: bool) -> u16 {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());
         if wanted.0.saturating_sub(self.edge.0) >= self.step() {
@@ -404,6 +409,7 @@ impl ReceiveHalf {
 
     /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Contiguous duplicates
     /// become one block, so that a burst of them is reported as a whole.
+    // spec: TCP-2883-1
     pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {
         if range.start >= self.rcv_nxt {
             // RFC 2883 §4.2: the block that contains the duplicate is reported second.
@@ -441,6 +447,7 @@ impl ReceiveHalf {
     }
 
     /// Fills `out` with the blocks to report, at most `max`; a duplicate is reported once.
+    // spec: TCP-2018-2
     pub(crate) fn sack_blocks<const N: usize>(
         &mut self,
         out: &mut ArrayVec<SackBlock, N>,

@@ -46,6 +46,7 @@ impl RttEstimator {
         self.last_ns = rtt_ns;
         self.min.sample(now, rtt_ns);
         // RFC 6298 §2.2, §2.3: RTTVAR is updated with the old SRTT, then SRTT.
+        // spec: TCP-6298-1
         let srtt_ns = match self.srtt_ns {
             None => {
                 self.rttvar_ns = rtt_ns / 2;
@@ -79,6 +80,7 @@ impl RttEstimator {
     }
 
     /// Starts data transmission after a SYN was retransmitted.
+    // spec: TCP-6298-4
     pub(crate) fn after_syn_loss(&mut self) {
         // RFC 6298 §5.7: "the RTO MUST be re-initialized to 3 seconds when data transmission
         // begins". A configured initial value above that stays.
@@ -162,6 +164,7 @@ mod tests {
         RttEstimator::new(ms(1000), ms(10), ms(60_000))
     }
 
+    // spec: TCP-6298-1
     #[test]
     fn the_first_sample_sets_the_timeout_to_three_times_itself() {
         let mut rtt = estimator();
@@ -171,6 +174,7 @@ mod tests {
         assert_eq!(rtt.rto_ns(), 300 * MS);
     }
 
+    // spec: TCP-6298-1
     #[test]
     fn variation_is_updated_before_the_mean() {
         let mut rtt = estimator();
@@ -181,6 +185,7 @@ mod tests {
         assert_eq!(rtt.rto_ns(), 290 * MS);
     }
 
+    // spec: TCP-6298-2
     #[test]
     fn the_timeout_keeps_its_floor_and_its_ceiling() {
         let mut rtt = estimator();
@@ -201,6 +206,7 @@ mod tests {
         assert_eq!(rtt.rto_ns(), 200 * MS);
     }
 
+    // spec: TCP-6298-4
     #[test]
     fn backoff_doubles_up_to_the_ceiling_and_ends_with_a_sample() {
         let mut rtt = estimator();
@@ -230,6 +236,7 @@ mod tests {
         assert_eq!(at(449 + 301, 9), 9, "nothing is left of it after a long pause");
     }
 
+    // spec: TCP-6298-4
     #[test]
     fn data_after_a_lost_syn_starts_with_three_seconds() {
         let mut rtt = estimator();

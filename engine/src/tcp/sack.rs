@@ -399,6 +399,7 @@ impl Scoreboard {
     /// Takes the next lost segment to retransmit, whole. If the segment starts at or after
     /// `window_end`, it is taken only if it is the first in flight. A segment longer than `emss` is
     /// split first.
+    // spec: TCP-A.1-7, TCP-6675-4
     pub(crate) fn resend(
         &mut self,
         now: Instant,

@@ -170,6 +170,7 @@ impl SendHalf {
     pub(crate) fn begin(&mut self, config: &Config, syn_resent: bool) {
         // RFC 5681 §3.1: "If the SYN or SYN/ACK is lost, the initial window used by a sender after
         // a correctly transmitted SYN MUST be one segment".
+        // spec: TCP-5681-1
         let segments = if syn_resent { Some(1) } else { config.initial_window_segments };
         let window = initial_window(self.emss, segments);
         self.congestion = Congestion::new(config.congestion, self.emss, window);
@@ -236,6 +237,7 @@ impl SendHalf {
     /// R2 of RFC 9293 §3.8.3. Returns true if the peer was silent for `user_timeout` and left more
     /// unanswered than a few losses explain. Time alone is not enough: when the retransmission
     /// timeout is at its ceiling, a single loss would use up the time.
+    // spec: TCP-9293-12
     pub(crate) fn is_given_up(&self, now: Instant, user_timeout: Duration) -> bool {
         self.unanswered >= UNANSWERED_MIN && now >= self.progress_at + user_timeout
     }
@@ -310,6 +312,7 @@ impl SendHalf {
     }
 
     /// Limits cwnd to the initial window if nothing was sent for an RTO (RFC 5681 §4.1).
+    // spec: TCP-5681-5
     pub(crate) fn restart_if_idle(&mut self, now: Instant) {
         if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
             self.congestion.on_idle();
@@ -349,6 +352,7 @@ impl SendHalf {
     }
 
     /// Returns the time of a transmission: no two are equal, because RACK goes by their order.
+    // spec: TCP-8985-1
     fn stamp(&mut self, now: Instant) -> Instant {
         self.last_sent = now.max(self.last_sent.plus_nanos(1));
         self.last_sent
@@ -518,6 +522,7 @@ impl SendHalf {
         self.probe_due = ProbeDue::No;
         // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
         // "unless the TCP timestamp option is used". Send times are finer, so they come first.
+        // spec: TCP-6298-3
         match acked.sample_from {
             Some(sent_at) if !acked.ambiguous => {
                 self.sample_round_trip(now, now.nanos_since(sent_at));
@@ -549,6 +554,7 @@ impl SendHalf {
     }
 
     /// Sets the largest IP payload that the path takes.
+    // spec: TCP-A.5.2-2, TCP-PMTU-4
     pub(crate) fn set_path(&mut self, bytes: usize) {
         self.path_payload_max = bytes;
         let emss = effective_mss(self.peer_mss, bytes, self.options_len);
@@ -576,6 +582,7 @@ impl SendHalf {
 ///
 /// A peer that announces less than [`EMSS_MIN`] nevertheless gets that much, as far as the path
 /// takes it: segments of a few bytes would cost this end many times what they cost the peer.
+// spec: TCP-A.2-6, TCP-9293-3
 fn effective_mss(peer_mss: u16, path_payload_max: usize, options_len: usize) -> u32 {
     let path = path_payload_max.saturating_sub(HEADER_LEN + options_len);
     let peer = usize::from(peer_mss).saturating_sub(options_len).max(EMSS_MIN);

@@ -35,6 +35,7 @@ impl SendWindow {
     /// Takes the window of a segment that acknowledges `ack`; that of a SYN is not scaled.
     pub(crate) fn set(&mut self, header: &Header, ack: SeqNum, scaled: bool) {
         let shift = if scaled { self.shift } else { 0 };
+        // spec: TCP-9293-1
         self.bytes = u32::from(header.window) << shift;
         self.bytes_max = self.bytes_max.max(self.bytes);
         self.wl1 = header.seq;

@@ -26,6 +26,7 @@ impl SeqNum {
     }
 
     /// Returns true if `self` is after `other`.
+    // spec: TCP-9293-22
     #[must_use]
     pub(crate) const fn is_after(self, other: Self) -> bool {
         self.distance_from(other) > 0
@@ -70,6 +71,7 @@ impl SeqSpace {
 
     /// Returns the offset with this number that is less than 2³¹ away from `near`; `None` if it is
     /// before the first byte.
+    // spec: TCP-A.5.2-3
     #[must_use]
     pub fn offset_near(self, seq: SeqNum, near: StreamOffset) -> Option<StreamOffset> {
         let distance = seq.distance_from(self.seq_at(near));
@@ -81,6 +83,7 @@ impl SeqSpace {
 mod tests {
     use super::*;
 
+    // spec: TCP-9293-22
     #[test]
     fn comparison_is_modulo_two_to_the_32() {
         assert!(SeqNum(5).is_after(SeqNum(0xffff_fff0)));
@@ -89,6 +92,7 @@ mod tests {
         assert_eq!(SeqNum(3).distance_from(SeqNum(0xffff_ffff)), 4);
     }
 
+    // spec: TCP-A.5.2-3, TCP-9293-22
     #[test]
     fn offsets_unwrap_across_every_wrap() {
         let space = SeqSpace::new(SeqNum(0xffff_f000));

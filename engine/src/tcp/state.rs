@@ -167,6 +167,7 @@ mod tests {
         }
     }
 
+    // spec: TCP-9293-9
     #[test]
     fn each_direction_closes_independently() {
         assert!(State::CloseWait.can_send() && !State::CloseWait.can_receive());

@@ -60,6 +60,7 @@ pub(crate) enum TimeWaitOutcome {
 impl Tcb {
     /// Returns the TIME-WAIT record of the connection and its end time, if the connection has
     /// nothing else left to do. The caller must then drop the connection.
+    // spec: TCP-9293-8
     pub(crate) fn time_wait(&mut self) -> Option<(TimeWait, Instant)> {
         let nothing_else = self.reset.is_none() && self.events.is_empty() && !self.ecn.has_early();
         if self.state != State::TimeWait || !nothing_else {

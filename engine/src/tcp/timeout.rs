@@ -48,6 +48,7 @@ impl Tcb {
         }
     }
 
+    // spec: TCP-9293-11, TCP-6298-4
     fn on_retransmit_timeout(&mut self, now: Instant) {
         if !self.state.is_synchronized() {
             self.expire_handshake(now);
@@ -166,6 +167,7 @@ impl Tcb {
 
     /// Sets the first probe after an RTO, then at exponentially growing intervals (RFC 9293
     /// §3.8.6.1).
+    // spec: TCP-9293-16
     pub(super) fn arm_persist(&mut self, now: Instant) {
         let interval_ns = self.snd.rtt.rto_ns().saturating_mul(1 << self.persist.backoff);
         let ceiling_ns = u64::try_from(self.config.rto_max.as_nanos()).unwrap_or(u64::MAX);

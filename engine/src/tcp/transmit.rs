@@ -44,6 +44,7 @@ impl Tcb {
         }
         self.snd.restart_if_idle(now);
         let window_room = self.snd.window_room();
+        // spec: TCP-5681-1
         let mut room = window_room.min(self.snd.cwnd_room());
         if room > 0 {
             match self.snd.pacing_room(now) {
@@ -56,6 +57,7 @@ impl Tcb {
         }
         let idle = self.snd.board.flight() == 0;
         let mut forced = false;
+        // spec: TCP-9293-17
         if idle && window_room < u64::from(self.snd.emss()) {
             let half = self.snd.fills_half_the_window(window_room);
             forced = window_room > 0 && (half || self.persist.override_due);
@@ -193,7 +195,9 @@ impl Tcb {
         let seq = self.snd.space.seq_at(self.snd.board.nxt());
         let mut header = self.header(now, seq, Flags::ACK);
         if self.snd.has_sack() {
+            // spec: TCP-2018-1
             let max = if self.timestamps.agreed { SACK_BLOCKS_MAX - 1 } else { SACK_BLOCKS_MAX };
+            // spec: TCP-A.2-5, TCP-A.3-6, TCP-2018-3
             self.rcv.sack_blocks(&mut header.options.sack, max);
         }
         self.counters.acks_sent += 1;

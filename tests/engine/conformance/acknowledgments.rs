@@ -6,6 +6,7 @@ fn established(table: &str) {
     listen(config(), &[ESTABLISHED, table].concat());
 }
 
+// spec: TCP-9293-18
 #[test]
 fn every_second_segment_is_acknowledged_at_once() {
     // RFC 9293 MUST-58, SHLD-19.
@@ -18,6 +19,7 @@ fn every_second_segment_is_acknowledged_at_once() {
     );
 }
 
+// spec: TCP-9293-18
 #[test]
 fn a_single_segment_is_acknowledged_within_half_a_second() {
     // RFC 9293 MUST-40; the default delay is 50 µs.
@@ -29,6 +31,7 @@ fn a_single_segment_is_acknowledged_within_half_a_second() {
     );
 }
 
+// spec: TCP-2018-3, TCP-5681-4
 #[test]
 fn what_lies_beyond_a_gap_is_answered_at_once() {
     // RFC 5681 §4.2. In streaming mode only copies are kept beyond a gap, so nothing is reported, and

@@ -21,6 +21,7 @@ fn the_peer_closes_first() {
     );
 }
 
+// spec: TCP-9293-8
 #[test]
 fn this_end_closes_first_and_waits() {
     // RFC 9293 §3.6.1: TIME-WAIT lasts two maximum segment lifetimes.

@@ -31,6 +31,7 @@ fn an_active_open_completes() {
     );
 }
 
+// spec: TCP-9293-5
 #[test]
 fn both_ends_may_open_at_once() {
     // RFC 9293 §3.5 Figure 7.
@@ -113,6 +114,7 @@ fn timestamps_are_echoed() {
     );
 }
 
+// spec: TCP-9293-3
 #[test]
 fn without_an_mss_option_segments_are_of_536_octets() {
     // RFC 9293 MUST-15; MSS is kept a multiple of 8.

@@ -6,6 +6,7 @@ fn established(table: &str) {
     listen(config(), &[ESTABLISHED, table].concat());
 }
 
+// spec: TCP-5961-1
 #[test]
 fn a_reset_inside_the_window_is_challenged() {
     // RFC 5961 §3.2: only the exact sequence number resets.
@@ -18,6 +19,7 @@ fn a_reset_inside_the_window_is_challenged() {
     );
 }
 
+// spec: TCP-5961-1
 #[test]
 fn a_reset_outside_the_window_is_ignored() {
     established(
@@ -28,6 +30,7 @@ fn a_reset_outside_the_window_is_ignored() {
     );
 }
 
+// spec: TCP-5961-2
 #[test]
 fn a_syn_in_an_established_connection_is_challenged() {
     // RFC 5961 §4.2: whatever its sequence number.
@@ -41,6 +44,7 @@ fn a_syn_in_an_established_connection_is_challenged() {
     );
 }
 
+// spec: TCP-5961-3
 #[test]
 fn an_ack_of_what_was_never_sent_is_answered_and_ignored() {
     // RFC 5961 §5.2, RFC 9293 §3.10.7.4.

@@ -62,6 +62,7 @@ fn an_abort_sends_a_reset_at_what_comes_next() {
     );
 }
 
+// spec: TCP-5961-1
 #[test]
 fn a_reset_ends_the_connection() {
     listen(

@@ -32,6 +32,7 @@ fn reports(table: &str) {
     receives(config(), &[SACK, table]);
 }
 
+// spec: TCP-2018-2
 #[test]
 fn the_first_block_holds_the_newest_segment_and_earlier_blocks_follow() {
     // RFC 2018 §4: "The first SACK block [..] MUST specify the contiguous block of data containing
@@ -86,6 +87,7 @@ fn at_most_four_blocks_are_reported() {
     reports(FIVE);
 }
 
+// spec: TCP-2018-1
 #[test]
 fn at_most_three_blocks_are_reported_beside_timestamps() {
     // RFC 2018 §3: with timestamps "a maximum of 3 SACK blocks".
@@ -113,6 +115,7 @@ fn at_most_three_blocks_are_reported_beside_timestamps() {
     );
 }
 
+// spec: TCP-2018-1
 #[test]
 fn nothing_is_reported_to_a_peer_that_did_not_permit_it() {
     // RFC 2018 §4: "If [..] the data receiver has not received a SACK-Permitted option for a given
@@ -140,6 +143,7 @@ fn nothing_is_reported_to_a_peer_that_did_not_permit_it() {
     );
 }
 
+// spec: TCP-A.2-5
 #[test]
 fn data_segments_carry_no_blocks() {
     // All data segments must have room for the same number of bytes (RFC 5044 appendix A.1). RFC
@@ -176,6 +180,7 @@ fn a_block_is_gone_when_the_gap_before_it_is_filled() {
     );
 }
 
+// spec: TCP-2883-1
 #[test]
 fn a_duplicate_below_the_acknowledgment_number_is_the_first_block_once() {
     // RFC 2883 §4.1: reported once, in the next acknowledgment, before the blocks of RFC 2018.

@@ -134,6 +134,7 @@ fn a_syn_that_comes_with_the_last_segment_opens_one_too() {
     );
 }
 
+// spec: TCP-9293-8
 #[test]
 fn timestamps_tell_old_segments_and_later_connections() {
     // RFC 7323 §5.3 R1; RFC 6191.

@@ -32,6 +32,7 @@ fn a_lost_tail_is_probed_for_before_the_timeout() {
     );
 }
 
+// spec: TCP-9293-16
 #[test]
 fn a_closed_window_is_probed() {
     // RFC 9293 §3.8.6.1 (MUST-36): probes go on as long as the peer answers them.
@@ -47,6 +48,7 @@ fn a_closed_window_is_probed() {
     );
 }
 
+// spec: TCP-9293-13
 #[test]
 fn an_idle_connection_sends_nothing_unless_told_to() {
     // RFC 9293 §3.8.4 (MUST-25): keep-alives "MUST default to off".

@@ -18,6 +18,7 @@ fn established(table: &str) {
     listen(config(), &[ESTABLISHED, table].concat());
 }
 
+// spec: TCP-7323-3
 #[test]
 fn every_segment_has_a_timestamp_and_echoes_the_peers() {
     // §3.2: once negotiated, in every segment but RST.
@@ -34,6 +35,7 @@ fn every_segment_has_a_timestamp_and_echoes_the_peers() {
     );
 }
 
+// spec: TCP-7323-4
 #[test]
 fn a_delayed_acknowledgment_echoes_the_first_segment_it_is_for() {
     // §4.3 (A).
@@ -47,6 +49,7 @@ fn a_delayed_acknowledgment_echoes_the_first_segment_it_is_for() {
     );
 }
 
+// spec: TCP-7323-4
 #[test]
 fn a_hole_keeps_the_echo_and_what_fills_it_is_echoed() {
     // §4.3 (B), (C). Before full operation only copies are kept beyond a gap: there is no SACK.
@@ -64,6 +67,7 @@ fn a_hole_keeps_the_echo_and_what_fills_it_is_echoed() {
     );
 }
 
+// spec: TCP-7323-7
 #[test]
 fn data_of_an_earlier_wrap_is_acknowledged_and_dropped() {
     // §5.3 R1: before the sequence check. This keeps old duplicates out of remote memory.
@@ -152,6 +156,7 @@ fn a_reset_needs_no_timestamp_and_may_have_an_old_one() {
     }
 }
 
+// spec: TCP-7323-3
 #[test]
 fn a_segment_without_a_timestamp_is_dropped_and_the_connection_goes_on() {
     // §3.2: "if a non-RST segment is received without a TSopt, a TCP SHOULD silently drop the
@@ -168,6 +173,7 @@ fn a_segment_without_a_timestamp_is_dropped_and_the_connection_goes_on() {
     );
 }
 
+// spec: TCP-7323-5
 #[test]
 fn after_24_idle_days_no_timestamp_is_old() {
     // §5.5: the peer's clock may have wrapped.

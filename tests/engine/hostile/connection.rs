@@ -49,7 +49,7 @@ fn a_guessed_reset_is_challenged_not_believed() {
     still_works(&mut scene);
 }
 
-// spec: DDP-6.2.2-1, RDMAP-7.1-1
+// spec: DDP-6.2.2-1, RDMAP-7.1-1, TCP-9293-6
 #[test]
 fn an_exact_reset_ends_the_stream() {
     let mut scene = Scene::ready();
@@ -85,6 +85,7 @@ fn a_fin_far_ahead_is_not_believed() {
     still_works(&mut scene);
 }
 
+// spec: TCP-A.3-2
 #[test]
 fn octets_far_ahead_of_the_window_are_not_taken() {
     let mut scene = Scene::ready();
@@ -99,7 +100,7 @@ fn octets_far_ahead_of_the_window_are_not_taken() {
     still_works(&mut scene);
 }
 
-// spec: DDP-3-11, DDP-5.3-4
+// spec: DDP-3-11, DDP-5.3-4, TCP-A.3-3
 #[test]
 fn a_duplicate_with_other_content_never_overwrites() {
     let mut scene = Scene::ready();
@@ -119,6 +120,7 @@ fn a_duplicate_with_other_content_never_overwrites() {
     still_works(&mut scene);
 }
 
+// spec: TCP-A.3-3
 #[test]
 fn a_duplicate_of_held_octets_with_other_content_never_replaces_them() {
     let mut scene = Scene::ready();
@@ -138,7 +140,7 @@ fn a_duplicate_of_held_octets_with_other_content_never_replaces_them() {
     still_works(&mut scene);
 }
 
-// spec: DDP-3-9, DDP-6.2.1-3, MPA-7.2-2
+// spec: DDP-3-9, DDP-6.2.1-3, MPA-7.2-2, TCP-9293-6, TCP-9293-9
 #[test]
 fn a_peer_may_close_its_half_and_still_receive() {
     let mut scene = Scene::ready();
@@ -219,7 +221,7 @@ fn an_aborted_connection_is_reset_and_gone() {
     assert!(scene.closed.is_some());
 }
 
-// spec: DDP-3-10, RDMAP-7-1
+// spec: DDP-3-10, RDMAP-7-1, TCP-9293-7
 #[test]
 fn a_peer_that_never_closes_after_a_terminate_is_dropped_in_the_end() {
     let mut scene = Scene::ready();
@@ -285,6 +287,7 @@ fn an_error_behind_a_gap_is_reported_and_nothing_before_it_is_lost_silently() {
 }
 
 /// RFC 9293 §3.8.6.2.1: an FPDU that was begun in a small window goes on as slowly as any new data.
+// spec: TCP-9293-17
 #[test]
 fn a_window_that_opens_by_little_is_not_filled_with_little() {
     let mut scene = Scene::ready();

@@ -67,7 +67,7 @@ fn an_fpdu_with_a_bad_crc_is_dropped_until_a_good_copy_comes() {
     assert_eq!(counters.mpa.crc_bad, 1);
 }
 
-// spec: DDP-7-1, RDMAP-6.2-1, MPA-8-6
+// spec: DDP-7-1, RDMAP-6.2-1, MPA-8-6, TCP-A.3-8
 #[test]
 fn an_fpdu_whose_crc_never_becomes_good_ends_the_stream() {
     let scene = Scene::ready();

@@ -364,6 +364,7 @@ fn the_rest_of_a_send_that_the_path_has_cut_goes_with_its_beginning() {
 
 /// The peer's window cuts the Send: all of it keeps the bytes from the time when its beginning was
 /// sent.
+// spec: TCP-A.1-5
 #[test]
 fn the_rest_of_a_send_that_the_window_cuts_goes_with_its_beginning() {
     let mut scene = Scene::ready();

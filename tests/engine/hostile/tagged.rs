@@ -193,7 +193,7 @@ fn what_is_posted_is_flushed_when_the_peer_errs() {
 
 /// RFC 5044 §5.1: the segments that a device cuts from a super-frame contain whole FPDUs, even if
 /// the segments are so short that the smallest MULPDU does not fit the rest of the first one.
-// spec: MPA-5.1-3
+// spec: MPA-5.1-3, TCP-A.1-1, TCP-A.1-2
 #[test]
 fn a_super_frame_is_cut_between_fpdus() {
     use std::num::NonZeroUsize;

@@ -25,6 +25,7 @@ fn cut(scene: &mut Scene) {
     });
 }
 
+// spec: TCP-A.5.1-1
 #[test]
 fn segments_in_fragments_are_put_together_and_placed() {
     for address in [IpAddr::V4(B), IpAddr::V6(B6)] {

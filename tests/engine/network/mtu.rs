@@ -41,6 +41,7 @@ fn is_aligned(scene: &mut Scene) {
 }
 
 /// Writes once more, and asserts that all of more than `segments_min` segments are aligned.
+// spec: TCP-A.1-1
 fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     let alignment = |scene: &Scene| scene.link.a.port.counters(scene.id()).unwrap().alignment;
     let before = alignment(scene);
@@ -51,7 +52,7 @@ fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     assert!(all > segments_min && all == aligned, "{aligned} of {all}");
 }
 
-// spec: DDP-3-1, MPA-4.5-6, MPA-5.1-1, MPA-5.1-2
+// spec: DDP-3-1, MPA-4.5-6, MPA-5.1-1, MPA-5.1-2, TCP-A.1-3, TCP-A.1-8, TCP-PMTU-1, TCP-PMTU-4
 #[test]
 fn a_router_that_names_its_limit_is_heeded_at_once() {
     for address in BOTH {
@@ -68,6 +69,7 @@ fn a_router_that_names_its_limit_is_heeded_at_once() {
     }
 }
 
+// spec: TCP-PMTU-6
 #[test]
 fn a_router_that_says_nothing_is_found_out() {
     for address in BOTH {
@@ -171,6 +173,7 @@ fn an_outage_does_not_cost_the_segment_size() {
 }
 
 /// In the middle of a transfer, and within seconds.
+// spec: TCP-A.5.2-2
 #[test]
 fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
     for address in BOTH {
@@ -278,6 +281,7 @@ fn the_next_connection_begins_with_the_limit_that_was_learned() {
     }
 }
 
+// spec: TCP-PMTU-5
 #[test]
 fn a_forged_limit_is_not_believed() {
     let mut scene = Scene::new();

@@ -19,6 +19,7 @@ fn failure(scene: &Scene) -> Option<StartupFailure> {
     })
 }
 
+// spec: TCP-9293-20
 #[test]
 fn a_connect_ends_when_the_network_says_that_nobody_wants_it() {
     // Protocol and port unreachable, prohibited, filtered, and the codes of IPv6.
@@ -63,6 +64,7 @@ fn a_message_that_quotes_another_syn_ends_nothing() {
     assert_eq!(scene.link.a.port.drops().icmp, 1);
 }
 
+// spec: TCP-9293-20
 #[test]
 fn an_open_connection_is_not_ended_by_a_message() {
     let mut scene = Scene::new();
@@ -121,6 +123,7 @@ fn a_connect_outlasts_what_may_pass() {
     }
 }
 
+// spec: TCP-9293-20
 #[test]
 fn a_syn_to_a_group_or_to_everybody_is_ignored() {
     // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is addressed

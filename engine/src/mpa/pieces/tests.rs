@@ -81,6 +81,7 @@ fn blocks_are_recycled_and_never_grow_beyond_need() {
     assert_eq!(store.bytes_held_peak(), 5000);
 }
 
+// spec: TCP-A.5.2-1
 #[test]
 fn near_pages_are_granted_whatever_others_hold() {
     let mut store = PieceStore::new(0);

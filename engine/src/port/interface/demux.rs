@@ -128,6 +128,7 @@ fn check_unicast(opened: &Opened<'_>) -> Result<(), FrameDrop> {
 #[inline]
 fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
     // RFC 9293 MUST-3: the checksum is verified on every segment.
+    // spec: TCP-9293-1
     if verify && !tcp_checksum_is_right(&inbound) {
         return Err(FrameDrop::TcpChecksum);
     }

@@ -151,6 +151,7 @@ impl PathMtu {
         datagram_len: usize,
     ) -> bool {
         // RFC 1191 §5: old routers report no size; the next plateau below the dropped size is used.
+        // spec: TCP-PMTU-2
         let named = if mtu == 0 { plateau_below(datagram_len.min(self.current)) } else { mtu };
         // RFC 8201 §4: a message with less than 1280 is discarded; RFC 1191 §3 never goes below 68.
         // RFC 5044 §9.1: the reported size is range-checked.
@@ -160,6 +161,7 @@ impl PathMtu {
         }
         let size = named.max(self.floor);
         // RFC 1191 §3: "must not increase its estimate in response".
+        // spec: TCP-PMTU-1
         if size >= self.current {
             return false;
         }
@@ -299,6 +301,7 @@ impl PathMtu {
     }
 
     /// Reduces the size, because segments of the current size do not seem to pass.
+    // spec: TCP-PMTU-6
     fn on_black_hole(&mut self, now: Instant, tcp: &mut tcp::Tcb) {
         let probing = self.is_probing(tcp);
         let segment_len = tcp.oldest_in_flight_len();
@@ -331,7 +334,9 @@ impl PathMtu {
         self.take(now, tcp, size);
     }
 
+    // spec: TCP-PMTU-7
     fn step_up(&mut self, now: Instant, tcp: &mut tcp::Tcb, device_mtu: usize) {
+        // spec: TCP-PMTU-3
         let held_until = self.named.map(|(_, until)| until).filter(|until| *until > now);
         if held_until.is_none() {
             // The limit that a router has reported is old enough to be tested again.
@@ -421,7 +426,7 @@ mod tests {
         PathMtu::new(remote.parse().unwrap(), 1500, floor)
     }
 
-    // spec: MPA-9-1
+    // spec: MPA-9-1, TCP-PMTU-1, TCP-PMTU-2
     #[test]
     fn a_named_limit_is_taken_within_its_range() {
         // Family, size that the router reports, size that it dropped, resulting size.
@@ -449,6 +454,7 @@ mod tests {
         assert_eq!(path.current(), 552, "an attacker cannot make it tiny");
     }
 
+    // spec: TCP-PMTU-3
     #[test]
     fn a_named_limit_holds_for_ten_minutes() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());

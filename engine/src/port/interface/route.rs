@@ -67,6 +67,7 @@ impl Route {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 // RFC 5044 Appendix A.5.1 and RFC 1191: DF is set. An atomic datagram's
                 // identification has no meaning (RFC 6864 §4.1).
+                // spec: TCP-A.5.1-1, TCP-PMTU-1
                 ip[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, TTL, PROTOCOL_TCP, 0, 0]);
                 ip[12..16].copy_from_slice(&local.octets());
                 ip[16..20].copy_from_slice(&remote.octets());
@@ -138,6 +139,7 @@ mod tests {
 
     use super::*;
 
+    // spec: TCP-A.5.1-1, TCP-PMTU-1
     #[test]
     fn ipv4_headers_are_complete_and_their_checksum_is_right() {
         for tag in [None, Some([0x81, 0, 0, 5])] {

@@ -219,6 +219,7 @@ impl OwnTcp {
     ///
     /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated. Each
     /// byte goes up once, and TCP commits to the bytes that MPA keeps.
+    // spec: TCP-A.3-1, TCP-A.3-4
     fn pass_up(
         &mut self,
         now: Instant,
@@ -242,6 +243,7 @@ impl OwnTcp {
                 let committed = self.tcp.commit(missing.start..kept);
                 committed.expect("room was asked for by where the range starts");
             }
+            // spec: TCP-A.3-8
             if kept < missing.end {
                 return true;
             }
@@ -332,6 +334,7 @@ impl OwnTcp {
             return self.send_range(now, start, len, len, scratch, sink);
         }
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX);
+        // spec: TCP-A.1-8
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
         if budget.bytes < emss && !budget.forced {
             // RFC 9293 §3.8.6.2.1: the peer's window ends inside the segment. Whole FPDUs that fit
@@ -346,6 +349,7 @@ impl OwnTcp {
         }
         if segment_len > budget.bytes || segment_len > emss {
             // Not even the smallest FPDU fits in a segment: it spans segments.
+            // spec: TCP-A.1-5
             let len = emss.min(budget.bytes);
             self.alignment.segments += 1;
             return self.send_range(now, start, len, len, scratch, sink);
@@ -353,6 +357,7 @@ impl OwnTcp {
         let total = self.extend_run(start, segment_len, budget.bytes, limits, &mut room);
         let segments = total.div_ceil(segment_len) as u64;
         self.alignment.segments += segments;
+        // spec: TCP-A.1-1
         self.alignment.segments_aligned += segments;
         // `emit_whole` may be used: all of these bytes were framed just now, and nothing is framed
         // behind them.
@@ -463,6 +468,7 @@ impl OwnTcp {
         scratch: &mut Scratch,
         sink: &mut impl SegmentSink,
     ) {
+        // spec: TCP-A.1-4
         if self.stream.is_gone(&data) {
             // The stream has failed and no longer has bytes that the peer needs.
             self.tcp.abort();
@@ -553,6 +559,7 @@ impl OwnTcp {
         while let Some(event) = self.tcp.poll_event() {
             match event {
                 tcp::TcpEvent::Established => self.stream.connected(),
+                // spec: TCP-9293-6
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
                 tcp::TcpEvent::Refused => self.stream.connection_refused(),

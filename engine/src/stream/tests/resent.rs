@@ -56,7 +56,7 @@ fn requests(a: &End, b: &End, id: u64, len: usize) -> Vec<SendWr> {
     ]
 }
 
-// spec: DDP-3-2
+// spec: DDP-3-2, TCP-A.1-4
 #[test]
 fn any_part_is_sent_again_as_it_was() {
     for (markers, copied) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -125,7 +125,7 @@ impl TxState {
         let mut lease = TableLease::new(&rnic.table);
         let mut left = room.segment_len;
         let mut first = true;
-        // spec: MPA-5.1-3
+        // spec: MPA-5.1-3, TCP-A.1-2
         while first || left >= FPDU_LEN_MIN {
             if self.current.is_none() {
                 match self.begin_message(qp, &mut lease) {

@@ -19,6 +19,7 @@ use crate::wire::mpa::CRC_LEN;
 impl TxState {
     /// Copies an FPDU that `range` contains only in part, so that all its transmissions have the
     /// same bytes. Call before gathering the range, unless it is known to hold whole FPDUs.
+    // spec: TCP-A.1-6
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         self.keep_across(range.start);
         self.keep_across(range.end);

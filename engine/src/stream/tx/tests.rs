@@ -51,6 +51,7 @@ struct Used {
     flushed: usize,
 }
 
+// spec: TCP-A.1-6
 #[test]
 fn all_ways_of_cutting_and_writing_give_the_same_fpdus() {
     let mut used = Used::default();

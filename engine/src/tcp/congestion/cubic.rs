@@ -106,9 +106,11 @@ impl Cubic {
         epoch.last_ack = ack.now;
         let acked = acked / self.emss;
         // §4.3: α is 1 once the estimate reaches the window before the reduction.
+        // spec: TCP-9438-2
         let alpha = if epoch.w_est >= self.cwnd_prior { 1.0 } else { ALPHA };
         epoch.w_est += alpha * acked / cwnd;
         let t = seconds(ack.now.nanos_since(epoch.start));
+        // spec: TCP-9438-1
         let w_cubic = |t: f64| C * (t - epoch.k).powi(3) + epoch.w_max;
         if w_cubic(t) < epoch.w_est {
             self.cwnd = (epoch.w_est * self.emss).max(self.cwnd);
@@ -120,9 +122,11 @@ impl Cubic {
     }
 
     /// Reduces the window after a loss or a timeout (§4.6, §4.7).
+    // spec: TCP-9438-3
     fn reduce(&mut self, flight: u64) {
         let cwnd = self.cwnd / self.emss;
         // §4.7 fast convergence: a window that did not get back to w_max is reduced further.
+        // spec: TCP-9438-4
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         self.cwnd_prior = cwnd;
         self.ssthresh = (octets(flight) * BETA).max(2.0 * self.emss);

@@ -21,6 +21,7 @@ use crate::time::Instant;
 pub(crate) struct AckSample {
     pub(crate) now: Instant,
     /// Bytes acknowledged for the first time.
+    // spec: TCP-A.2-4
     pub(crate) acked_bytes: u64,
     /// Smoothed round-trip time.
     pub(crate) srtt_ns: Option<u64>,

@@ -55,6 +55,7 @@ impl Controller for NewReno {
         // RFC 5681 §3.1 (2): "cwnd += min (N, SMSS)". An ACK for many segments, such as one for a
         // super-frame, counts as the ACKs it replaces (RFC 3465 §2.2 with the acknowledged bytes as
         // limit). Slow start applies below ssthresh: it ends there.
+        // spec: TCP-5681-2
         let slow_start = ack.acked_bytes.min(self.ssthresh.saturating_sub(self.cwnd));
         self.cwnd = self.cwnd.saturating_add(slow_start);
         // RFC 5681 §3.1: one SMSS per cwnd acknowledged.
@@ -67,6 +68,7 @@ impl Controller for NewReno {
 
     fn on_loss(&mut self, _now: Instant, flight: u64) {
         // RFC 5681 §3.1 (4): "ssthresh = max (FlightSize / 2, 2*SMSS)".
+        // spec: TCP-5681-3
         self.ssthresh = (flight / 2).max(2 * self.emss);
         self.cwnd = self.ssthresh;
         self.acked_bytes = 0;
@@ -75,6 +77,7 @@ impl Controller for NewReno {
     fn on_timeout(&mut self, _now: Instant, flight: u64, first: bool) {
         // RFC 5681 §3.1: when the segment was already retransmitted by the timer, "the value of
         // ssthresh is held constant"; "cwnd MUST be set to no more than the loss window".
+        // spec: TCP-5681-3
         if first {
             self.ssthresh = (flight / 2).max(2 * self.emss);
         }

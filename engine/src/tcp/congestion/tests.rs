@@ -30,6 +30,7 @@ fn the_initial_window_is_that_of_rfc_6928() {
     assert_eq!(initial_window(1448, Some(4)), 4 * 1448);
 }
 
+// spec: TCP-A.2-4, TCP-5681-2
 #[test]
 fn slow_start_adds_what_was_acknowledged() {
     for mut controller in both() {
@@ -48,6 +49,7 @@ fn a_window_that_limited_nothing_does_not_grow() {
     }
 }
 
+// spec: TCP-5681-2, TCP-5681-3
 #[test]
 fn reno_halves_on_loss_and_then_adds_a_segment_per_window() {
     let [mut reno, _] = both();
@@ -61,6 +63,7 @@ fn reno_halves_on_loss_and_then_adds_a_segment_per_window() {
     assert_eq!(reno.cwnd(), 2000);
 }
 
+// spec: TCP-5681-3
 #[test]
 fn a_timeout_leaves_one_segment_and_holds_ssthresh_when_it_repeats() {
     let now = Instant::ZERO;
@@ -84,6 +87,7 @@ fn idle_time_restarts_from_the_initial_window() {
 }
 
 /// RFC 9438 §4.2: W(K) = W_max, and the curve is flat there.
+// spec: TCP-9438-1
 #[test]
 fn cubic_returns_to_the_old_window_after_k_seconds() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);
@@ -112,6 +116,7 @@ fn cubic_returns_to_the_old_window_after_k_seconds() {
 }
 
 /// RFC 9438 §4.3: on a short path CUBIC is at least as fast as Reno at the same loss rate.
+// spec: TCP-9438-2
 #[test]
 fn cubic_follows_the_reno_estimate_on_short_paths() {
     let mut cubic = Cubic::new(EMSS, 10_000);
@@ -125,6 +130,7 @@ fn cubic_follows_the_reno_estimate_on_short_paths() {
     assert!(cubic.cwnd() >= 7000 + 20 * 529, "{}", cubic.cwnd());
 }
 
+// spec: TCP-9438-4
 #[test]
 fn fast_convergence_lowers_the_target_of_a_window_that_shrinks() {
     let mut cubic = Cubic::new(EMSS, 100_000);
@@ -202,6 +208,7 @@ fn reno_waits_for_a_whole_window_after_slow_start() {
 }
 
 /// RFC 9438 §5.8: time in which cwnd did not limit sending does not move the curve.
+// spec: TCP-9438-3
 #[test]
 fn cubic_stands_still_while_the_application_sends_little() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);
@@ -221,6 +228,7 @@ fn cubic_stands_still_while_the_application_sends_little() {
 }
 
 /// RFC 9438 §4.2: the target is at most 1.5 times the window.
+// spec: TCP-9438-1
 #[test]
 fn cubic_grows_by_half_at_most_in_a_round_trip() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);
@@ -247,6 +255,7 @@ fn run(cubic: &mut Cubic, now: &mut Instant, seconds: f64) -> f64 {
 }
 
 /// RFC 9438 §4.8.
+// spec: TCP-9438-3
 #[test]
 fn after_a_timeout_the_curve_begins_flat_at_the_window_slow_start_reached() {
     let (mut cubic, mut now) = (Cubic::new(EMSS, 100_000), Instant::ZERO);
@@ -310,6 +319,7 @@ fn dctcp_estimates_once_per_window() {
 }
 
 /// RFC 9438 §4.3: once the estimate has reached the window before the reduction, α is 1.
+// spec: TCP-9438-2
 #[test]
 fn cubic_grows_as_reno_above_the_old_window_on_short_paths() {
     let mut cubic = Cubic::new(EMSS, 10_000);

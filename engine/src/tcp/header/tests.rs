@@ -51,6 +51,7 @@ fn the_options_of_a_linux_syn_are_understood() {
     assert_eq!(header.options.timestamps, Some(Timestamps { value: 0x1122_3344, echo: 0 }));
 }
 
+// spec: TCP-9293-2
 #[test]
 fn illegal_option_lengths_are_an_error_and_never_a_loop() {
     let base = hex!("0001 0002 00000000 00000000 6010 0000 0000 0000");
@@ -60,6 +61,7 @@ fn illegal_option_lengths_are_an_error_and_never_a_loop() {
     }
 }
 
+// spec: TCP-9293-2
 #[test]
 fn unknown_options_and_wrong_lengths_of_known_ones_are_skipped() {
     let base = hex!("0001 0002 00000000 00000000 8010 0000 0000 0000");
@@ -82,6 +84,7 @@ fn truncated_headers_are_refused() {
     assert_eq!(Header::parse(&long_offset), Err(HeaderError::TooShort));
 }
 
+// spec: TCP-9293-2
 #[test]
 fn options_are_accepted_at_any_alignment() {
     let base = hex!("0001 0002 00000000 00000000 8010 0000 0000 0000");

@@ -18,6 +18,7 @@ pub(crate) struct Detected {
 
 impl Scoreboard {
     /// Returns true if enough is SACKed to begin a recovery without RACK (RFC 8985 §6.2).
+    // spec: TCP-6675-1
     pub(crate) const fn has_dup_thresh(&self) -> bool {
         self.sacked_segments >= DUP_THRESH
     }

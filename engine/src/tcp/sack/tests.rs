@@ -115,6 +115,7 @@ fn a_lost_copy_is_found_by_what_was_sent_after_it() {
 }
 
 /// RFC 8985 §7.3: a probe is a whole original segment.
+// spec: TCP-8985-5
 #[test]
 fn a_probe_repeats_the_last_segment_unless_its_fate_is_known() {
     let mut board = Scoreboard::default();
@@ -150,6 +151,7 @@ fn only_the_first_segment_is_sent_beyond_the_window() {
     assert!(board.has_unsent_loss());
 }
 
+// spec: TCP-PMTU-7
 #[test]
 fn a_segment_that_no_longer_fits_is_cut() {
     let mut board = Scoreboard::default();

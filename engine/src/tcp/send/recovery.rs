@@ -179,6 +179,7 @@ impl SendHalf {
     }
 
     /// Leaves a recovery whose end is acknowledged (RFC 6675 §5.1, RFC 6582 §3.2).
+    // spec: TCP-6675-3
     fn end_recovery(&mut self) {
         let (Recovery::Fast { until, .. } | Recovery::Timeout { until }) = self.recovery else {
             return;
@@ -199,6 +200,7 @@ impl SendHalf {
             self.board.duplicates_acknowledged(ack.acked.bytes);
             // RFC 6582 §3.2 step 3: a partial acknowledgment: "retransmit the first
             // unacknowledged segment".
+            // spec: TCP-6582-1
             if matches!(self.recovery, Recovery::Fast { .. }) {
                 self.board.mark_first_lost();
                 self.resend_at_once = true;
@@ -251,6 +253,7 @@ impl SendHalf {
     }
 
     /// Counts a duplicate ACK without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
+    // spec: TCP-5681-4
     fn on_duplicate_ack(&mut self) {
         self.duplicate_acks += 1;
         if matches!(self.recovery, Recovery::Timeout { .. }) {
@@ -270,6 +273,7 @@ impl SendHalf {
     /// reneged.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> bool {
         self.note_unanswered();
+        // spec: TCP-2018-4
         let reneged = self.board.first_is_sacked();
         let first = self.timeouts == 0;
         if first {

@@ -66,6 +66,7 @@ impl SendHalf {
 
     /// Handles an expired probe timer: new data is sent if there is any (RFC 8985 §7.3), else the
     /// last segment is retransmitted. Returns true if there is a probe to send.
+    // spec: TCP-8985-3
     pub(crate) fn begin_loss_probe(&mut self) -> bool {
         // Nothing is sent beyond a window that shrank: the retransmission timer probes that.
         if !self.may_probe() || self.window_end() < self.board.nxt() {
@@ -84,6 +85,7 @@ impl SendHalf {
     /// Takes the retransmission of the last segment that is due as a probe.
     pub(super) fn take_loss_probe(&mut self, now: Instant) -> Option<Resend> {
         self.probe_due = ProbeDue::No;
+        // spec: TCP-8985-5
         let resend = self.board.resend_last(now, self.emss())?;
         self.note_loss_probe(true);
         Some(resend)
@@ -96,6 +98,7 @@ impl SendHalf {
     }
 
     /// Updates the probe's state from an acknowledgment (RFC 8985 §7.4.2 "TLP_process_ack").
+    // spec: TCP-8985-4
     pub(super) fn end_loss_probe(
         &mut self,
         now: Instant,

@@ -24,6 +24,7 @@ fn data(script: &mut Script, at: u32, flags: Flags, ecn: Ecn) {
 }
 
 /// RFC 3168 §6.1.1: the side that offers, the side that answers, and segments without ECN.
+// spec: TCP-9293-11
 #[test]
 fn ecn_is_agreed_on_only_when_both_syns_say_so() {
     let ask = Config { ecn: EcnUse::Ask, ..config() };

@@ -53,6 +53,7 @@ fn cell(config: &Config, cell: &Cell) -> f64 {
     total / f64::from(seeds)
 }
 
+// spec: TCP-9293-11
 #[test]
 fn goodput_over_a_long_path_survives_loss_and_reordering() {
     let config = Config::for_mtu(1500, 20);

@@ -23,6 +23,7 @@ fn answer(flags: Flags, number: SeqNum) -> Header {
     }
 }
 
+// spec: TCP-A.3-6
 #[test]
 fn a_syn_carries_every_option_we_want() {
     let config = Config { timestamps: true, window_bytes: 4 << 20, ..config() };
@@ -63,6 +64,7 @@ fn options_the_peer_does_not_offer_are_not_used() {
     assert_eq!(connection.emss(), 536);
 }
 
+// spec: TCP-A.2-6, TCP-9293-3
 #[test]
 fn the_emss_subtracts_constant_options_and_is_a_multiple_of_eight() {
     for (timestamps, expected) in [(true, 1448), (false, 1456)] {
@@ -79,6 +81,7 @@ fn the_emss_subtracts_constant_options_and_is_a_multiple_of_eight() {
 }
 
 /// RFC 7323 §2.3: "the TCP implementation MUST [..] use 14 instead of the specified value".
+// spec: TCP-7323-1
 #[test]
 fn a_window_shift_above_fourteen_counts_as_fourteen() {
     let (now, mut connection) = connecting(&config());
@@ -126,6 +129,7 @@ fn a_lost_syn_ack_is_sent_again_when_the_syn_comes_again() {
 }
 
 /// RFC 9293 MUST-23: R2 for a SYN is at least 3 minutes.
+// spec: TCP-9293-12
 #[test]
 fn an_unanswered_syn_is_repeated_and_given_up_after_three_minutes() {
     let (start, mut connection) = connecting(&config());
@@ -148,6 +152,7 @@ fn an_unanswered_syn_is_repeated_and_given_up_after_three_minutes() {
 }
 
 /// RFC 5681 §3.1 and RFC 6298 §5.7.
+// spec: TCP-5681-1
 #[test]
 fn after_a_lost_syn_one_segment_goes_out_and_the_timeout_is_three_seconds() {
     let (now, mut connection) = connecting(&config());
@@ -255,6 +260,7 @@ fn another_syn_in_syn_received_is_challenged() {
 
 /// RFC 9293 §3.10.7.4: a RST in SYN-RECEIVED means "connection refused" to the end that opened
 /// actively.
+// spec: TCP-9293-5
 #[test]
 fn a_reset_of_a_simultaneous_open_is_a_refusal() {
     let (now, mut connection) = crossed();
@@ -282,6 +288,7 @@ fn a_syn_that_went_twice_gives_no_sample() {
 }
 
 /// RFC 7323 §2.2: "The window field in a segment where the SYN bit is set [..] MUST NOT be scaled."
+// spec: TCP-7323-1
 #[test]
 fn the_window_of_a_syn_is_not_scaled() {
     let (now, mut connection) = connecting(&config());

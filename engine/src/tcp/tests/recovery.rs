@@ -21,6 +21,7 @@ fn without_sack() -> Config {
 }
 
 /// RFC 6675 §5: recovery begins when the first segment is lost, and repairs every hole.
+// spec: TCP-6675-1
 #[test]
 fn three_sacked_segments_above_make_a_hole_lost() {
     let mut script = in_flight(&config(), 8);
@@ -63,6 +64,7 @@ fn the_window_is_reduced_once_per_recovery() {
 }
 
 /// RFC 5044 appendix A.1: lost segments are retransmitted with their first boundaries.
+// spec: TCP-A.1-7, TCP-6675-4
 #[test]
 fn retransmissions_repeat_the_original_boundaries() {
     let mut script = Script::established(&config());
@@ -113,6 +115,7 @@ fn what_is_sacked_is_not_sent_again_after_a_timeout() {
 }
 
 /// RFC 2018 §8: the peer acknowledges up to a SACKed segment, so it no longer has it.
+// spec: TCP-2018-4
 #[test]
 fn sacks_are_forgotten_when_the_peer_takes_them_back() {
     let mut script = in_flight(&config(), 4);
@@ -144,6 +147,7 @@ fn a_partly_acknowledged_segment_is_sent_again_from_there() {
 }
 
 /// RFC 5681 §3.2 and RFC 6582 §3.2.
+// spec: TCP-5681-4, TCP-6582-1
 #[test]
 fn without_sack_the_third_duplicate_ack_retransmits_and_partial_acks_continue() {
     let mut script = in_flight(&without_sack(), 6);
@@ -189,6 +193,7 @@ fn window_updates_are_no_duplicate_acknowledgments() {
 }
 
 /// RFC 3042: each of the first two duplicate ACKs permits a new segment.
+// spec: TCP-5681-4
 #[test]
 fn limited_transmit_sends_new_data_on_the_first_duplicate_acks() {
     let mut script = in_flight(&without_sack(), 10);
@@ -212,6 +217,7 @@ fn duplicate_acks_after_a_timeout_begin_no_recovery() {
     assert_eq!(script.resent(), vec![]);
 }
 
+// spec: TCP-6298-4
 #[test]
 fn the_timeout_follows_the_round_trip_and_doubles() {
     let mut script = Script::established(&config());
@@ -236,6 +242,7 @@ fn the_timeout_follows_the_round_trip_and_doubles() {
 }
 
 /// Karn: the acknowledgment of a segment sent twice is no sample, and keeps the backoff.
+// spec: TCP-6298-3
 #[test]
 fn a_retransmitted_segment_gives_no_sample() {
     let mut script = in_flight(&config(), 1);
@@ -290,6 +297,7 @@ fn a_round_trip_over_an_outage_gives_no_sample() {
 }
 
 /// RFC 6675 §5.1: a recovery ends when all that was in flight at its start is acknowledged.
+// spec: TCP-6675-3
 #[test]
 fn a_recovery_ends_with_the_last_octet_and_not_before() {
     let mut script = in_flight(&config(), 10);
@@ -317,6 +325,7 @@ fn an_acknowledgment_that_reveals_a_loss_adds_no_segment() {
 }
 
 /// RFC 9293 §3.8.3: R2, here 100 s.
+// spec: TCP-9293-12
 #[test]
 fn a_silent_peer_is_given_up_after_r2() {
     let mut script = in_flight(&config(), 2);
@@ -330,6 +339,7 @@ fn a_silent_peer_is_given_up_after_r2() {
     assert!(elapsed <= Duration::from_secs(100) && elapsed > Duration::from_secs(99));
 }
 
+// spec: TCP-5681-5
 #[test]
 fn idle_time_restarts_from_the_initial_window() {
     let mut script = in_flight(&config(), 10);
@@ -341,6 +351,7 @@ fn idle_time_restarts_from_the_initial_window() {
 }
 
 /// TCP-PMTU-4: segments that no longer fit are cut and retransmitted, without a smaller cwnd.
+// spec: TCP-PMTU-4, TCP-PMTU-7
 #[test]
 fn a_smaller_path_cuts_what_is_in_flight() {
     let mut script = Script::established(&config());

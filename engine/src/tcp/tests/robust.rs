@@ -43,6 +43,7 @@ fn a_syn_on_an_open_connection_is_challenged_whatever_its_number() {
 }
 
 /// RFC 5961 §7.
+// spec: TCP-5961-4
 #[test]
 fn challenge_acks_are_limited() {
     let mut script = Script::established(&config());
@@ -113,6 +114,7 @@ fn a_segment_without_ack_is_dropped() {
 }
 
 /// RFC 7323 §5.3: before the sequence check, so that a stale duplicate never reaches memory.
+// spec: TCP-A.3-2, TCP-7323-5
 #[test]
 fn a_stale_timestamp_is_acknowledged_and_dropped() {
     let mut script = Script::established(&Config { timestamps: true, ..config() });
@@ -203,6 +205,7 @@ fn old_data_is_always_answered() {
     }
 }
 
+// spec: TCP-9293-14
 #[test]
 fn urgent_data_stays_in_line() {
     let mut script = Script::established(&config());
@@ -211,6 +214,7 @@ fn urgent_data_stays_in_line() {
 }
 
 /// RFC 9293 §3.8.4: only when idle; a single unanswered probe does not end the connection.
+// spec: TCP-9293-13
 #[test]
 fn keepalive_probes_an_idle_peer_and_gives_up_after_many() {
     let idle = Duration::from_secs(7200);

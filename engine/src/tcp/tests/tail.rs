@@ -23,6 +23,7 @@ fn in_flight(config: &Config, count: u32) -> Script {
 const BASE: u32 = 20_000;
 
 /// RFC 8985 §7.3, and TCP-8985-5: the last segment, whole.
+// spec: TCP-8985-3
 #[test]
 fn the_last_segment_goes_again_within_two_round_trips() {
     let mut script = in_flight(&config(), 3);
@@ -52,6 +53,7 @@ fn a_loss_that_is_reported_before_the_probe_goes_is_repaired_and_counted() {
 }
 
 /// RFC 8985 §7.2: one probe, then the retransmission timer.
+// spec: TCP-8985-3
 #[test]
 fn a_probe_is_not_repeated_before_something_is_heard() {
     let mut script = in_flight(&config(), 1);
@@ -63,6 +65,7 @@ fn a_probe_is_not_repeated_before_something_is_heard() {
 }
 
 /// RFC 8985 §7.3: "transmit the lowest-sequence unsent segment" if there is one.
+// spec: TCP-8985-3
 #[test]
 fn new_data_is_preferred_for_a_probe() {
     let mut script = in_flight(&config(), 1);
@@ -79,6 +82,7 @@ fn new_data_is_preferred_for_a_probe() {
 }
 
 /// RFC 8985 §7.4: the probe must not hide a loss from congestion control.
+// spec: TCP-8985-4
 #[test]
 fn a_loss_that_the_probe_repaired_reduces_the_window() {
     let mut script = in_flight(&config(), 4);
@@ -146,6 +150,7 @@ fn a_single_overtaken_segment_is_lost_when_the_reordering_window_has_passed() {
     assert_eq!(script.connection.counters().fast_retransmits, 1);
 }
 
+// spec: TCP-8985-2
 #[test]
 fn a_segment_that_arrives_within_the_reordering_window_is_not_sent_again() {
     let mut script = in_flight(&config(), 2);
@@ -229,6 +234,7 @@ fn the_reordering_window_forgets_a_shorter_path() {
 
 /// RFC 8985 §6.3: segments sent less than a round trip before the timer expired are not lost
 /// because the first segment is.
+// spec: TCP-8985-4
 #[test]
 fn a_timeout_leaves_what_was_sent_a_moment_ago() {
     let mut script = in_flight(&config(), 2);

@@ -117,6 +117,7 @@ fn a_segment_whose_acknowledgment_is_impossible_leaves_ts_recent() {
 }
 
 /// §5.4: a tick of 1 ms; the clock neither stops nor goes back, even at its wrap.
+// spec: TCP-7323-6
 #[test]
 fn the_timestamp_clock_ticks_every_millisecond() {
     let mut script = Script::established(&with_timestamps());

@@ -17,6 +17,7 @@ fn every_second_full_segment_is_acknowledged_at_once() {
 }
 
 /// TCP-9293-18: a segment with an FPDU a little shorter than the MSS counts as full.
+// spec: TCP-9293-18
 #[test]
 fn segments_slightly_below_the_mss_count_as_full() {
     let mut script = Script::established(&config());
@@ -88,6 +89,7 @@ fn a_push_or_a_gap_ends_the_hold() {
     assert_eq!(script.acked(), Some((7000, vec![(8000, 9000)])));
 }
 
+// spec: TCP-9293-19
 #[test]
 fn a_super_frame_counts_as_its_segments() {
     let mut script = Script::established(&config());
@@ -187,6 +189,7 @@ fn without_sack_each_out_of_order_segment_is_acknowledged() {
 }
 
 /// RFC 5044 appendix A.3: bytes received before are not offered again.
+// spec: TCP-9293-21
 #[test]
 fn only_octets_never_committed_are_missing() {
     let mut script = Script::established(&config());
@@ -213,6 +216,7 @@ fn octets_beyond_the_window_are_cut_off() {
 }
 
 /// RFC 9293 §3.8.6.2.2: the right edge moves in steps, and never back.
+// spec: TCP-9293-15, TCP-9293-17
 #[test]
 fn the_window_opens_in_steps_and_never_shrinks() {
     let mut script = Script::established(&Config { window_bytes: 4000, ..config() });
@@ -256,6 +260,7 @@ fn an_acknowledgment_counts_while_our_window_is_closed() {
     assert_eq!(script.connection.snd_una().0, 10);
 }
 
+// spec: TCP-9293-16
 #[test]
 fn a_closed_window_is_probed_at_growing_intervals_and_kept_while_probes_are_answered() {
     let mut script = Script::established(&config());
@@ -314,6 +319,7 @@ fn a_window_below_one_record_is_filled_by_force() {
     assert_eq!((budget.bytes, budget.forced), (0, false));
 }
 
+// spec: TCP-9293-15
 #[test]
 fn a_shrinking_window_is_survived() {
     let mut script = Script::established(&config());
@@ -361,6 +367,7 @@ fn a_fin_gets_through_a_window_that_stays_shut() {
 /// RFC 7323 §2.4: the window field is rounded down, so a later acknowledgment may advertise a
 /// little less than an earlier one. "A TCP receiver must be prepared" for what the earlier one
 /// advertised: all of it is accepted.
+// spec: TCP-7323-2
 #[test]
 fn every_window_ever_offered_is_honoured_whatever_its_rounding() {
     let config = Config { window_bytes: 4 << 20, ..config() };

@@ -34,7 +34,7 @@ fn one_octet_segments_in_either_direction_lose_nothing() {
     }
 }
 
-// spec: DDP-3-4
+// spec: DDP-3-4, TCP-A.4-1, TCP-A.4-2
 #[test]
 fn a_stream_cut_anywhere_is_received_in_both_orders() {
     for markers in [false, true] {
@@ -66,7 +66,8 @@ fn a_crc_alone_in_the_next_segment_completes_its_fpdu() {
     bench.assert_complete(&stream);
 }
 
-// spec: DDP-3-5, DDP-4.1-4, DDP-5.3-3, RDMAP-5.5-3, MPA-1.2-2, MPA-3-6, MPA-6-2
+// spec: DDP-3-5, DDP-4.1-4, DDP-5.3-3, RDMAP-5.5-3, MPA-1.2-2, MPA-3-6, MPA-6-2, TCP-A.3-1
+// spec: TCP-A.3-4, TCP-A.3-5
 #[test]
 fn an_fpdu_beyond_a_gap_is_placed_at_once_and_delivered_later() {
     let stream = Stream::of(100, true, &[1442; 4]);
@@ -154,6 +155,7 @@ fn an_unaligned_segment_beyond_a_gap_yields_the_fpdus_inside_it() {
     bench.assert_complete(&stream);
 }
 
+// spec: TCP-A.4-2
 #[test]
 fn an_fpdu_over_two_segments_beyond_a_gap_is_placed_with_its_second_half() {
     let stream = Stream::of(0, true, &[1000, 1442, 1000]);

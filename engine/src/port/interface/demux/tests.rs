@@ -116,6 +116,7 @@ fn a_segment_in_a_frame_to_a_group_is_dropped() {
     }
 }
 
+// spec: TCP-9293-1, TCP-A.3-2
 #[test]
 fn every_corrupted_octet_is_noticed() {
     let good = frame();
