@@ -31,6 +31,7 @@ fn rest(pair: &mut Pair) {
     pair.run_for(Duration::from_secs(5), |_| false);
 }
 
+// spec: EXT-6-1
 #[test]
 fn payload_and_immediate_data_arrive_in_one_completion() {
     let lossy = ImpairConfig { loss: 0.02, reorder: 0.1, ..ImpairConfig::default() };

@@ -72,6 +72,7 @@ fn a_request_without_access_fails_in_its_turn() {
 }
 
 /// Every operation may fail like this; nothing of it reaches the peer.
+// spec: EXT-8.1-1
 #[test]
 fn no_kind_of_request_without_access_sends_anything() {
     let pair = Pair::connect(Setup::default());

@@ -27,6 +27,7 @@ bitflags! {
 
 impl Access {
     /// All rights that an atomic operation of the peer needs: it reads and it writes (RFC 7306 §9).
+    // spec: SEC-R-18
     pub const FOR_ATOMIC: Self =
         Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 

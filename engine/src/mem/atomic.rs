@@ -40,6 +40,7 @@ impl AtomicOp {
 // RFC 7306 §5.1.1: the addition ripples from bit to bit; a one in the Add Mask stops the carry.
 // First the addition without the mask's bits: a carry stops in such a bit. Then these bits are
 // added without carry.
+// spec: EXT-5.1.1-1
 const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let sum = (original & !mask).wrapping_add(add & !mask);
     sum ^ ((original ^ add) & mask)
@@ -47,6 +48,7 @@ const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
 
 // RFC 7306 §5.1.2: "if ((Compare Data XOR original) AND Compare Mask) = 0", then the bits under the
 // Swap Mask change; otherwise nothing changes.
+// spec: EXT-5.1.2-1
 const fn cmp_swap(
     original: u64,
     compare: u64,
@@ -86,6 +88,7 @@ mod tests {
         sum
     }
 
+    // spec: EXT-5.1.1-1
     #[test]
     fn fetch_add_drops_carries_at_the_mask() {
         assert_eq!(add(0xFFFF_FFFF, 1, 0), 0x1_0000_0000);
@@ -102,6 +105,7 @@ mod tests {
         assert_eq!(add(u64::MAX, 2, 1 << 63), 1);
     }
 
+    // spec: EXT-5.1.2-1
     #[test]
     fn cmp_swap_compares_and_swaps_under_masks() {
         let original = 0x1122_3344_5566_7788;
@@ -114,6 +118,7 @@ mod tests {
     }
 
     proptest! {
+        // spec: EXT-5.1.1-1
         #[test]
         fn fetch_add_is_the_ripple_adder(original: u64, data: u64, mask: u64) {
             prop_assert_eq!(add(original, data, mask), ripple_add(original, data, mask));

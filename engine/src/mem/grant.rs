@@ -77,6 +77,7 @@ impl<'g> Grant<'g> {
     /// of the engine, which a peer cannot cause.
     //
     // RFC 7306 §5.1.1, §5.1.2: the buffer's address must be aligned, not the TO.
+    // spec: EXT-5-1, EXT-5-3, EXT-5.4-2
     pub(crate) fn execute(&self, op: AtomicOp) -> Result<u64, Misaligned> {
         let granted = self.access.contains(Access::REMOTE_ATOMIC);
         assert!(granted, "atomic operation under a grant for something else");

@@ -30,6 +30,7 @@ impl StagSource {
     /// A steering tag that is neither 0, nor recently retired, nor `in_use`.
     ///
     /// Ends quickly because few of the 2³² tags are in use, as the limits assert.
+    // spec: SEC-R-8
     pub(super) fn draw(&mut self, in_use: impl Fn(u32) -> bool) -> Stag {
         loop {
             let tag = self.random.next_u32();
@@ -84,6 +85,7 @@ mod tests {
     use super::*;
 
     /// RFC 5040 §8.1.1(8).
+    // spec: SEC-R-8
     #[test]
     fn a_hundred_thousand_tags_are_sparse_distinct_and_without_stride() {
         let mut source = StagSource::new([7; 32]);

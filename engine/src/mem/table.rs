@@ -94,7 +94,7 @@ impl RegionTable {
     ///
     /// # Errors
     /// See [`RegisterError`]; nothing changes then.
-    // spec: DDP-8.3-1
+    // spec: DDP-8.3-1, SEC-R-4
     pub fn register(&self, registration: Registration) -> Result<Stag, RegisterError> {
         registration.verify()?;
         let mut inner = self.write();
@@ -143,7 +143,7 @@ impl RegionTable {
     ///
     /// Like every other change to the table, this deadlocks on a thread that holds a [`TableGuard`]
     /// of this table.
-    // spec: DDP-8.3-1
+    // spec: DDP-8.3-1, SEC-R-4
     pub(crate) fn deregister(&self, stag: Stag) -> bool {
         let mut inner = self.write();
         // An invalidated tag may belong to a window by now.
@@ -212,6 +212,7 @@ impl RegionTable {
             registration.check_association(pd, qp)?;
             let may = match registration.scope {
                 Scope::Stream(_) => true,
+                // spec: SEC-R-7
                 Scope::Pd => registration.access.contains(Access::REMOTE_INVALIDATE),
             };
             if may { Ok(()) } else { Err(Refusal::CannotInvalidate) }
@@ -247,6 +248,7 @@ impl RegionTable {
         TableGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
+    // spec: SEC-R-6
     fn write(&self) -> ShardedLockWriteGuard<'_, Inner> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -338,9 +340,11 @@ impl TableGuard<'_> {
         pd: PdNum,
         qp: QpNum,
     ) -> Result<Grant<'_>, Refusal> {
+        // spec: SEC-T-3
         let entry = self.inner.entries.get(&stag.0).ok_or(Refusal::InvalidStag)?;
         let registration = &entry.registration;
         registration.check_association(pd, qp)?;
+        // spec: SEC-R-5
         if !registration.access.contains(need) {
             return Err(Refusal::AccessRights);
         }
@@ -381,6 +385,7 @@ impl Registration {
         }
         // RFC 5042 §7.3: before an STag is enabled, verify that its owner may access the memory
         // with the requested rights.
+        // spec: SEC-P-4
         if access.intersects(Access::WRITING) && !region.is_writable() {
             return Err(RegisterError::ReadOnlyMemory);
         }
@@ -388,7 +393,7 @@ impl Registration {
     }
 
     // RFC 5041 §8.2: an STag is associated with a protection domain or with a single stream.
-    // spec: DDP-8.2-1
+    // spec: DDP-8.2-1, SEC-R-1, SEC-R-2, SEC-R-20
     fn check_association(&self, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
         let in_scope = match self.scope {
             Scope::Pd => true,
@@ -398,7 +403,7 @@ impl Registration {
     }
 
     /// Offset in the registered range of `len` bytes at `to`.
-    // spec: DDP-4.2-4
+    // spec: DDP-4.2-4, SEC-R-3, SEC-T-2
     fn locate(&self, to: TaggedOffset, len: usize) -> Result<usize, Refusal> {
         // A sum of exactly 2⁶⁴ wraps too, to 0.
         end_of(to, len).ok_or(Refusal::TaggedOffsetWrap)?;

@@ -222,7 +222,7 @@ impl PieceList {
     ///
     /// # Panics
     /// If some of the bytes are held already: TCP passes each byte of a stream once.
-    // spec: TCP-A.5.2-1
+    // spec: TCP-A.5.2-1, SEC-R-19
     pub fn hold(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
         if octets.is_empty() {
             return 0;

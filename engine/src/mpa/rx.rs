@@ -473,7 +473,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
         self.next = fpdu.end;
         sink.deliver(token).map_err(Stop::of_sink)?;
-        // spec: DDP-4.1-4, DDP-5.3-4, RDMAP-5.5-10, RDMAP-5.5-16, TCP-A.3-5
+        // spec: DDP-4.1-4, DDP-5.3-4, RDMAP-5.5-10, RDMAP-5.5-16, TCP-A.3-5, EXT-6-1
         while let Some((end, token)) = self.ahead.pop_at(self.next) {
             self.next = end;
             sink.deliver(token).map_err(Stop::of_sink)?;

@@ -82,7 +82,7 @@ impl Requester {
     /// Returns true if another request of the application may be sent.
     ///
     /// RFC 5040 §6.1: the number of outstanding requests must not exceed ORD.
-    // spec: RDMAP-6.1-3
+    // spec: RDMAP-6.1-3, SEC-R-11
     #[must_use]
     pub fn has_room(&self) -> bool {
         let apart = usize::from(self.has_place_apart && self.confirming);
@@ -179,7 +179,7 @@ impl Requester {
     ///
     /// # Errors
     /// [`RdmapError::UnexpectedOpcode`] if no request awaits it.
-    // spec: RDMAP-5.2.2-5
+    // spec: RDMAP-5.2.2-5, SEC-R-17
     pub(crate) fn check_placement(
         &self,
         at: Stag,
@@ -256,6 +256,7 @@ impl Requester {
     ///
     /// # Errors
     /// [`RdmapError::UnexpectedOpcode`] if the oldest request is not that Atomic.
+    // spec: EXT-5.2.2-3, EXT-5.4-1, EXT-5.4-7
     pub(crate) fn deliver_atomic(&mut self, response_id: u32) -> Result<u64, RdmapError> {
         match self.entries.front() {
             Some(Entry { awaited: Awaited::Atomic { request_id }, work })

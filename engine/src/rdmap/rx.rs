@@ -24,7 +24,7 @@ pub fn opcode(header: &DdpHeader, version: ProtocolVersion) -> Result<Opcode, Rd
         DdpHeader::Tagged(_) => BufferModel::Tagged,
         DdpHeader::Untagged(header) => BufferModel::Untagged(header.qn),
     };
-    // spec: RDMAP-4.1-1
+    // spec: RDMAP-4.1-1, EXT-8.2-1
     if control.opcode.buffer() == Some(travels_by) {
         Ok(control.opcode)
     } else {

@@ -74,6 +74,7 @@ impl StreamError {
 
     /// Returns true if the peer accessed memory without permission: a guessed or revoked steering
     /// tag, an offset outside the buffer, a right that was not granted (RFC 5042 §6.2).
+    // spec: SEC-R-20, SEC-T-1
     #[must_use]
     pub const fn is_access_refusal(self) -> bool {
         matches!(
@@ -246,6 +247,7 @@ pub(super) const fn read_refusal(refusal: Refusal) -> RdmapError {
 }
 
 /// RDMAP error for a refused Send with Invalidate (RFC 5040 §4.8 Figure 10).
+// spec: SEC-T-1
 pub(super) const fn invalidate_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
         // RFC 5040 has the codes 0/1/00 and 0/1/09 for an invalid tag. One code for all cases

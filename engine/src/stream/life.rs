@@ -208,6 +208,7 @@ impl Stage {
         match self {
             Self::Opening => of(Some(T::Open), R::Never, E::FailStartup, STARTUP),
             Self::AwaitingReply => of(Some(T::Reply), R::Never, E::FailStartup, STARTUP),
+            // spec: SEC-T-6
             Self::AwaitingRequest => of(Some(T::Request), R::Never, E::FailStartup, STARTUP),
             Self::Answering => of(None, R::Never, E::Nothing, STARTUP),
             Self::Streaming => of(None, R::Never, E::Nothing, STREAMING),

@@ -349,7 +349,7 @@ impl Stream {
 
     /// Fails the stream because a message cannot be sent, and frames a Terminate instead of the
     /// message (RFC 5040 §7.1 (1)).
-    // spec: RDMAP-7.1-2
+    // spec: RDMAP-7.1-2, EXT-8.1-1
     #[cold]
     fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
         let Some(full) = self.phase.full_mut() else { return };

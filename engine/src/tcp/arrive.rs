@@ -332,7 +332,7 @@ impl Tcb {
         let Acceptability::Inside { .. } = acceptability else {
             return Err(Stop::Drop(DropReason::BeyondWindow));
         };
-        // spec: TCP-5961-1
+        // spec: TCP-5961-1, SEC-T-7
         if seq != self.rcv.ack_number() {
             self.challenge(now);
             return Err(Stop::Drop(DropReason::BlindReset));

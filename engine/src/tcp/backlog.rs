@@ -148,6 +148,7 @@ impl Backlog {
     ///
     /// # Errors
     /// [`SynRefusal::BacklogFull`]; nothing is changed then.
+    // spec: SEC-P-8
     pub fn take(&mut self, source: IpAddr, connection: u32) -> Result<Taken, SynRefusal> {
         let source = source_of(source);
         let mut evicted = None;

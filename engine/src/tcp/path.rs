@@ -13,7 +13,7 @@ const SUSPECT_TIMEOUTS: u32 = 2;
 impl Tcb {
     /// Returns true if `seq` is that of a segment of ours that is unanswered, a SYN included. An
     /// ICMP message that quotes another number is ignored (RFC 5927 §4.1).
-    // spec: TCP-PMTU-5
+    // spec: TCP-PMTU-5, SEC-T-7
     #[must_use]
     pub(crate) fn is_unanswered(&self, seq: SeqNum) -> bool {
         let in_handshake = matches!(self.state, State::SynSent | State::SynReceived);

@@ -177,7 +177,7 @@ impl ReceiveHalf {
     }
 
     /// Returns the first part of `within` that was never committed.
-    // spec: TCP-A.3-3
+    // spec: TCP-A.3-3, SEC-T-9
     #[must_use]
     pub fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let start = within.start.max(self.rcv_nxt);

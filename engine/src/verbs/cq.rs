@@ -90,6 +90,7 @@ impl Cq {
     /// # Errors
     /// [`QueueError::CqDepth`] if `depth` is 0 or above [`CQ_DEPTH_MAX`], [`QueueError::CqWaiting`]
     /// if more completions wait than that. The queue keeps its depth then.
+    // spec: SEC-C-3
     pub fn resize(&self, depth: usize) -> Result<(), QueueError> {
         if !(1..=CQ_DEPTH_MAX).contains(&depth) {
             return Err(QueueError::CqDepth(depth));

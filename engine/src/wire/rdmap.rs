@@ -132,7 +132,7 @@ impl Opcode {
 
     /// Buffer model by which DDP must carry this message; `None` for reserved opcodes.
     // RFC 5040 §4.1, RFC 7306 §4.1: opcode, T and QN belong together.
-    // spec: RDMAP-3.1-1
+    // spec: RDMAP-3.1-1, EXT-4.1-1
     #[must_use]
     pub const fn buffer(self) -> Option<BufferModel> {
         Some(match self {

@@ -21,6 +21,7 @@ fn is_refused(pick: fn(&Scene) -> &Mr, to: u64, code: (u8, u8, u8)) {
     }
 }
 
+// spec: EXT-4.1-1, EXT-5.1.1-2, EXT-5.2.1-3, EXT-5.2.1-7, EXT-5.2.2-1
 #[test]
 fn an_atomic_is_executed_once_and_answered() {
     let mut scene = Scene::ready();
@@ -35,7 +36,7 @@ fn an_atomic_is_executed_once_and_answered() {
     assert_eq!(scene.answers(), [untagged(ATOMIC_RESPONSE, 3, 1, 0, &body)]);
 }
 
-// spec: RDMAP-5.2.1-2
+// spec: RDMAP-5.2.1-2, EXT-1.1-1, EXT-5.2.1-1, EXT-5.2.1-2
 #[test]
 fn an_atomic_shares_the_sequence_of_reads() {
     let mut scene = Scene::ready();
@@ -47,6 +48,7 @@ fn an_atomic_shares_the_sequence_of_reads() {
     scene.dies_of(&atomic_request(3, FETCH_ADD, target, OPERANDS), (1, 2, 3), About::Segment);
 }
 
+// spec: EXT-5-3, EXT-8.2-2
 #[test]
 fn a_misaligned_target_is_refused() {
     for skew in [1, 2, 4, 7] {
@@ -61,6 +63,7 @@ fn a_misaligned_target_is_refused() {
     }
 }
 
+// spec: EXT-5.2.1-4
 #[test]
 fn an_unassigned_operation_is_refused() {
     for op in [1, 3, 4, 15] {
@@ -70,6 +73,7 @@ fn an_unassigned_operation_is_refused() {
     }
 }
 
+// spec: EXT-5.2.1-5
 #[test]
 fn reserved_bits_beside_the_operation_are_ignored() {
     let mut scene = Scene::ready();
@@ -79,12 +83,14 @@ fn reserved_bits_beside_the_operation_are_ignored() {
     assert_eq!(scene.answers().len(), 1);
 }
 
+// spec: EXT-8.2-3, SEC-R-18
 #[test]
 fn an_atomic_needs_the_rights_to_read_and_to_write() {
     is_refused(|scene| &scene.tags.readable, 0, (0, 1, 2));
     is_refused(|scene| &scene.tags.writable, 0, (0, 1, 2));
 }
 
+// spec: EXT-8.1-2, EXT-8.2-3
 #[test]
 fn an_atomic_outside_the_buffer_is_refused() {
     is_refused(|scene| &scene.tags.all, BASE - 8, (0, 1, 1));
@@ -93,6 +99,7 @@ fn an_atomic_outside_the_buffer_is_refused() {
     is_refused(|scene| &scene.tags.high, u64::MAX - 7, (0, 1, 4));
 }
 
+// spec: EXT-8.2-3, SEC-R-1, SEC-R-2
 #[test]
 fn an_atomic_on_memory_of_others_is_refused() {
     is_refused(|scene| &scene.tags.foreign, 0, (0, 1, 3));
@@ -102,6 +109,7 @@ fn an_atomic_on_memory_of_others_is_refused() {
     scene.dies_of(&atomic_request(1, FETCH_ADD, target, OPERANDS), (0, 1, 0), About::Segment);
 }
 
+// spec: EXT-4.2-1
 #[test]
 fn an_atomic_request_of_another_length_is_refused() {
     for len in [0, 51, 53] {
@@ -111,6 +119,7 @@ fn an_atomic_request_of_another_length_is_refused() {
     }
 }
 
+// spec: EXT-5.2.2-2, SEC-T-5
 #[test]
 fn more_atomics_than_agreed_are_refused() {
     let mut scene = Scene::ready();
@@ -124,6 +133,7 @@ fn more_atomics_than_agreed_are_refused() {
     scene.is_dead(last, (1, 2, 2), About::Segment, flushed);
 }
 
+// spec: EXT-4.2-1, EXT-5.2.2-3
 #[test]
 fn an_atomic_response_to_nothing_is_refused() {
     let ulpdu = untagged(ATOMIC_RESPONSE, 3, 1, 0, &[0; 12]);
@@ -134,6 +144,7 @@ fn an_atomic_response_to_nothing_is_refused() {
     }
 }
 
+// spec: EXT-5.2.1-7, EXT-5.2.2-3, EXT-5.2.1-6
 #[test]
 fn an_atomic_response_with_another_identifier_is_refused() {
     let mut scene = Scene::ready();
@@ -142,6 +153,8 @@ fn an_atomic_response_with_another_identifier_is_refused() {
     scene.post(urnic_engine::verbs::SendWr::new(urnic_engine::types::WrId(0), op, []));
     scene.run(crate::hostile::scene::MOMENT);
     let request = scene.answers().pop().unwrap();
+    // RFC 7306 §5.2.1: Compare Data is zero, Compare Mask all ones.
+    assert_eq!(request[54..], [[0; 8], [0xFF; 8]].concat());
     let mut body = request[22..26].to_vec();
     body[3] ^= 1;
     body.extend([0; 8]);

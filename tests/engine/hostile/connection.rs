@@ -31,6 +31,7 @@ fn inject(scene: &mut Scene, seq: SeqNum, flags: Flags) {
     scene.run(MOMENT);
 }
 
+// spec: SEC-T-7
 #[test]
 fn a_guessed_reset_is_challenged_not_believed() {
     let mut scene = Scene::ready();
@@ -65,6 +66,7 @@ fn an_exact_reset_ends_the_stream() {
     assert!(scene.closed.is_some());
 }
 
+// spec: SEC-T-7
 #[test]
 fn a_guessed_syn_is_challenged() {
     let mut scene = Scene::ready();
@@ -85,7 +87,7 @@ fn a_fin_far_ahead_is_not_believed() {
     still_works(&mut scene);
 }
 
-// spec: TCP-A.3-2
+// spec: TCP-A.3-2, SEC-T-7
 #[test]
 fn octets_far_ahead_of_the_window_are_not_taken() {
     let mut scene = Scene::ready();
@@ -100,7 +102,7 @@ fn octets_far_ahead_of_the_window_are_not_taken() {
     still_works(&mut scene);
 }
 
-// spec: DDP-3-11, DDP-5.3-4, TCP-A.3-3
+// spec: DDP-3-11, DDP-5.3-4, TCP-A.3-3, SEC-T-9
 #[test]
 fn a_duplicate_with_other_content_never_overwrites() {
     let mut scene = Scene::ready();
@@ -234,6 +236,7 @@ fn a_peer_that_never_closes_after_a_terminate_is_dropped_in_the_end() {
     assert!(scene.closed.is_some(), "the connection does not stay for ever");
 }
 
+// spec: SEC-R-19
 #[test]
 fn octets_held_for_a_peer_that_leaves_gaps_are_bounded_and_given_back() {
     let mut scene = Scene::ready();

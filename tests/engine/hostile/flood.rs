@@ -65,6 +65,7 @@ fn serves(scene: &mut Scene) {
     assert!(scene.answers().is_empty());
 }
 
+// spec: SEC-P-8, SEC-T-6
 #[test]
 fn connections_in_setup_are_bounded_and_given_up() {
     let mut scene = Scene::new();
@@ -157,6 +158,7 @@ fn segments_of_no_connection_are_answered_with_a_reset_or_not_at_all() {
     is_open_for_business(&mut scene);
 }
 
+// spec: SEC-P-8
 #[test]
 fn silent_connections_of_one_host_keep_nobody_out() {
     let mut scene = Scene::new();

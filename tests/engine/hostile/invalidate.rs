@@ -28,7 +28,7 @@ fn is_refused(pick: fn(&Scene) -> &Mr) {
     }
 }
 
-// spec: RDMAP-3.2-1, RDMAP-5.3-5, RDMAP-5.3-6
+// spec: RDMAP-3.2-1, RDMAP-5.3-5, RDMAP-5.3-6, SEC-T-3
 #[test]
 fn a_tag_of_the_stream_is_invalidated_at_delivery() {
     for control in [SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE] {
@@ -68,6 +68,7 @@ fn a_tag_is_valid_until_the_last_segment_of_the_send() {
     assert!(!scene.tags.own.invalidate());
 }
 
+// spec: SEC-R-7
 #[test]
 fn a_tag_shared_by_streams_cannot_be_invalidated() {
     is_refused(|scene| &scene.tags.all);
@@ -80,7 +81,7 @@ fn a_tag_of_another_stream_or_domain_cannot_be_invalidated() {
     is_refused(|scene| &scene.tags.foreign);
 }
 
-// spec: RDMAP-7.2-2
+// spec: RDMAP-7.2-2, SEC-T-1
 #[test]
 fn an_unknown_tag_cannot_be_invalidated() {
     let mut scene = Scene::ready();
@@ -101,7 +102,7 @@ fn a_tag_cannot_be_invalidated_twice() {
     scene.dies_of(&send_invalidate(SEND_INVALIDATE, 2, tag, b""), (0, 1, 9), About::Segment);
 }
 
-// spec: DDP-3-8, DDP-7.1-5
+// spec: DDP-3-8, DDP-7.1-5, SEC-R-6
 #[test]
 fn a_revoked_tag_takes_no_octet_of_a_flood_of_writes() {
     let mut scene = Scene::ready();
@@ -176,6 +177,7 @@ fn ends_locally(scene: &Scene, place: usize) {
     assert!(statuses.len() > place);
 }
 
+// spec: SEC-R-6
 #[test]
 fn nothing_is_received_into_memory_after_its_invalidation() {
     for dropped in [false, true] {

@@ -273,6 +273,7 @@ fn pad_octets_may_be_anything_but_count_for_the_crc() {
     assert!(scene.memory() != before && scene.answers().is_empty());
 }
 
+// spec: SEC-T-8
 #[test]
 fn random_octets_where_an_fpdu_should_start_end_the_stream() {
     let mut noise: u32 = 1;

@@ -161,6 +161,7 @@ fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) 
 
 /// Before a message beyond a gap, the number of messages that fit into the gap is limited; only if
 /// all are possible, receives are taken for them.
+// spec: SEC-T-4
 #[test]
 fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
     for (before, msn, is_possible) in [(1, 2, true), (1, 3, false), (3, 4, true), (3, 5, false)] {
@@ -190,6 +191,7 @@ fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
 }
 
 /// RFC 5042 §6.4.3.1: a wrong number takes no receive from the other queue pairs.
+// spec: SEC-T-4
 #[test]
 fn a_wrong_message_number_does_not_empty_a_shared_queue() {
     for receiver_not_ready in [ReceiverNotReady::Terminate, ReceiverNotReady::Wait] {

@@ -37,7 +37,7 @@ fn a_read_is_answered_to_the_sink_it_names() {
     assert!(scene.recv_cq.is_empty() && scene.send_cq.is_empty());
 }
 
-// spec: RDMAP-4.4-2, RDMAP-5.2.1-6
+// spec: RDMAP-4.4-2, RDMAP-5.2.1-6, SEC-R-16
 #[test]
 fn an_empty_read_needs_no_valid_source_and_is_answered() {
     let mut scene = Scene::ready();
@@ -60,7 +60,7 @@ fn a_read_of_an_unknown_or_revoked_tag_is_refused() {
     scene.dies_of(&read_request(1, SINK, 1, source), (0, 1, 0), About::ReadRequest);
 }
 
-// spec: RDMAP-4.4-2, RDMAP-5.2.1-3, RDMAP-5.2.1-5, RDMAP-7.2-3
+// spec: RDMAP-4.4-2, RDMAP-5.2.1-3, RDMAP-5.2.1-5, RDMAP-7.2-3, SEC-R-3, SEC-T-2
 #[test]
 fn a_read_outside_the_buffer_is_refused() {
     let bounds = (0, 1, 1);
@@ -83,13 +83,13 @@ fn a_read_that_reaches_the_end_of_the_offset_space_is_refused() {
     read_is_refused(|scene| &scene.tags.all, u64::MAX - 8, u32::MAX, wrap);
 }
 
-// spec: RDMAP-5.2.1-5
+// spec: RDMAP-5.2.1-5, SEC-R-5
 #[test]
 fn a_read_of_write_only_memory_is_refused() {
     read_is_refused(|scene| &scene.tags.writable, 0, 1, (0, 1, 2));
 }
 
-// spec: RDMAP-5.2.1-5, RDMAP-7.2-3
+// spec: RDMAP-5.2.1-5, RDMAP-7.2-3, SEC-R-1, SEC-R-2
 #[test]
 fn a_read_of_memory_of_another_domain_or_stream_is_refused() {
     read_is_refused(|scene| &scene.tags.foreign, 0, 1, (0, 1, 3));
@@ -133,7 +133,7 @@ fn a_read_request_that_is_not_its_whole_message_is_refused() {
     scene.dies_of(&ulpdu, (1, 2, 4), About::Segment);
 }
 
-// spec: RDMAP-5.2.2-2, RDMAP-6.1-3
+// spec: RDMAP-5.2.2-2, RDMAP-6.1-3, SEC-R-11, SEC-T-5
 #[test]
 fn as_many_reads_as_agreed_are_taken_and_one_more_is_refused() {
     let requests = |scene: &Scene, count: u32| -> Vec<Vec<u8>> {
@@ -221,7 +221,7 @@ fn forged(make: impl Fn(&Scene, Place) -> Vec<u8>, code: (u8, u8, u8)) {
     scene.is_dead(&ulpdu, code, About::Segment, WcStatus::WrFlushErr);
 }
 
-// spec: RDMAP-5.2.2-5
+// spec: RDMAP-5.2.2-5, SEC-R-17
 #[test]
 fn a_response_to_another_place_is_refused() {
     let code = (0, 2, 6);
@@ -232,7 +232,7 @@ fn a_response_to_another_place_is_refused() {
     forged(|_, (stag, _)| tagged(READ_RESPONSE, stag, u64::MAX, &[1; 500]), code);
 }
 
-// spec: RDMAP-5.2.2-5
+// spec: RDMAP-5.2.2-5, SEC-R-17
 #[test]
 fn a_response_of_another_length_is_refused() {
     forged(|_, (stag, to)| tagged(READ_RESPONSE, stag, to, &[1; 501]), (0, 2, 6));
@@ -263,7 +263,7 @@ fn a_second_response_to_one_read_is_refused() {
     scene.dies_of(&response, (0, 2, 6), About::Segment);
 }
 
-// spec: RDMAP-6.1-3
+// spec: RDMAP-6.1-3, SEC-R-11
 #[test]
 fn no_more_reads_are_open_than_agreed() {
     let mut scene = Scene::ready();

@@ -98,6 +98,7 @@ fn a_full_range_table_and_a_piece_store_that_ends_in_mid_segment() {
     assert_eq!((scene.qp.state(), scene.victim.port.bytes_held()), (QpState::Rts, held));
 }
 
+// spec: SEC-R-19
 #[test]
 fn fpdus_that_peers_begin_and_do_not_end_cost_others_nothing() {
     let mut scene = Scene::new();

@@ -87,6 +87,7 @@ fn unknown_revisions_are_refused() {
     }
 }
 
+// spec: SEC-R-19
 #[test]
 fn private_data_beyond_512_octets_is_refused_without_being_read() {
     for len in [513_u16, 514, 0x8000, 65_535] {
@@ -173,6 +174,7 @@ fn octets_after_the_request_and_before_its_answer_are_refused() {
     is_over(&mut scene);
 }
 
+// spec: SEC-T-6
 #[test]
 fn a_peer_that_connects_and_says_nothing_is_dropped() {
     let mut scene = Scene::new();
@@ -198,7 +200,7 @@ fn a_port_waits_for_a_request_as_long_as_it_is_told_to() {
     }
 }
 
-// spec: MPA-7.1.2-11
+// spec: MPA-7.1.2-11, SEC-T-6
 #[test]
 fn a_request_that_never_ends_is_dropped() {
     let mut scene = Scene::new();

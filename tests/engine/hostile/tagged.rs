@@ -33,7 +33,7 @@ fn a_write_inside_the_buffer_is_placed_and_nothing_else_changes() {
     assert!(scene.answers().is_empty());
 }
 
-// spec: DDP-7.1-2, RDMAP-5.1-5, RDMAP-6.2-1, RDMAP-7.1-3
+// spec: DDP-7.1-2, RDMAP-5.1-5, RDMAP-6.2-1, RDMAP-7.1-3, SEC-T-1
 #[test]
 fn a_write_to_an_unknown_tag_is_refused() {
     for change in [1, 0x8000_0000, 0xFFFF_FFFF] {
@@ -43,6 +43,7 @@ fn a_write_to_an_unknown_tag_is_refused() {
     }
 }
 
+// spec: SEC-T-3
 #[test]
 fn a_write_to_a_revoked_tag_is_refused() {
     let scene = Scene::ready();
@@ -51,7 +52,7 @@ fn a_write_to_a_revoked_tag_is_refused() {
     scene.dies_of(&ulpdu, (1, 1, 0), About::Segment);
 }
 
-// spec: DDP-7.1-2, DDP-7.1-4
+// spec: DDP-7.1-2, DDP-7.1-4, SEC-R-3, SEC-T-2
 #[test]
 fn a_write_outside_the_buffer_is_refused() {
     let bounds = (1, 1, 1);
@@ -92,19 +93,19 @@ fn a_write_to_the_last_offset_that_can_be_used_is_placed() {
     assert!(scene.memory() != before);
 }
 
-// spec: DDP-7.1-2
+// spec: DDP-7.1-2, SEC-R-5
 #[test]
 fn a_write_to_read_only_memory_is_refused() {
     write_is_refused(|scene| &scene.tags.readable, 0, 1, (1, 1, 0));
 }
 
-// spec: DDP-8.2-1
+// spec: DDP-8.2-1, SEC-R-1, SEC-R-20
 #[test]
 fn a_write_to_memory_of_another_domain_is_refused() {
     write_is_refused(|scene| &scene.tags.foreign, 0, 1, (1, 1, 2));
 }
 
-// spec: DDP-8.2-1
+// spec: DDP-8.2-1, SEC-R-2, SEC-R-20
 #[test]
 fn a_write_to_memory_of_another_stream_is_refused() {
     write_is_refused(|scene| &scene.tags.private, 0, 1, (1, 1, 2));

@@ -168,7 +168,7 @@ fn tagged_opcodes_in_untagged_segments_are_refused() {
     }
 }
 
-// spec: RDMAP-4.1-1, RDMAP-7.2-1
+// spec: RDMAP-4.1-1, RDMAP-7.2-1, EXT-4.1-1, EXT-8.2-1
 #[test]
 fn opcodes_on_the_wrong_queue_are_refused() {
     let homes =
@@ -182,6 +182,7 @@ fn opcodes_on_the_wrong_queue_are_refused() {
     }
 }
 
+// spec: EXT-6.3-1, EXT-6.1-1
 #[test]
 fn immediate_data_arrives_in_the_completion() {
     let mut scene = ready_with_receives(&[100, 0]);
@@ -194,6 +195,7 @@ fn immediate_data_arrives_in_the_completion() {
     assert_eq!((wc.value, wc.solicited), (u64::MAX, true));
 }
 
+// spec: EXT-6.3-2
 #[test]
 fn immediate_data_of_another_length_is_refused() {
     // RFC 7306 §6.3: exactly eight bytes.
@@ -204,6 +206,7 @@ fn immediate_data_of_another_length_is_refused() {
     }
 }
 
+// spec: EXT-6.3-1
 #[test]
 fn immediate_data_needs_a_posted_buffer() {
     let ulpdu = untagged(IMMEDIATE, 0, 1, 0, &[1; 8]);

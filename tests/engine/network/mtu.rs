@@ -281,7 +281,7 @@ fn the_next_connection_begins_with_the_limit_that_was_learned() {
     }
 }
 
-// spec: TCP-PMTU-5
+// spec: TCP-PMTU-5, SEC-T-7
 #[test]
 fn a_forged_limit_is_not_believed() {
     let mut scene = Scene::new();

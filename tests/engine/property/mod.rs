@@ -103,7 +103,8 @@ fn differ(name: &str, expected: &run::Memory, outcome: &Outcome) -> Result<(), T
 }
 
 // spec: RDMAP-5.2.2-4, RDMAP-5.3-3, RDMAP-5.5-10, RDMAP-5.5-11, RDMAP-5.5-12, RDMAP-5.5-15
-// spec: RDMAP-5.5-16, RDMAP-5.5-17, RDMAP-5.5-20
+// spec: RDMAP-5.5-16, RDMAP-5.5-17, RDMAP-5.5-20, EXT-5.2.2-4, EXT-5.4-1, EXT-5.4-3, EXT-5.4-5
+// spec: EXT-5.4-7, EXT-5.4-8, EXT-6.3-3, EXT-6.4-1
 #[test]
 fn small_messages_arrive_as_over_a_perfect_link() {
     for_any_plan(600, Size::Small);

@@ -155,6 +155,7 @@ fn nobody_listens_and_the_initiator_is_told_at_once() {
     assert!(duo.now().as_nanos() < 1_000_000_000);
 }
 
+// spec: SEC-R-10
 #[test]
 fn an_overflowing_completion_queue_ends_only_the_streams_that_use_it() {
     let mut duo = Duo::listening();

@@ -57,6 +57,7 @@ fn memory_that_changes_is_read_without_an_error() {
 
 /// RFC 7306 §5: Atomics of all streams of an RNIC are atomic against each other, even if threads of
 /// several endpoints execute them.
+// spec: EXT-5-1, EXT-5.4-2
 #[test]
 fn atomics_of_several_streams_and_endpoints_lose_none() {
     const STREAMS: usize = 4;

@@ -43,7 +43,7 @@ fn octets(region: &Region) -> Vec<u8> {
 }
 
 /// RFC 5040 §8.1.1(3), RFC 5041 §8.3: bounds are byte-granular.
-// spec: DDP-8.3-1
+// spec: DDP-8.3-1, SEC-R-3
 #[test]
 fn octets_before_and_after_the_range_are_refused() {
     let table = table();
@@ -145,6 +145,7 @@ fn a_registration_outside_its_region_is_refused() {
 }
 
 /// RFC 5042 §7.3.
+// spec: SEC-P-4
 #[test]
 #[cfg_attr(miri, ignore = "maps a file")]
 fn rights_to_write_read_only_memory_are_refused() {
@@ -167,6 +168,7 @@ fn rights_to_write_read_only_memory_are_refused() {
 }
 
 /// RFC 5040 §8.1.1(5).
+// spec: SEC-R-5
 #[test]
 fn only_permitted_access_is_granted() {
     let table = table();
@@ -217,7 +219,7 @@ fn the_first_failing_check_decides() {
     assert_eq!(ask(stag, write, PD, beyond), Refusal::BaseOrBounds);
 }
 
-// spec: DDP-8.3-1
+// spec: DDP-8.3-1, SEC-R-4
 #[test]
 fn a_deregistered_tag_is_invalid_and_does_not_come_back() {
     let table = table();
@@ -278,6 +280,7 @@ fn a_full_table_refuses_until_there_is_room() {
 }
 
 /// RFC 7306 §5.1.1: the buffer's address counts, not the tagged offset.
+// spec: EXT-5-3
 #[test]
 fn an_atomic_needs_an_aligned_address_not_an_aligned_offset() {
     let table = table();
@@ -309,6 +312,7 @@ fn an_atomic_needs_an_aligned_address_not_an_aligned_offset() {
 }
 
 /// RFC 5040 §8.1.1(6): a flood of Writes against a revocation, and against a reregistration.
+// spec: SEC-R-6
 #[test]
 fn nothing_is_placed_after_revocation_returns() {
     let rounds = if cfg!(miri) { 2 } else { 200 };

@@ -59,7 +59,7 @@ pub(super) fn locate<'s>(
         return Search::Partial { end: None };
     };
     let ulpdu_len = usize::from(u16::from_be_bytes(field));
-    // spec: MPA-4.3-13
+    // spec: MPA-4.3-13, SEC-R-19
     if ulpdu_len < config.ulpdu_len_min || ulpdu_len > config.ulpdu_len_max {
         return Search::BadLength;
     }
@@ -82,7 +82,7 @@ pub(super) fn verify(
     crc: bool,
 ) -> Result<(), MpaFault> {
     // RFC 5044 §4.4: the receiver "MUST" compare the CRC "before" using the FPDU.
-    // spec: MPA-4.1-4, MPA-4.4-13, MPA-6-1
+    // spec: MPA-4.1-4, MPA-4.4-13, MPA-6-1, SEC-T-8
     if crc && !has_good_crc(fpdu, octets) {
         return Err(MpaFault::Crc);
     }

@@ -47,6 +47,6 @@ pub(super) fn conclude(own: Depths, peer: PeerDepths) -> Option<Depths> {
         ord: peer.ird.map_or(own.ord, |ird| own.ord.min(ird)),
     };
     // RFC 6581 §12: the peer's numbers are checked before they size any allocation.
-    // spec: MPA2-9.1-11
+    // spec: MPA2-9.1-11, SEC-R-19
     (used.ird <= READS_OUTSTANDING_MAX).then_some(used)
 }

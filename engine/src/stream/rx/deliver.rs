@@ -102,6 +102,7 @@ impl Placer<'_, '_> {
                 // RFC 5040 §5.4: nothing may follow a Terminate on its stream.
                 Err(StreamError::PeerTerminated)
             }
+            // spec: EXT-6.4-1
             _ => self.deliver_send(placed, header),
         }
     }
@@ -146,6 +147,7 @@ impl Placer<'_, '_> {
                     self.rx.note_read(&request);
                 })
             }
+            // spec: EXT-5.2.1-2, EXT-5.4-3, EXT-5.4-5, EXT-8.1-2
             InboundRequest::Atomic(request) => self.deliver_atomic_request(&request),
         }
     }
@@ -166,7 +168,7 @@ impl Placer<'_, '_> {
         // spec: RDMAP-4.4-2, RDMAP-5.2.1-3
         let ReadRequest { size, source_stag, source_to, .. } = request;
         // RFC 5040 §5.2.1: the source of a Read of size 0 is not checked; it is answered.
-        // spec: RDMAP-5.2.1-6
+        // spec: RDMAP-5.2.1-6, SEC-R-16
         if size > 0 {
             self.qp.check_right(Access::REMOTE_READ).map_err(read_refusal)?;
             let guard = self.lease.open();
@@ -187,9 +189,11 @@ impl Placer<'_, '_> {
         let (pd, number) = (self.qp.pd, self.qp.number);
         // RFC 7306 §8.2, and RFC 5040 §7.2 for the checks that RFC 7306 leaves out.
         let grant = guard
+            // spec: EXT-8.2-3
             .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
             .map_err(read_refusal)?;
         let &AtomicRequest { data, mask, compare, compare_mask, .. } = request;
+        // spec: EXT-1.1-1, EXT-5.2.1-4
         let op = match request.opcode {
             AtomicOpcode::FetchAdd => AtomicOp::FetchAdd { add: data, mask },
             AtomicOpcode::CmpSwap => {
@@ -198,8 +202,10 @@ impl Placer<'_, '_> {
             _ => return Err(RdmapError::UnexpectedOpcode.into()),
         };
         // RFC 7306 §5.1: a misaligned address leaves memory unchanged and ends the stream.
+        // spec: EXT-5.4-8, EXT-8.2-2
         let original = grant.execute(op).map_err(|_| RdmapError::Stream)?;
         let request_id = request.request_id;
+        // spec: EXT-5.2.1-3, EXT-5.2.1-7
         self.messages.respond(ResponseKind::Atomic(AtomicResponse { request_id, original }));
         Ok(())
     }
@@ -230,6 +236,7 @@ fn attributes(
     let (kind, value, byte_len) = match opcode {
         Opcode::Immediate | Opcode::ImmediateSolicited => match last.about_a_write(immediates) {
             Some((immediate, len)) => (WcOpcode::RecvWriteImmediate, immediate, Some(len)),
+            // spec: EXT-6.1-1
             None => (WcOpcode::RecvImmediate, last.value, Some(8)),
         },
         Opcode::SendImmediate | Opcode::SendImmediateSolicited => {

@@ -119,6 +119,7 @@ impl Placer<'_, '_> {
             }
             Opcode::AtomicRequest => {
                 let request = match AtomicRequest::parse(after_header) {
+                    // spec: EXT-4.2-1
                     Ok(request) if len == AtomicRequest::LEN => InboundRequest::Atomic(request),
                     _ => return Err(RdmapError::Stream.into()),
                 };
@@ -129,6 +130,7 @@ impl Placer<'_, '_> {
                     Ok(response) if len == AtomicResponse::LEN => response,
                     _ => return Err(RdmapError::Stream.into()),
                 };
+                // spec: EXT-5.2.2-2
                 let room = usize::from(self.rx.ord);
                 let index = self.rx.atomic_order.buffer_index(header.msn, room)?;
                 put(&mut self.rx.atomic_responses, index, response);
@@ -146,6 +148,7 @@ impl Placer<'_, '_> {
             }
             Opcode::Immediate | Opcode::ImmediateSolicited => {
                 // RFC 7306 §6.3: exactly eight bytes.
+                // spec: EXT-6.3-2
                 let Ok(octets) = <[u8; IMMEDIATE_DATA_LEN]>::try_from(after_header) else {
                     return Err(RdmapError::Stream.into());
                 };
@@ -158,6 +161,7 @@ impl Placer<'_, '_> {
                 let (at, none) = ((header.msn, header.mo), std::iter::empty());
                 let before_max = self.fpdus_before_max;
                 let queue = &mut self.rx.receive_queue;
+                // spec: EXT-6.3-1
                 let _has_receive = queue.place(self.qp, self.lease, at, before_max, 0, none)?;
                 return Ok(u64::from_be_bytes(octets));
             }
@@ -183,14 +187,14 @@ impl Placer<'_, '_> {
         Ok(0)
     }
 
-    // spec: RDMAP-5.2.1-1, RDMAP-5.2.2-2
+    // spec: RDMAP-5.2.1-1, RDMAP-5.2.2-2, EXT-5.2.1-1, EXT-5.2.2-2
     fn place_request(
         &mut self,
         header: &UntaggedHeader,
         request: InboundRequest,
     ) -> Result<(), StreamError> {
         // RFC 5040 §6.1: at most IRD inbound Reads; §5.2.2: as many buffers on the queue.
-        // spec: RDMAP-6.1-3
+        // spec: RDMAP-6.1-3, SEC-R-11, SEC-T-5
         let open = self.messages.responses_unframed() + self.rx.requests_waiting.len();
         let room = usize::from(self.rx.ird).saturating_sub(open);
         let index = self.rx.request_order.buffer_index(header.msn, room)?;

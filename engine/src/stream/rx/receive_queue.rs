@@ -213,6 +213,7 @@ impl ReceiveQueue {
     /// the delivered position and this segment, and there are at most `before_max` such FPDUs: a
     /// larger number is wrong. A message that may wait takes no buffer before the messages before
     /// it have theirs.
+    // spec: SEC-T-4
     fn is_too_far(&self, qp: &QpShared, msn: Msn, before_max: usize) -> bool {
         if !qp.receives.are_shared() {
             return false;
@@ -363,6 +364,7 @@ impl ReceiveQueue {
             solicited,
             value,
         });
+        // spec: SEC-R-10
         if kept { Ok(()) } else { Err(StreamError::CompletionQueueOverflow) }
     }
 
@@ -389,6 +391,7 @@ impl ReceiveQueue {
 ///
 /// RFC 5040 §8.1.1 (6): no packet changes memory whose steering tag was revoked, even if the buffer
 /// was posted before.
+// spec: SEC-R-6
 fn writable<'g>(
     qp: &QpShared,
     table: &'g TableGuard<'_>,

@@ -113,7 +113,7 @@ impl Head {
 }
 
 /// Target for the next message of an untagged queue.
-// spec: RDMAP-4.1-4
+// spec: RDMAP-4.1-4, EXT-4.1-1
 pub(super) const fn untagged(qn: QueueNumber, msn: Msn) -> Target {
     Target::Untagged { qn, msn, invalidate_stag: Stag(0) }
 }

@@ -49,6 +49,7 @@ impl Messages {
                 let target = untagged(QueueNumber::READ_REQUEST, self.next_request_msn());
                 Message::inline(target, Opcode::ReadRequest, source, &request.to_bytes())
             }
+            // spec: EXT-6.3-1, EXT-6.3-2
             SendOp::Immediate { value, solicited } => {
                 let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 let target = untagged(QueueNumber::SEND, self.next_send_msn());
@@ -63,6 +64,7 @@ impl Messages {
                     data: add,
                     mask,
                     // RFC 7306 §5.2.1: Compare Data is zero, Compare Mask all ones.
+                    // spec: EXT-5.2.1-6
                     compare: 0,
                     compare_mask: u64::MAX,
                 };
@@ -125,6 +127,7 @@ impl Messages {
     }
 
     /// Registers an Atomic Request whose Response is awaited.
+    // spec: EXT-5.2.1-1
     fn await_atomic(&mut self, request: &AtomicRequest, number: u64) -> Target {
         self.requester.sent(Awaited::Atomic { request_id: request.request_id }, number);
         self.send_queue.asked_behind(number);

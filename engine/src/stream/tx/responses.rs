@@ -100,6 +100,7 @@ impl Responses {
                 Message::gathered(target, Opcode::ReadResponse, source, request.size)
             }
             ResponseKind::Atomic(answer) => {
+                // spec: EXT-5.2.2-1, EXT-5.2.2-4
                 let target = untagged(QueueNumber::ATOMIC_RESPONSE, self.atomic_msn);
                 self.atomic_msn = self.atomic_msn.next();
                 let source = Source::Response(number);

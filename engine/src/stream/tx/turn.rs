@@ -173,7 +173,7 @@ impl Messages {
     ///
     /// # Errors
     /// If the message of a request cannot be built. The request is blamed.
-    // spec: DDP-5.3-1, RDMAP-5.1-3, RDMAP-5.2.1-2, RDMAP-5.5-13
+    // spec: DDP-5.3-1, RDMAP-5.1-3, RDMAP-5.2.1-2, RDMAP-5.5-13, EXT-5.2.1-2, EXT-6.3-3
     pub(crate) fn next(
         &mut self,
         qp: &QpShared,

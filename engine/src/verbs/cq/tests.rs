@@ -69,6 +69,7 @@ fn a_request_that_was_taken_back_makes_no_call_of_any_kind() {
     assert_eq!(calls.count(), 0);
 }
 
+// spec: SEC-C-3
 #[test]
 fn a_queue_may_become_as_short_as_what_waits_in_it() {
     let cq = Cq::new(4);

@@ -102,7 +102,7 @@ impl StartupHeader {
         };
         let private_data_len = u16::from_be_bytes([hi, lo]);
         // RFC 5044 §7.1.1: PD_Length above 512 makes the frame invalid; the connection is closed.
-        // spec: MPA-7.1.1-6
+        // spec: MPA-7.1.1-6, SEC-R-19
         if usize::from(private_data_len) > PRIVATE_DATA_LEN_MAX {
             return Err(StartupFrameError::PrivateDataLen(private_data_len));
         }

@@ -71,6 +71,7 @@ impl AtomicRequest {
     /// If there are fewer or more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
+        // spec: EXT-5.2.1-5
         let [_, _, _, opcode] = wire.opcode;
         Ok(Self {
             opcode: AtomicOpcode::from_bits(opcode),
@@ -88,6 +89,7 @@ impl AtomicRequest {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         bytemuck::cast(AtomicRequestWire {
+            // spec: EXT-5.2.1-5
             opcode: [0, 0, 0, self.opcode.bits()],
             request_id: self.request_id.to_be_bytes(),
             stag: self.stag.0.to_be_bytes(),
@@ -131,6 +133,7 @@ impl AtomicResponse {
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         bytemuck::cast(AtomicResponseWire {
             request_id: self.request_id.to_be_bytes(),
+            // spec: EXT-5.1.1-2
             original: self.original.to_be_bytes(),
         })
     }

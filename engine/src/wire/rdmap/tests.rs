@@ -77,6 +77,7 @@ fn a_read_request_of_linux_is_read() {
     assert_eq!(request.to_bytes(), bytes);
 }
 
+// spec: EXT-5.2.1-5
 #[test]
 fn a_fetch_add_has_these_octets() {
     let request = AtomicRequest {
