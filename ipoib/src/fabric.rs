@@ -28,6 +28,7 @@ pub struct PortInfo {
 
 impl PortInfo {
     /// Returns the port's GID.
+    // spec: IPOIB-9.1-3
     #[must_use]
     pub fn gid(&self) -> Gid {
         Gid::new(self.prefix, self.guid)

@@ -25,6 +25,7 @@ impl Scope {
 
     /// Returns the scope with this nibble; `None` for 0 and F, which are reserved, and for larger
     /// values.
+    // spec: IPOIB-ARCH-6
     #[must_use]
     pub const fn new(nibble: u8) -> Option<Self> {
         match nibble {
@@ -48,9 +49,11 @@ pub struct MulticastMap {
 }
 
 /// Signatures of the two address families (RFC 4391 §4).
+// spec: IPOIB-4-2
 const SIGNATURE_IPV4: [u8; 2] = [0x40, 0x1b];
 const SIGNATURE_IPV6: [u8; 2] = [0x60, 0x1b];
 /// RFC 4391 §4: MGIDs of IPoIB have the transient flag set.
+// spec: IPOIB-4-1
 const FLAG_TRANSIENT: u8 = 0x10;
 
 impl MulticastMap {
@@ -58,6 +61,7 @@ impl MulticastMap {
     #[must_use]
     pub const fn new(scope: Scope, p_key: PKey) -> Self {
         // RFC 4391 §4.1: the broadcast-GID carries the P_Key with its full-membership bit set.
+        // spec: IPOIB-4.1-1
         Self { scope, p_key: p_key.full_member() }
     }
 
@@ -81,16 +85,19 @@ impl MulticastMap {
     }
 
     /// Returns the group of an IPv4 group, or of 255.255.255.255.
+    // spec: IPOIB-4-3
     #[must_use]
     pub const fn ipv4(&self, group: Ipv4Addr) -> Gid {
         let [a, b, c, d] = group.octets();
         // RFC 4391 §4: the low 28 bits; all 32 of 255.255.255.255.
+        // spec: IPOIB-4-4
         let top = if group.is_broadcast() { a } else { a & 0x0f };
         self.mgid(SIGNATURE_IPV4, [0, 0, 0, 0, 0, 0, top, b, c, d])
     }
 
     /// Returns the group of an IPv6 group. IPv6 groups that differ only above the low 80 bits share
     /// one InfiniBand group; IP distinguishes them.
+    // spec: IPOIB-4-3
     #[must_use]
     pub const fn ipv6(&self, group: Ipv6Addr) -> Gid {
         let [_, _, _, _, _, _, a, b, c, d, e, f, g, h, i, j] = group.octets();
@@ -109,6 +116,7 @@ impl MulticastMap {
         }
     }
 
+    // spec: IPOIB-4-5, IPOIB-ARCH-11
     const fn mgid(&self, [s0, s1]: [u8; 2], [a, b, c, d, e, f, g, h, i, j]: [u8; 10]) -> Gid {
         let [p0, p1] = self.p_key.0.to_be_bytes();
         let scope = FLAG_TRANSIENT | self.scope.0;
@@ -125,6 +133,7 @@ mod tests {
     }
 
     /// The example of RFC 4391 §4, and values derived from it.
+    // spec: IPOIB-4-1, IPOIB-4-2, IPOIB-4-3, IPOIB-4-4
     #[test]
     fn groups_map_as_in_the_rfcs_example() {
         let map = MulticastMap::new(Scope::LINK_LOCAL, PKey(0x8000));
@@ -136,6 +145,7 @@ mod tests {
         assert_eq!(map.ipv4(Ipv4Addr::new(224, 0, 0, 251)), gid("ff12:401b:ffff::fb"));
     }
 
+    // spec: IPOIB-4-5, IPOIB-4.1-1
     #[test]
     fn every_group_of_a_link_has_its_scope_and_the_full_membership_bit() {
         let map = MulticastMap::new(Scope::SITE_LOCAL, PKey(0x7fff));
@@ -150,6 +160,7 @@ mod tests {
         }
     }
 
+    // spec: IPOIB-4-3
     #[test]
     fn the_low_eighty_bits_of_an_ipv6_group_are_kept() {
         let map = MulticastMap::new(Scope::LINK_LOCAL, PKey(0xffff));
@@ -168,6 +179,7 @@ mod tests {
         assert_eq!(map.group("ff02::1".parse().unwrap()), Some(gid("ff12:601b:ffff::1")));
     }
 
+    // spec: IPOIB-ARCH-6
     #[test]
     fn reserved_scopes_are_none() {
         assert_eq!(Scope::new(0), None);

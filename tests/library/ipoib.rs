@@ -125,6 +125,7 @@ fn use_peer(host: &Host, at: SocketAddr, salt: u8, between: impl FnOnce()) -> Ve
     octets
 }
 
+// spec: IPOIB-ARCH-1
 #[test]
 fn writes_reads_and_sends_cross_a_link_of_either_mtu_and_family() {
     for (mtu_octets, salt) in [(2048, 1), (4096, 2)] {

@@ -35,6 +35,7 @@ impl LinkConfig {
     pub const fn new(qpn: Qpn, seed: [u8; 32]) -> Self {
         Self {
             p_key: PKey(0xffff),
+            // spec: IPOIB-4.1-4
             scope: Scope::LINK_LOCAL,
             qpn,
             ipv4: None,

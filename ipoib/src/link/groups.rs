@@ -102,6 +102,7 @@ pub(super) struct Left {
 impl Groups {
     /// Returns the decision on a packet to the group. RFC 4391 §10: a group that this port is no
     /// member of is joined to send only; a negative answer is cached.
+    // spec: IPOIB-10-5
     pub(super) fn route(&mut self, now_ns: u64, mgid: Gid) -> Route {
         let Some(group) = self.table.get_mut(&mgid) else {
             if !self.insert(now_ns, mgid, false) {
@@ -225,6 +226,7 @@ impl Groups {
     /// Handles the creation or deletion of a group (RFC 4391 §10). The next packet to the group
     /// joins it again, since a deleted group's MLID must not be used (RFC 4392 §4.2.3). Returns
     /// true if the caller must join the group now, because the link receives it.
+    // spec: IPOIB-ARCH-14
     pub(super) fn changed(&mut self, mgid: Gid, exists: bool) -> bool {
         if !exists {
             self.owed.remove(&mgid);
@@ -269,6 +271,7 @@ impl Groups {
 
     /// Returns memberships to leave: of unused send-only groups (RFC 4392 §4.2.5), recorded ones,
     /// and former states of this port in a group.
+    // spec: IPOIB-ARCH-13
     pub(super) fn expire(&mut self, now_ns: u64) -> Vec<(Gid, JoinState)> {
         let mut left: Vec<_> = std::mem::take(&mut self.owed).into_iter().collect();
         self.table.retain(|&mgid, group| {

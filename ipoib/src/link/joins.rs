@@ -14,6 +14,7 @@ use crate::wire::reports::{self, Change};
 
 /// Subscriptions. RFC 4391 §10 requires those for created and deleted groups; arriving and leaving
 /// ports change paths.
+// spec: IPOIB-10-2
 pub(super) const TRAPS: [Trap; 4] =
     [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
 
@@ -136,6 +137,7 @@ impl Link {
     }
 
     /// Stops receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
+    // spec: IPOIB-10-4
     pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
         let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
         else {
@@ -159,6 +161,7 @@ impl Link {
     /// Sends a join, which creates the group with the parameters of the broadcast group if needed
     /// (RFC 4391 §10). Returns false if too many requests are outstanding: the next refresh repeats
     /// it.
+    // spec: IPOIB-10-3, IPOIB-ARCH-9
     pub(super) fn ask_join(
         &mut self,
         now_ns: u64,
@@ -176,6 +179,7 @@ impl Link {
 
     /// Sends a leave for each state separately: an administrator refuses the whole request if one
     /// of the states is not held, and the held states are not known for sure.
+    // spec: IPOIB-ARCH-8
     pub(super) fn ask_leave(&mut self, now_ns: u64, mgid: Gid, states: JoinState) {
         for state in states.each() {
             let record = self.membership_record(mgid, state);
@@ -195,6 +199,7 @@ impl Link {
         }
     }
 
+    // spec: IPOIB-10-3
     pub(super) fn membership_record(&self, mgid: Gid, join_state: JoinState) -> McMemberRecord {
         const SELECT_EXACTLY: u8 = 2 << 6;
         let like = self.membership.record();

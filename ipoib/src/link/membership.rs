@@ -141,6 +141,7 @@ impl Link {
         debug!(target: TRACE, ?port, "port changed");
         // RFC 4391 §4.1: the partition is configured; the port's table decides whether the port is
         // a full member.
+        // spec: IPOIB-5-2
         let partition = self.config.p_key.full_member();
         let of_partition = port.p_keys.iter().filter(|key| key.full_member() == partition);
         let own_key = of_partition.max_by_key(|key| key.is_full_member()).copied();
@@ -244,6 +245,7 @@ impl Link {
             }
             Outcome::NotJoined { asked, why, .. } => {
                 // RFC 4391 §12: failures of multicast operations are logged.
+                // spec: IPOIB-12-1
                 warn!(target: TRACE, group = %asked.mgid, state = asked.join_state.0, ?why,
                       "group not joined");
                 match why {
@@ -282,6 +284,7 @@ impl Link {
         let port_mtu = self.port.as_ref().map_or(0, |port| port.mtu_octets);
         let group = record.mtu_octets().unwrap_or(0);
         // RFC 4392 §4: a port that cannot carry the group's packets is not in the subnet.
+        // spec: IPOIB-4.1-3, IPOIB-ARCH-12
         if group <= HEADER_LEN || group > port_mtu {
             let reason = DownReason::Mtu { group, port: port_mtu };
             self.go_down(reason, Some(now_ns.saturating_add(REFRESH_NS)));
@@ -334,6 +337,7 @@ impl Link {
         }
     }
 
+    // spec: IPOIB-5-1
     fn join_broadcast(&mut self, now_ns: u64) {
         let retry_ns = Some(now_ns.saturating_add(REFRESH_NS));
         self.go_down(DownReason::Joining, retry_ns);

@@ -55,6 +55,7 @@ use waiting::Budget;
 /// Target of a link's `tracing` events.
 const TRACE: &str = "urnic::ipoib";
 /// Largest datagram before the broadcast group is joined, in bytes (RFC 4391 §7).
+// spec: IPOIB-7-1
 const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
 
 /// An interface on an IPoIB link.
@@ -169,6 +170,7 @@ impl Link {
     }
 
     /// Returns this interface's address on the link (RFC 4391 §9.1.1).
+    // spec: IPOIB-9.1-2
     fn own_address(&self) -> LinkAddress {
         LinkAddress { qpn: self.config.qpn, gid: self.own_gid() }
     }

@@ -58,6 +58,7 @@ pub(super) enum Due {
 impl Neighbours {
     /// Returns the decision on a datagram to the neighbour. Adds an unknown neighbour to the table,
     /// to be resolved.
+    // spec: IPOIB-9.4-1
     pub(super) fn route(&mut self, now_ns: u64, ip: IpAddr, budget: &mut Budget) -> Route {
         let Some(entry) = self.table.get_mut(&ip) else {
             self.insert(now_ns, ip, State::Asking { attempts: 0, due_ns: now_ns }, budget);

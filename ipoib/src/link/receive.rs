@@ -71,10 +71,12 @@ impl Link {
             return Err(Misfit::PKey);
         }
         let is_multicast = header.destination_qp == Qpn::MULTICAST;
+        // spec: IPOIB-9.1-2
         if !is_multicast && header.destination_qp != self.config.qpn {
             return Err(Misfit::Foreign);
         }
         // RFC 4391 §9.1.2.
+        // spec: IPOIB-9.1-4
         if header.q_key != self.q_key() {
             return Err(Misfit::QKey);
         }
@@ -94,6 +96,7 @@ impl Link {
             };
         }
         // RFC 4391 §6: with or without a global header.
+        // spec: IPOIB-6-2
         let is_own = destination.is_none_or(|gid: Gid| gid == self.own_gid());
         if header.dlid == self.own_lid() && is_own { Ok(false) } else { Err(Misfit::Foreign) }
     }

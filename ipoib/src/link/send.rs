@@ -130,6 +130,7 @@ impl Link {
     }
 
     /// Queries the administrator for the path to a port.
+    // spec: IPOIB-9.1-5
     pub(super) fn ask_path(&mut self, now_ns: u64, gid: Gid) {
         let query = PathRecord::query(self.own_gid(), gid, self.map.p_key());
         if !self.client.ask(now_ns, Request::Path(query)) {
@@ -141,6 +142,7 @@ impl Link {
     /// Sends a payload to a group (RFC 4391 §10). If this port is no member, queues the payload and
     /// joins the group, to send only. If the group does not exist, sends the payload to the routers
     /// or drops it.
+    // spec: IPOIB-10-1
     pub(super) fn send_to_group(
         &mut self,
         now_ns: u64,
@@ -174,6 +176,7 @@ impl Link {
     }
 
     /// Sends a payload for a missing group to all routers, if it may leave the link (RFC 4391 §10).
+    // spec: IPOIB-10-1
     pub(super) fn send_to_routers(&mut self, now_ns: u64, absent: Gid, payload: &[u8]) {
         let routers = datagram::parse(payload).ok().and_then(|(_, datagram)| {
             match destination(datagram)?.1 {
@@ -272,6 +275,7 @@ impl Link {
         }
     }
 
+    // spec: IPOIB-ARCH-2
     fn emit_unicast(
         &mut self,
         to: LinkAddress,
@@ -294,6 +298,7 @@ impl Link {
     }
 
     /// Sends a packet to a group, always with a global header.
+    // spec: IPOIB-ARCH-2
     fn emit_multicast(
         &mut self,
         mgid: Gid,
@@ -331,6 +336,7 @@ impl Link {
             destination_qp,
             psn: self.psn,
             // RFC 4391 §9.1.2: the broadcast group's, in all packets of the link.
+            // spec: IPOIB-9.1-4
             q_key: self.q_key(),
             source_qp: self.config.qpn,
         }

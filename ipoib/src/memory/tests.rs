@@ -143,6 +143,7 @@ fn datagram(from: usize, to: IpAddr, len: usize) -> Vec<u8> {
 
 /// RFC 4391 §7: 2044 bytes whole, 2045 not; 4092 on a fabric of larger packets. §5: MTU and Q_Key
 /// come from the join.
+// spec: IPOIB-5-1, IPOIB-7-1, IPOIB-ARCH-7
 #[test]
 fn the_mtu_is_that_of_the_broadcast_group() {
     for (mtu_octets, mtu) in [(2048, 2044), (4096, 4092), (1024, 1020)] {
@@ -163,6 +164,7 @@ fn the_mtu_is_that_of_the_broadcast_group() {
 }
 
 /// RFC 4392 §4: a port that cannot carry the group's packets is not in the subnet.
+// spec: IPOIB-4.1-3, IPOIB-ARCH-12
 #[test]
 fn a_group_that_the_port_cannot_carry_leaves_the_link_down_with_its_reason() {
     let mut scene = Scene::new(FabricConfig { mtu_octets: 4096, ..FabricConfig::default() }, 1);
@@ -176,6 +178,7 @@ fn a_group_that_the_port_cannot_carry_leaves_the_link_down_with_its_reason() {
 }
 
 /// RFC 4392 §1.2: two partitions are two links; two limited members cannot communicate.
+// spec: IPOIB-5-2, IPOIB-ARCH-3, IPOIB-ARCH-11
 #[test]
 fn partitions_isolate_and_limited_members_reach_full_ones_only() {
     let blue = |host: usize, keys: &[u16]| {
@@ -212,6 +215,7 @@ fn partitions_isolate_and_limited_members_reach_full_ones_only() {
 }
 
 /// One query for each neighbour and path, not for each packet.
+// spec: IPOIB-10-5
 #[test]
 fn a_thousand_packets_ask_the_administrator_once() {
     let mut scene = Scene::up();

@@ -73,6 +73,7 @@ impl Guid {
     /// Returns the IPv6 interface identifier, in modified EUI-64 form (RFC 4391 §8). The GUID of a
     /// port is an EUI-64, or a modified one if its manufacturer assigned it so. `modified` must
     /// tell, since the bytes do not.
+    // spec: IPOIB-8-1
     #[must_use]
     pub const fn interface_identifier(self, modified: bool) -> u64 {
         if modified { self.0 } else { self.0 ^ UNIVERSAL }
@@ -137,6 +138,7 @@ impl PKey {
 
     /// Returns true if packets pass between holders of the two keys: the partition must be the
     /// same, not 0, and at least one holder a full member (RFC 4392 §1.2).
+    // spec: IPOIB-ARCH-3
     #[must_use]
     pub const fn admits(self, other: Self) -> bool {
         let partition = self.0 & !FULL_MEMBER;
@@ -164,6 +166,7 @@ impl LinkAddress {
     pub const LEN: usize = 20;
 
     /// Parses an address. RFC 4391 §9.1.1: the reserved byte is ignored on receipt.
+    // spec: IPOIB-9.1-1
     #[must_use]
     pub fn from_bytes(octets: &[u8; Self::LEN]) -> Self {
         let [qpn @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *octets;
@@ -183,6 +186,7 @@ impl LinkAddress {
     }
 
     /// Returns the bytes. RFC 4391 §9.1.1: the reserved byte is sent as zero.
+    // spec: IPOIB-9.1-1
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];
@@ -199,6 +203,7 @@ mod tests {
 
     use super::*;
 
+    // spec: IPOIB-9.1-3
     #[test]
     fn an_address_is_a_queue_pair_and_a_port() {
         let gid = Gid::new(Gid::DEFAULT_PREFIX, Guid(0x0002_c903_0001_0002));
@@ -209,6 +214,7 @@ mod tests {
         assert_eq!(gid.to_string(), "fe80::2:c903:1:2");
     }
 
+    // spec: IPOIB-9.1-1
     #[test]
     fn the_reserved_octet_is_ignored_and_never_sent() {
         let octets = hex!("80123456 fe80000000000000 0000000000000001");
@@ -219,12 +225,14 @@ mod tests {
         assert_eq!(error, TooShort { need: 20, have: 19 });
     }
 
+    // spec: IPOIB-8-1
     #[test]
     fn an_interface_identifier_is_a_modified_eui_64() {
         assert_eq!(Guid(0x0002_c903_0001_0002).interface_identifier(false), 0x0202_c903_0001_0002);
         assert_eq!(Guid(0x0202_c903_0001_0002).interface_identifier(true), 0x0202_c903_0001_0002);
     }
 
+    // spec: IPOIB-ARCH-3
     #[test]
     fn a_partition_needs_one_full_member() {
         let (full, limited, other) = (PKey(0x8001), PKey(0x0001), PKey(0x8002));

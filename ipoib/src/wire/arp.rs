@@ -56,6 +56,7 @@ pub enum ArpError {
 }
 
 /// Hardware type, protocol type, and the lengths of their addresses.
+// spec: IPOIB-9.2-1
 const KIND: [u8; 6] = [0x00, 0x20, 0x08, 0x00, 20, 4];
 
 impl ArpPacket {
@@ -120,6 +121,7 @@ mod tests {
         }
     }
 
+    // spec: IPOIB-9.2-1
     #[test]
     fn a_question_octet_by_octet() {
         let octets = hex!(

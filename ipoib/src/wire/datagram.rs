@@ -51,6 +51,7 @@ impl DatagramType {
 pub const HEADER_LEN: usize = 4;
 
 /// Returns the header of a datagram. RFC 4391 §6: the reserved bytes are sent as zero.
+// spec: IPOIB-6-1
 #[must_use]
 pub const fn header(datagram: DatagramType) -> [u8; HEADER_LEN] {
     let [a, b] = datagram.number().to_be_bytes();
@@ -61,6 +62,7 @@ pub const fn header(datagram: DatagramType) -> [u8; HEADER_LEN] {
 ///
 /// # Errors
 /// If the payload is shorter than the header.
+// spec: IPOIB-6-1
 pub fn parse(mut payload: &[u8]) -> Result<(DatagramType, &[u8]), TooShort> {
     let [a, b, _, _] = take::<HEADER_LEN>(&mut payload)?;
     Ok((DatagramType::from_number(u16::from_be_bytes([a, b])), payload))
@@ -70,6 +72,7 @@ pub fn parse(mut payload: &[u8]) -> Result<(DatagramType, &[u8]), TooShort> {
 mod tests {
     use super::*;
 
+    // spec: IPOIB-6-1
     #[test]
     fn the_header_is_a_type_and_two_zero_octets() {
         for (datagram, octets) in [
@@ -83,6 +86,7 @@ mod tests {
         }
     }
 
+    // spec: IPOIB-6-1
     #[test]
     fn the_reserved_octets_are_ignored() {
         assert_eq!(parse(&[0x86, 0xdd, 0xff, 0xff, 7]), Ok((DatagramType::Ipv6, &[7][..])));

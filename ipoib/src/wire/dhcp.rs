@@ -72,6 +72,7 @@ impl Kind {
 pub type ClientId = [u8; 1 + 4 + 4 + 8];
 
 /// Returns the identifier of the port with this GUID.
+// spec: IPOIB-DHCP-2
 #[must_use]
 pub const fn client_id(guid: u64, association: u32) -> ClientId {
     let [i0, i1, i2, i3] = association.to_be_bytes();
@@ -191,8 +192,10 @@ impl Question {
     pub fn to_datagram(&self) -> Vec<u8> {
         // RFC 4390 §2.1, §2.2: a client without an address must be answered by broadcast; a client
         // with an address must not request that.
+        // spec: IPOIB-DHCP-3, IPOIB-DHCP-4
         let flags = if self.own.is_none() { BROADCAST } else { 0 };
         let own = self.own.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        // spec: IPOIB-DHCP-1
         let mut message = vec![REQUEST, HTYPE, HLEN, 0];
         message.extend(self.transaction.to_be_bytes());
         message.extend(self.seconds.to_be_bytes());
@@ -384,6 +387,7 @@ pub(crate) mod tests {
     }
 
     /// RFC 4390 §2.1: hardware type 32, no address, the broadcast flag, and an identifier of RFC 4361.
+    // spec: IPOIB-DHCP-1, IPOIB-DHCP-2, IPOIB-DHCP-3
     #[test]
     fn a_client_without_an_address_asks_to_be_answered_by_broadcast() {
         let datagram = question().to_datagram();
@@ -402,6 +406,7 @@ pub(crate) mod tests {
     }
 
     /// RFC 4390 §2.2: not with an address.
+    // spec: IPOIB-DHCP-4
     #[test]
     fn a_client_with_an_address_does_not() {
         let own = Ipv4Addr::new(10, 0, 0, 7);

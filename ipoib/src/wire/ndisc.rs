@@ -20,6 +20,7 @@ pub enum OptionKind {
 pub const OPTION_LEN: usize = 24;
 
 /// Returns the bytes of the option.
+// spec: IPOIB-9.3-1
 #[must_use]
 pub fn to_bytes(kind: OptionKind, address: LinkAddress) -> [u8; OPTION_LEN] {
     let number = match kind {
@@ -56,6 +57,7 @@ mod tests {
     use super::super::address::{Gid, Guid, Qpn};
     use super::*;
 
+    // spec: IPOIB-9.3-1
     #[test]
     fn the_option_octet_by_octet() {
         let gid = Gid::new(Gid::DEFAULT_PREFIX, Guid(0x10_000a));

@@ -116,6 +116,7 @@ impl PacketHeader {
         clippy::indexing_slicing,
         reason = "lengths are bounded by the assertion, and `out` only grows"
     )]
+    // spec: IPOIB-2-1
     pub fn emit_by(&self, len: usize, fill: impl FnOnce(&mut [u8]), out: &mut Vec<u8>) {
         assert!(len < 1 << 13, "a packet's length fits eleven bits of words");
         let start = out.len();
@@ -376,6 +377,7 @@ mod tests {
         assert_eq!(PacketHeader::parse(&packet), Err(PacketError::Icrc));
     }
 
+    // spec: IPOIB-2-1
     #[test]
     fn only_datagrams_are_taken() {
         let mut packet = emitted(&header(false), b"abcd");

@@ -20,6 +20,7 @@ fn with_a_receiver() -> (Scene, IpAddr) {
     (scene, to)
 }
 
+// spec: IPOIB-4.1-4, IPOIB-ARCH-2
 #[test]
 fn broadcasts_reach_all_and_own_copies_are_not_heard() {
     let mut scene = Scene::new(FabricConfig::default(), 3);
@@ -33,6 +34,7 @@ fn broadcasts_reach_all_and_own_copies_are_not_heard() {
 
 /// RFC 4391 §10: a sender that is no member joins an existing group to send only. A missing
 /// link-local group gets nothing, and datagrams to another missing group go to the routers.
+// spec: IPOIB-10-1
 #[test]
 fn the_four_cases_of_a_sender() {
     let mut scene = Scene::new(FabricConfig::default(), 4);
@@ -59,6 +61,7 @@ fn the_four_cases_of_a_sender() {
     assert!(scene.received[0].is_empty(), "who sends only hears nothing");
 }
 
+// spec: IPOIB-10-2, IPOIB-ARCH-14
 #[test]
 fn a_group_that_is_gone_is_not_sent_to_and_one_that_comes_back_is() {
     let mut scene = Scene::up();
@@ -79,6 +82,7 @@ fn a_group_that_is_gone_is_not_sent_to_and_one_that_comes_back_is() {
 
 /// RFC 4391 §10: a group is created with the parameters of the broadcast group; §4: all MGIDs of a
 /// link have its scope.
+// spec: IPOIB-5-1, IPOIB-10-3, IPOIB-ARCH-9
 #[test]
 fn a_group_is_made_like_the_broadcast_group() {
     let link = LinkConfig { scope: Scope::SITE_LOCAL, ..settings(0) };
@@ -97,6 +101,7 @@ fn a_group_is_made_like_the_broadcast_group() {
     assert_eq!(made, 1 + 4, "all hosts, all nodes, two solicited nodes");
 }
 
+// spec: IPOIB-ARCH-13
 #[test]
 fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
     let mut scene = Scene::up();
@@ -168,6 +173,7 @@ fn a_group_that_made_room_and_is_used_again_is_not_left() {
 }
 
 /// An administrator joins and leaves each state of a membership separately.
+// spec: IPOIB-ARCH-8
 #[test]
 fn a_receiver_that_had_sent_only_leaves_nothing_behind() {
     let (mut scene, to) = with_a_receiver();
@@ -322,6 +328,7 @@ fn report(kind: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
 }
 
 /// RFC 4391 §10: the link joins and leaves the host's groups.
+// spec: IPOIB-10-4
 #[test]
 fn reports_of_the_host_join_and_leave() {
     let mut scene = Scene::up();

@@ -66,6 +66,7 @@ fn udp() -> Vec<u8> {
     [&header(DatagramType::Ipv4)[..], &datagram].concat()
 }
 
+// spec: IPOIB-6-2, IPOIB-9.1-2, IPOIB-9.1-4
 #[test]
 fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
     let mut scene = Scene::up();
@@ -128,6 +129,7 @@ fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
 }
 
 /// RFC 4391 §6: reserved bytes are ignored; other types are dropped.
+// spec: IPOIB-6-1
 #[test]
 fn encapsulations_that_are_unknown_are_dropped_and_reserved_octets_ignored() {
     let mut scene = Scene::up();

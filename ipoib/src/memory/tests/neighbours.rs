@@ -39,6 +39,7 @@ fn a_neighbour_that_does_not_answer_is_given_up() {
 }
 
 /// RFC 4391 §9.4: a restarted peer has another queue pair.
+// spec: IPOIB-9.1-2, IPOIB-9.4-1
 #[test]
 fn a_peer_with_another_queue_pair_is_found() {
     for lost in [0, 1, ANNOUNCEMENTS] {

@@ -100,6 +100,7 @@ fn groups_of_the_link_without_a_member_are_not_sent_to_routers() {
     }
 }
 
+// spec: IPOIB-9.1-5
 #[test]
 fn a_path_is_asked_for_again_after_its_time_and_used_meanwhile() {
     let mut scene = Scene::up();
@@ -170,6 +171,7 @@ fn a_report_of_a_group_that_is_joined_already_asks_for_nothing() {
 }
 
 /// RFC 4391 §4: a limited member receives nothing from limited ones.
+// spec: IPOIB-ARCH-3
 #[test]
 fn a_port_with_both_kinds_of_a_key_is_a_full_member() {
     for keys in [[0x0001, 0x8001], [0x8001, 0x0001]] {

@@ -109,6 +109,7 @@ const SELECT_EXACTLY: u8 = 2 << 6;
 
 impl McMemberRecord {
     /// Returns the largest packet payload of the group in bytes; `None` for an invalid code.
+    // spec: IPOIB-ARCH-7
     #[must_use]
     pub const fn mtu_octets(&self) -> Option<usize> {
         match self.mtu & 0x3f {
@@ -118,6 +119,7 @@ impl McMemberRecord {
     }
 
     /// Returns the code of exactly `octets` bytes; `None` if InfiniBand has none for it.
+    // spec: IPOIB-ARCH-7
     #[must_use]
     pub const fn mtu_code(octets: usize) -> Option<u8> {
         let code = match octets {
@@ -294,6 +296,7 @@ impl Trap {
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         match number {
+            // spec: IPOIB-ARCH-10
             64 => Self::GidIn,
             65 => Self::GidOut,
             66 => Self::GroupCreated,

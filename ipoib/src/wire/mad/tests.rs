@@ -45,6 +45,7 @@ fn join_and_create_give_the_components_they_must() {
     assert_eq!(PathMask::QUERY, 0x380c);
 }
 
+// spec: IPOIB-ARCH-7
 #[test]
 fn the_codes_of_mtus() {
     for (code, octets) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
@@ -121,6 +122,7 @@ fn a_datagram_octet_by_octet() {
     assert_eq!(mad.report_taken().to_bytes()[3], 0x86);
 }
 
+// spec: IPOIB-ARCH-10
 #[test]
 fn numbers_of_methods_attributes_and_traps_are_kept() {
     for number in 0..=255 {
@@ -130,6 +132,7 @@ fn numbers_of_methods_attributes_and_traps_are_kept() {
         assert_eq!(Attribute::from_number(number).number(), number);
         assert_eq!(Trap::from_number(number).number(), number);
     }
+    assert_eq!((Trap::GroupCreated.number(), Trap::GroupDeleted.number()), (66, 67));
 }
 
 proptest! {
