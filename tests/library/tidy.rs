@@ -5,6 +5,7 @@ mod circles;
 mod flows;
 mod links;
 mod packages;
+mod spec;
 mod steps;
 mod tables;
 mod words;

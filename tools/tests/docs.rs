@@ -16,7 +16,7 @@ use crate::commands::scene::{Server, complaint, urnic};
 /// Returns the documents: those of the root and of `docs/`, and those in folders of sources.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = root();
-    const FOLDERS: [&str; 13] = [
+    const FOLDERS: [&str; 14] = [
         "",
         "docs",
         "engine",
@@ -27,6 +27,7 @@ fn documents() -> Vec<(PathBuf, String)> {
         "replay",
         "replay/fuzz",
         "sim",
+        "spec",
         "tests",
         "tools/benches/compare",
         "verbs",
