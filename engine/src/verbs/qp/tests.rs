@@ -96,3 +96,21 @@ fn of_two_that_claim_at_once_one_succeeds() {
         assert_eq!(claimed, 1);
     }
 }
+
+// spec: DDP-5.2-2
+#[test]
+fn a_message_of_four_gibibytes_is_refused_and_one_byte_less_is_not() {
+    const GIBIBYTE: usize = 1 << 30;
+    let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4).unwrap());
+    let qp = pd.create_qp(QpConfig::new(&cq)).unwrap();
+    qp.shared.set_state(QpState::Rts);
+    // The memory is mapped, and never touched.
+    let mr = pd.reg_mr(GIBIBYTE, Access::LOCAL_WRITE).unwrap();
+    let sges = |last: usize| [GIBIBYTE, GIBIBYTE, GIBIBYTE, last].map(|len| mr.sge(0..len));
+    let too_long = Err(PostError::TooLong(1 << 32));
+    assert_eq!(qp.post_send(SendWr::send(WrId(1), sges(GIBIBYTE))), too_long);
+    assert_eq!(qp.post_recv(RecvWr::new(WrId(1), sges(GIBIBYTE))), too_long);
+    assert_eq!(qp.post_send(SendWr::send(WrId(2), sges(GIBIBYTE - 1))), Ok(()));
+    assert_eq!(qp.post_recv(RecvWr::new(WrId(2), sges(GIBIBYTE - 1))), Ok(()));
+}
