@@ -89,7 +89,9 @@ fn move_every_octet(mut pair: Pair<Device>) -> [u64; 2] {
 #[test]
 fn payload_is_placed_from_where_it_is() {
     for mtu in [576, 1500, 9000, 65_535] {
-        for run_len_max in [3, 100, 1500, 70_000] {
+        // Runs of a few bytes take long; one MTU is enough for them.
+        let shortest = if mtu == 1500 { 3 } else { 50 };
+        for run_len_max in [shortest, 100, 1500, 70_000] {
             for markers in [false, true] {
                 let startup = StartupConfig { markers, ..StartupConfig::default() };
                 let impair = ImpairConfig::default();

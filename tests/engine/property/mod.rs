@@ -107,7 +107,7 @@ fn differ(name: &str, expected: &run::Memory, outcome: &Outcome) -> Result<(), T
 // spec: EXT-5.4-7, EXT-5.4-8, EXT-6.3-3, EXT-6.4-1
 #[test]
 fn small_messages_arrive_as_over_a_perfect_link() {
-    for_any_plan(600, Size::Small);
+    for_any_plan(300, Size::Small);
 }
 
 // spec: MPA-4.4-4
