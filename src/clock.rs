@@ -1,4 +1,4 @@
-//! The real clock: the only one in the library.
+//! The real clock of the library.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 

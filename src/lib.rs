@@ -23,7 +23,7 @@
 //! - [`Connection::close`] closes a connection in order. Dropping an endpoint resets the
 //!   connections that are not closed yet.
 //!
-//! In the order of a program: [`Rnic::new`], [`Endpoint::kernel`] or [`Endpoint::on_device`],
+//! A typical order of calls: [`Rnic::new`], [`Endpoint::kernel`] or [`Endpoint::on_device`],
 //! [`Rnic::alloc_pd`], [`Pd::reg_mr`], [`Rnic::create_cq`], [`Pd::create_qp`], [`Endpoint::listen`]
 //! or [`Endpoint::connect`], [`Qp::post_send`], [`Endpoint::wait`], [`Connection::close`].
 //!

@@ -47,7 +47,7 @@ pub trait Mads: fmt::Debug {
     /// Returns the next datagram to queue pair 1, and the port that sent it.
     fn receive_mad(&mut self, now_ns: u64) -> Option<(Lid, [u8; MAD_LEN])>;
 
-    /// Waits for datagrams, for at most this time. Returns false if waiting brings none.
+    /// Waits for datagrams, for at most this time. Returns false if this fabric cannot wait.
     fn wait(&mut self, for_ns: u64) -> bool {
         let _ = for_ns;
         false

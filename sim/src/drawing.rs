@@ -45,13 +45,15 @@ const LAST: Op = Op { solicited: true, ..Op::new(Kind::Send, 3) };
 const HELD_MAX: usize = 4096;
 const MILLISECOND_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Mask that derives another seed, and the frequency of vanishing peers.
+/// Mask that derives another seed, for vanishing peers.
 const VANISH_BITS: u64 = 0x7661_6e69_7368_6564;
+/// A peer vanishes in one of this number of plans.
 const VANISH_ONE_IN: u64 = 16;
 /// Mask that derives another seed, for the meaning of completions.
 const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
-/// Scenarios with no faults that have to stop before the end.
+/// Scenarios without an event that stops all faults: either they have none, or their faults last
+/// until the end of the run.
 const WITHOUT_AN_END: [Scenario; 7] = [
     Scenario::Clean,
     Scenario::BlackHole,
@@ -112,8 +114,8 @@ impl Drawing {
             _ => random.pick(&[296, 576, 1280, 1500, 1500, 1501, 4000, 9000]),
         };
         let latency_ns = random.pick(&[0, 1_000, 20_000, 100_000, 1_000_000, 10_000_000]);
-        // A switch forwards whole frames; devices that rewrite frames refuse super-frames
-        // themselves.
+        // No super-frames here, because a switch forwards frames as they are. Devices that rewrite
+        // frames refuse super-frames themselves.
         let is_fabric = self.scenario == Scenario::Ipoib;
         let is_switched = matches!(
             self.scenario,
@@ -138,7 +140,7 @@ impl Drawing {
             .then(|| random.pick(&[2_000_000, 20_000_000, 100_000_000, 1_000_000_000]));
         let queue_frames = match self.scenario {
             Scenario::Bottleneck if !super_frames => random.len(4, 64),
-            // As many as windows permit in flight during a pause, in segments of 256 bytes.
+            // Room for all segments of 256 bytes that the windows permit in flight during a pause.
             Scenario::Pause => 1 << 16,
             _ => 4096,
         };

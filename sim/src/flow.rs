@@ -20,8 +20,8 @@ use crate::world::{Node, World};
 const TCP_PORT_FIRST: u16 = 7000;
 /// Maximum number of attempts to connect while faults may be in the way.
 const ATTEMPTS_MAX: u32 = 40;
-/// Longest time of three unanswered transmissions: each timeout is at most a minute. TCP does not
-/// give up a peer after fewer.
+/// Longest time of three unanswered transmissions: each timeout is at most a minute. TCP gives up a
+/// peer only after three.
 const UNANSWERED: Duration = Duration::from_secs(3 * 60);
 /// Maximum delay until a user timeout is noticed: the longest time between two window probes, and
 /// data that was in flight when the peer vanished.
@@ -205,8 +205,9 @@ impl<'p> Flow<'p> {
             .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
     }
 
-    /// Handles the begin of the silence: no frame reaches the other end any longer. Each end must
-    /// notice that by its timers; no end is asked to close. `user_timeouts` are those of the ends.
+    /// Handles the beginning of the silence: from now on no frame reaches the other end. Each end
+    /// must notice the silence by its timers; no end is asked to close. `user_timeouts` are those
+    /// of the ends.
     pub(crate) fn fall_silent(&mut self, now: Instant, user_timeouts: [Duration; 2]) {
         self.is_silent = true;
         self.close_at = None;

@@ -58,9 +58,9 @@ pub struct Outcome {
     pub virtual_ns: u64,
     /// Frames sent.
     pub frames: u64,
-    /// Frames lost by decision; included in `frames`.
+    /// Frames that an impairment dropped; included in `frames`.
     pub frames_lost: u64,
-    /// Ends of connections.
+    /// Connection ends that have closed: two for each connection.
     pub connections: u64,
     /// Segments retransmitted.
     pub retransmissions: u64,

@@ -1,4 +1,4 @@
-//! Channels from a worker to a handle. The handle waits by the channel, or asks for a call of a
+//! Channels from a worker to a handle. The handle blocks in [`Receive::receive`], or registers a
 //! waker.
 //!
 //! Each connection has one, for a few messages in its life. A channel of `crossbeam` would take 1.3
@@ -77,12 +77,12 @@ impl<T> Queue<T> {
 }
 
 impl<T> WorkerEnd<T> {
-    /// Sends a message to the handle, or drops it if the handle was dropped.
+    /// Sends a message to the handle. Drops the message if the handle was dropped or has no room.
     pub(crate) fn tell(&self, message: T) {
         let _heard = self.try_tell(message);
     }
 
-    /// Sends a message to the handle, if it exists and has room.
+    /// Sends a message to the handle. Returns the message if the handle was dropped or has no room.
     pub(crate) fn try_tell(&self, message: T) -> Result<(), TrySendError<T>> {
         {
             let mut queue = self.0.queue();
@@ -109,15 +109,15 @@ impl<T> Clone for WorkerEnd<T> {
 
 impl<T> Drop for WorkerEnd<T> {
     fn drop(&mut self) {
-        // The end of the last sender is an event, too: first decrement, then ring.
+        // The drop of the last sender is an event, too: first decrement, then ring.
         self.0.queue().tellers -= 1;
         self.0.ring();
     }
 }
 
 impl<T> HandleEnd<T> {
-    /// Asks for one call of `waker` at the next message, or at the end of the last sender. Check
-    /// once more afterwards: earlier messages cause no call.
+    /// Requests one call of `waker`, at the next message or drop of a [`WorkerEnd`]. Receive once
+    /// more afterwards: earlier messages cause no call.
     pub(crate) fn notify(&self, waker: &Waker) {
         self.0.alarm.arm(waker);
     }

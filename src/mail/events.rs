@@ -32,12 +32,12 @@ pub enum EndpointEvent {
     },
     /// DHCP has asked for an address for
     /// [`ADDRESS_PATIENCE_NS`](urnic_engine::limits::ADDRESS_PATIENCE_NS), and no server has given
-    /// one. It continues to ask.
+    /// one. DHCP continues to ask.
     AddressOverdue,
 }
 
 impl EndpointEvent {
-    /// The endpoint's event for a port's event; `None` if the event belongs to a connection.
+    /// Converts a port's event; `None` if the event belongs to a connection.
     pub(crate) const fn of(event: &PortEvent) -> Option<Self> {
         Some(match event {
             PortEvent::LinkDown => Self::LinkDown,
@@ -87,8 +87,8 @@ pub(crate) struct AddressWaiters {
 }
 
 impl AddressWaiters {
-    /// Adds a caller that waits until `until`. At [`ADDRESS_WAITERS_MAX`] callers, the one with the
-    /// earliest time is dropped.
+    /// Adds a caller that waits until `until`. At [`ADDRESS_WAITERS_MAX`] callers, drops the one
+    /// with the earliest deadline.
     pub(crate) fn add(&mut self, until: Instant, reply: Sender<Option<IpAddr>>) {
         let now = monotonic_now();
         self.waiting.retain(|(until, _)| *until > now);

@@ -75,7 +75,7 @@ impl Process {
             Ok(answer) => answer,
             // A socket listens before it gets its name, so the process has ended.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Another program may have removed the file.
+                // Another process may have removed the file.
                 let _gone = fs::remove_file(&self.path);
                 Answer::Gone
             }
@@ -88,7 +88,7 @@ impl Process {
     fn answer(&self) -> io::Result<Answer> {
         let until = monotonic_now() + ANSWER_TIME_MAX;
         let mut stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // The timeout holds for connecting, too, while other programs wait.
+        // The timeout holds for connecting, too, while other processes wait.
         stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
         stream.connect(&SockAddr::unix(&self.path)?)?;
         if !check_peer(&stream, None).is_ok_and(|peer| peer.pid == self.pid) {
@@ -114,7 +114,7 @@ impl Process {
         }
         Ok(match String::from_utf8(octets) {
             Ok(text) if text.ends_with('\n') => Answer::Line(text),
-            // Cut off: the process is ending, or has dropped this program as too slow.
+            // Cut off: the process is ending, or has dropped this reader as too slow.
             Ok(text) if text.is_empty() => Answer::Strange("it does not answer".to_owned()),
             _ => Answer::Strange("its answer is no line of text".to_owned()),
         })

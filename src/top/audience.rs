@@ -1,4 +1,4 @@
-//! The programs that are reading an answer: limited in number and in time.
+//! The processes that are reading an answer: limited in number and in time.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ struct Reader {
 }
 
 impl Audience {
-    /// Returns true if a further reader must wait.
+    /// Returns true if there is no room for a further reader.
     pub(super) const fn is_full(&self) -> bool {
         self.readers.len() >= READERS_MAX
     }

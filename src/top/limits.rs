@@ -1,11 +1,11 @@
-//! Limits for programs that read a shown endpoint.
+//! Limits for processes that read a shown endpoint.
 
 use std::time::Duration;
 
-/// Programs to which an answer is written at a time. Others wait until one of them has read its
+/// Processes to which an answer is written at a time. Others wait until one of them has read its
 /// answer or exceeded [`READ_TIME_MAX`].
 pub const READERS_MAX: usize = 8;
-/// Time that a program may take to read an answer.
+/// Time that a process may take to read an answer.
 pub const READ_TIME_MAX: Duration = Duration::from_secs(2);
 /// Connections listed one by one in an answer. The sums include all connections.
 pub const CONNECTIONS_TOLD_MAX: usize = 1024;
@@ -15,7 +15,7 @@ pub const ANSWER_LEN_MAX: usize = 2 << 20;
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time to wait for the workers of an endpoint. After it, their previous counters are reported.
 pub(super) const WORKER_TIME_MAX: Duration = Duration::from_millis(250);
-/// Time for which an answer is reused, so that many programs ask the workers only as often as one.
+/// Time for which an answer is reused, so that many readers ask the workers only as often as one.
 pub(super) const ANSWER_AGE_MAX: Duration = Duration::from_millis(10);
 /// Sockets examined in the folder.
 pub const PROCESSES_MAX: usize = 1024;

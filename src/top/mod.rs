@@ -1,8 +1,9 @@
-//! Endpoints that show their counters to `urnic top` and to other programs of the same user.
+//! Endpoints that show their counters to `urnic top` and to other processes of the same user.
 //!
 //! A shown endpoint ([`Shown::start`]) has a Unix socket in [`folder`], which only its user can
 //! access. Each connection to it gets one line of JSON and is closed. Reading neither runs the
-//! endpoint nor delays it: a separate thread asks the workers, and drops programs that do not read.
+//! endpoint nor delays it: a separate thread asks the workers, and drops processes that do not
+//! read.
 //!
 //! [`running`] finds the sockets of this user's processes. Asking a process that has ended removes
 //! its socket.

@@ -27,7 +27,7 @@ use crate::mail::wakeup::Wakeup;
 use urnic_engine::time::Instant;
 use urnic_netdev::local_peer::check_peer;
 
-/// An endpoint that is shown to other programs of its user, until this is dropped.
+/// An endpoint that is shown to other processes of its user, until this is dropped.
 #[derive(Debug)]
 pub struct Shown {
     path: PathBuf,
@@ -115,7 +115,7 @@ struct Room {
     /// The latest answer, and its time.
     last: Option<(Instant, Arc<str>)>,
     audience: Audience,
-    /// No program is admitted for a while.
+    /// No reader is admitted for a while.
     is_resting: bool,
 }
 
@@ -128,7 +128,8 @@ impl Room {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
-                        // Without descriptors, a waiting program would be reported continuously.
+                        // Without descriptors, the socket would report a waiting reader
+                        // continuously.
                         self.is_resting = error.kind() != io::ErrorKind::WouldBlock;
                         break;
                     }

@@ -129,7 +129,7 @@ impl Srq {
     }
 }
 
-/// `ibv_modify_srq`.
+/// `ibv_modify_srq`: sets the limit. The size cannot be changed.
 ///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
@@ -145,7 +145,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     number(unsafe { srq(of) }.modify(&attr, mask.cast_unsigned()))
 }
 
-/// `ibv_query_srq`.
+/// `ibv_query_srq`: returns the sizes and the limit.
 ///
 /// # Safety
 /// `of` is live, `attr` points at memory for the answer.

@@ -64,7 +64,7 @@ pub(crate) fn copy_and_digest(state: u32, from: SharedSlice<'_>, to: &mut [u8]) 
 }
 
 /// CRC32c for devices that compute it while they copy frames.
-// SAFETY: both read and write what they are given, by accesses that allow for those of others.
+// SAFETY: both functions access only the bytes that they are given, and tolerate access by others.
 pub(crate) static CRC32C: Digester = unsafe { Digester::new(copy_raw, append_raw) };
 
 /// # Safety
@@ -72,7 +72,7 @@ pub(crate) static CRC32C: Digester = unsafe { Digester::new(copy_raw, append_raw
 unsafe fn copy_raw(state: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
     // SAFETY: the caller vouches for the bytes, for as long as this call.
     let from = unsafe { SharedSlice::from_raw_parts(from, len) };
-    // SAFETY: the caller vouches for as many bytes at `to`.
+    // SAFETY: the caller vouches for `len` writable bytes at `to`.
     unsafe { Kernel::chosen().copy_far(state, from, to) }
 }
 

@@ -11,7 +11,8 @@ use crate::types::Stag;
 
 /// Draws random steering tags and remembers recently retired ones.
 // RFC 5040 §8.1.1(8): STag values MUST be hard to predict, SHOULD use the whole space, and reuse
-// SHOULD be as late as possible. So: 32 bits of a stream cipher, never a tag in use or retired.
+// SHOULD be as late as possible. So: 32 bits of a stream cipher, never a tag in use or recently
+// retired.
 pub(super) struct StagSource {
     random: ChaCha20Rng,
     retired: HashSet<u32, StagHash>,

@@ -63,7 +63,8 @@ impl<T> Posted<T> {
         }
         let mut requests = lock(&self.requests);
         if taken.is_empty() {
-            // Requests posted next are at the beginning of the memory.
+            // Moves the head of the empty ring back to the start of its memory, so that the next
+            // requests are contiguous.
             taken.clear();
             std::mem::swap(&mut *requests, taken);
         } else {
@@ -90,8 +91,8 @@ impl<T> Posted<T> {
     }
 }
 
-/// Reserves room for `more` requests. The first reservation is exact: a request has a third of a
-/// KiB, and many connections have one at a time.
+/// Reserves room for `more` requests. The first reservation is exact, because a request takes a
+/// third of a KiB and many connections have one at a time. Later ones at least double the memory.
 pub(crate) fn make_room<T>(requests: &mut VecDeque<T>, more: usize) {
     if requests.capacity() - requests.len() < more {
         requests.reserve_exact(more.max(requests.capacity()));

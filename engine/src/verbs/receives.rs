@@ -100,12 +100,13 @@ impl Receives {
         self.awaited.load(Ordering::Relaxed)
     }
 
-    /// Notes that the shared queue has reported a receive: it reports once for each request.
+    /// Notes that the shared queue has reported a receive, which ends the request: the queue
+    /// reports once for each request.
     pub(super) fn was_told(&self) {
         self.awaited.store(false, Ordering::Relaxed);
     }
 
-    /// Ends the request for notification: no message waits.
+    /// Withdraws the request for notification, because no message waits.
     pub(crate) fn ask_no_more(&self, qp: &QpShared) {
         if self.awaited.swap(false, Ordering::Relaxed)
             && let Source::Shared(srq) = &self.source

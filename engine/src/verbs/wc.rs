@@ -4,9 +4,9 @@ use crate::types::{QpNum, Stag, WrId};
 
 /// Result of a work request.
 ///
-/// The statuses correspond to `ibv_wc_status`. A queue pair with a status other than
-/// [`Success`](Self::Success) is in error, and none of its later requests succeeds. In each of its
-/// queues, at most one request has the reason as its status; the others complete as
+/// The statuses correspond to `ibv_wc_status`. After a status other than [`Success`](Self::Success)
+/// the queue pair is in error, and none of its later requests succeeds. In each of its queues, at
+/// most one request gets the reason as its status; the others complete as
 /// [`WrFlushErr`](Self::WrFlushErr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

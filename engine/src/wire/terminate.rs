@@ -133,8 +133,8 @@ impl TerminateLayout {
     /// Returns the swapped layout if only that one makes sense.
     ///
     /// The RFC's layout is preferred. It makes no sense if it gives an unassigned error, or if more
-    /// bytes follow although it has none of M, D, R set (`1 1` is the same in both layouts, so the
-    /// flags must decide there).
+    /// bytes follow although it has none of M, D, R set. The flags decide where Layer and EType are
+    /// equal, because then both layouts give the same error.
     fn of(control: [u8; CONTROL_LEN], something_follows: bool) -> Self {
         let (code, present) = Self::Rfc.read(control);
         let (swapped_code, swapped_present) = Self::SwappedBitFields.read(control);

@@ -19,7 +19,7 @@ use urnic_netdev::local_peer::{ForeignUser, UserDatagram};
 use super::{IbsimError, TRACE, address, port_name, switch_name};
 use crate::wire::address::Guid;
 
-/// Most packets that wait for room in the switch's queue; further ones are lost.
+/// Most packets that wait for the switch's answer or for room in its queue; further ones are lost.
 const WAITING_MAX: usize = 256;
 /// Interval of retries while the switch's queue is full, in nanoseconds.
 const RETRY_NS: u64 = 100_000;
@@ -154,7 +154,8 @@ impl Plug {
         self.waiting.clear();
     }
 
-    /// Receives packets. Drops datagrams of a switch that is not trusted.
+    /// Receives packets from at most `burst` datagrams, and returns their number. Drops datagrams
+    /// of a switch that is not trusted.
     pub(super) fn receive(
         &mut self,
         now_ns: u64,

@@ -28,8 +28,9 @@ pub(super) const LEN: usize = HEADER_LEN + BODY_LEN + OPTION_LEN;
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// RFC 4861 §4.4: answers a solicitation, and overrides a known address.
+/// Flag of an advertisement that answers a solicitation (RFC 4861 §4.4).
 const SOLICITED: u8 = 1 << 6;
+/// Flag of an advertisement that replaces a known address (RFC 4861 §4.4).
 const OVERRIDE: u8 = 1 << 5;
 
 /// Returns the solicited-node group of an address (RFC 4291 §2.7.1).
@@ -83,7 +84,7 @@ pub(super) fn parse(datagram: &[u8]) -> Result<Option<Message>, Invalid> {
     Ok(Some(Message::Solicitation { source, target, from }))
 }
 
-/// Returns a solicitation for `target`, to its group or to itself.
+/// Returns a solicitation for `target`. `to` is the target's solicited-node group or the target.
 pub(super) fn solicitation(
     source: Ipv6Addr,
     to: Ipv6Addr,

@@ -129,14 +129,15 @@ impl Link {
         self.ip_groups.insert(group);
     }
 
-    /// Adds a group to receive to the table, without joining it.
+    /// Adds a group to the table of groups to receive, without joining it.
     pub(super) fn receive_group(&mut self, now_ns: u64, mgid: Gid) -> Received {
         let received = self.groups.receive(now_ns, mgid);
         self.counters.groups_refused += u64::from(received == Received::Full);
         received
     }
 
-    /// Stops receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
+    /// Stops receiving an IP group (RFC 4391 §10), unless the interface itself or another IP group
+    /// needs its InfiniBand group.
     // spec: IPOIB-10-4
     pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
         let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
@@ -158,9 +159,9 @@ impl Link {
         }
     }
 
-    /// Sends a join, which creates the group with the parameters of the broadcast group if needed
-    /// (RFC 4391 §10). Returns false if too many requests are outstanding: the next refresh repeats
-    /// it.
+    /// Sends a join. With `creates`, the join creates a missing group with the parameters of the
+    /// broadcast group (RFC 4391 §10). Returns false if too many requests are outstanding: the next
+    /// refresh repeats the join.
     // spec: IPOIB-10-3, IPOIB-ARCH-9
     pub(super) fn ask_join(
         &mut self,

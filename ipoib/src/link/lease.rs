@@ -65,7 +65,8 @@ pub(super) struct Client {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Shortest interval between two renewal requests (RFC 2131 §4.4.5).
+/// Shortest interval between two renewal requests (RFC 2131 §4.4.5), unless T2 or the end of the
+/// lease comes first.
 const RENEWAL_RETRY_NS: u64 = 60 * SECOND_NS;
 
 impl Client {
@@ -161,7 +162,8 @@ impl Client {
         }
     }
 
-    /// Releases the address (RFC 2131 §4.4.6).
+    /// Releases the address (RFC 2131 §4.4.6). Returns the message for the server; `None` if there
+    /// is no lease.
     pub(super) fn release(&mut self, client: ClientId) -> Option<Question> {
         let lease = *self.lease()?;
         self.state = State::Selecting;
@@ -177,8 +179,8 @@ impl Client {
         })
     }
 
-    /// Returns the timeout (RFC 2131 §4.1): 4 seconds, doubled each time, plus or minus up to a
-    /// second.
+    /// Returns the timeout (RFC 2131 §4.1): [`DHCP_RETRY_FIRST_NS`], doubled each time up to
+    /// [`DHCP_RETRY_LAST_NS`], plus or minus up to a second.
     fn back_off_ns(&mut self) -> u64 {
         let doublings = self.attempts.saturating_sub(1).min(16);
         let wait_ns = (DHCP_RETRY_FIRST_NS << doublings).min(DHCP_RETRY_LAST_NS);

@@ -70,8 +70,8 @@ fn kinds(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Draws depths for ends that request no Reads, accept none, or request and accept one. Draws also
-/// if the depths are negotiated.
+/// Draws depths for ends that request no Reads, accept none, or request and accept one. Also draws
+/// if the ends negotiate their depths.
 fn depths(random: &mut Random, flow: &mut FlowPlan) {
     let is_said = random.one_in(2);
     // The Request decides if depths are negotiated.
@@ -92,7 +92,7 @@ fn depths(random: &mut Random, flow: &mut FlowPlan) {
         if ird.min(ord) == 0 {
             flow.sides[side].work.iter_mut().for_each(write_instead);
         }
-        // A ready-to-receive Read has an entry, which confirmations may use after it.
+        // After the ready-to-receive Read, confirmations may use its entry.
         let has_place = if is_said { ird > 0 } else { ord > 0 || (side == 0 && sends_read) };
         flow.sides[side].placed &= has_place;
     }

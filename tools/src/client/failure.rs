@@ -226,7 +226,7 @@ mod tests {
                 "nothing listens there at TCP port 7174",
                 "start 'urnic serve",
             ),
-            // A listener that rejected: one of this program, and one that is none.
+            // A listener that rejected: a server of urnic, and one of another program.
             (
                 rejected(&emit_refusal("it has no folder")),
                 "rejected the session: it has no folder",

@@ -18,7 +18,7 @@ use crate::report;
 pub(crate) enum Opened {
     /// The address from DHCP; `None` if the addresses were given.
     With(Option<IpAddr>),
-    /// The program was stopped meanwhile.
+    /// The process was asked to stop meanwhile.
     Stopped,
 }
 
@@ -110,7 +110,7 @@ fn any_port() -> u16 {
 
 /// Attempts to find a free port if the port is 0.
 const PORT_ATTEMPTS: usize = 16;
-/// Interval of checks if the program must stop.
+/// Interval of checks if the process must stop.
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ impl Peer {
         self.grant.memory()
     }
 
-    /// Time when payload was last seen to cross, and when the session began.
+    /// Returns two times: when payload was last seen to cross, and when the session began.
     pub(crate) const fn last_of_use(&self) -> (Instant, Instant) {
         (self.activity.payload_at(), self.began)
     }
@@ -157,8 +157,8 @@ impl Peer {
         self.parting.is_some()
     }
 
-    /// Adds the `time` for which this process was stopped to the deadlines: it could receive
-    /// nothing from the peer.
+    /// Adds the `time` for which this process was stopped to the deadlines: meanwhile this process
+    /// could receive nothing from the peer.
     pub(crate) fn excuse(&mut self, time: Duration) {
         self.activity.excuse(time);
     }
@@ -228,7 +228,7 @@ impl Peer {
         // one of them would overtake the reason.
         connection.disconnect();
         self.parting = Some(now + PARTING_TIME);
-        // Perhaps nothing has asked for the end of the connection yet.
+        // Without this, nothing may have registered for the end of the connection.
         self.link.wake();
         true
     }

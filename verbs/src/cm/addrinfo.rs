@@ -28,7 +28,8 @@ unsafe extern "C" fn rdma_getaddrinfo(
     // SAFETY: NULL or hints, by this function's contract.
     let hints = unsafe { optional(hints) };
     if node.is_null() && service.is_null() {
-        // As in rdma-core, the answer is a copy of the hints.
+        // As in rdma-core, the answer repeats the hints: flags, addresses, queue pair type and port
+        // space.
         let Some(hints) = hints else { return minus_one(Err(Errno::INVALID)) };
         // SAFETY: NULL or addresses, by this function's contract.
         let addresses = [hints.ai_src_addr, hints.ai_dst_addr].map(|of| unsafe { from_c(of) });
@@ -136,7 +137,7 @@ fn empty_addrinfo() -> addrinfo {
     }
 }
 
-/// `rdma_freeaddrinfo`.
+/// `rdma_freeaddrinfo`: frees a list of answers with all their parts.
 ///
 /// # Safety
 /// `res` is NULL or a list of answers whose parts are memory of C's library; it is freed once.

@@ -97,7 +97,8 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     finish(of, resolve(unsafe { id(of) }, source, remote))
 }
 
-/// `rdma_resolve_route`.
+/// `rdma_resolve_route`: shows a fixed route at once, since IP routes the packets. The
+/// `RDMA_CM_EVENT_ROUTE_RESOLVED` event is queued before the call returns.
 ///
 /// # Safety
 /// `of` is live.

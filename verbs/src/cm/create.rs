@@ -15,7 +15,7 @@ use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
 
-/// `rdma_create_id`.
+/// `rdma_create_id`: makes an id for `RDMA_PS_TCP` or `RDMA_PS_IB`. Other port spaces are refused.
 ///
 /// # Safety
 /// `of_channel` is NULL or live, `place` points at memory for the id.

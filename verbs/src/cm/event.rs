@@ -1,4 +1,4 @@
-//! Events of ids: pending until C takes them, then until C acknowledges them.
+//! Events of ids: an event is pending until C takes it, and is freed when C acknowledges it.
 #![expect(unsafe_code, reason = "C's pointers to events")]
 
 use std::ptr;

@@ -28,7 +28,8 @@ use std::sync::Arc;
 /// Backlog for an application that passes 0.
 const BACKLOG: usize = 128;
 
-/// How many requests a program wants to wait, and how many do.
+/// Returns the number of requests that the application wants to wait, and the number that may wait:
+/// at most [`LISTEN_REQUESTED_MAX`].
 fn kept(backlog: c_int) -> (usize, usize) {
     let wanted = usize::try_from(backlog).unwrap_or(0);
     (wanted, if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_REQUESTED_MAX) })
@@ -122,7 +123,7 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_bind_addr`.
+/// `rdma_bind_addr`: binds an id to a local address.
 ///
 /// # Safety
 /// `of` is live, `address` an address.
@@ -139,7 +140,7 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(
     minus_one(bind(unsafe { id(of) }, local))
 }
 
-/// `rdma_listen`.
+/// `rdma_listen`: makes an id accept requests.
 ///
 /// # Safety
 /// `of` is live.
@@ -181,7 +182,8 @@ pub(super) fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<()
     Ok(())
 }
 
-/// `rdma_accept`.
+/// `rdma_accept`: accepts the request of an id. Without parameters, takes the depths that the peer
+/// asked for.
 ///
 /// # Safety
 /// `of` is live, `param` NULL or parameters.

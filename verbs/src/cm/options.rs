@@ -133,7 +133,7 @@ unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_contex
     }))
 }
 
-/// `rdma_free_devices`.
+/// `rdma_free_devices`: frees the list. The device in it stays open.
 ///
 /// # Safety
 /// `list` came from [`rdma_get_devices`] and is freed once.

@@ -33,8 +33,8 @@ fn octet(depth: u16) -> u8 {
 }
 
 impl Id {
-    /// Returns the engine's queue pair that carries the connection: that of the id, or the one that
-    /// the application names.
+    /// Returns the engine's queue pair that carries the connection: that of the id, the one that
+    /// the application names, or an unused one if the number names none.
     pub(super) fn carrier(
         self: &Arc<Self>,
         param: Option<&rdma_conn_param>,

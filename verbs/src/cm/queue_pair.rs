@@ -119,7 +119,8 @@ fn extended(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
     all
 }
 
-/// `rdma_create_qp`.
+/// `rdma_create_qp`: makes the queue pair of an id, and writes its capabilities and completion
+/// queues to `attr`.
 ///
 /// # Safety
 /// `of`, `pd` if not NULL, and what `attr` names are live.
@@ -140,7 +141,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     minus_one(made)
 }
 
-/// `rdma_create_qp_ex`.
+/// `rdma_create_qp_ex`: like [`rdma_create_qp`], with extended attributes.
 ///
 /// # Safety
 /// `of` and what `attr` names are live.

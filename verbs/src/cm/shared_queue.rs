@@ -41,7 +41,7 @@ unsafe fn create_for_id(
     Ok(())
 }
 
-/// `rdma_create_srq`.
+/// `rdma_create_srq`: makes the shared receive queue of an id.
 ///
 /// # Safety
 /// `of` is live, `pd` NULL or live, `attr` points at attributes.
@@ -80,7 +80,7 @@ unsafe extern "C" fn rdma_create_srq_ex(
     minus_one(unsafe { create_for_id(of, pd, attr.srq_context, &mut attr.attr) })
 }
 
-/// `rdma_destroy_srq`.
+/// `rdma_destroy_srq`: destroys the shared receive queue of an id, if it has one.
 ///
 /// # Safety
 /// `of` is live, and its queue is not used again.

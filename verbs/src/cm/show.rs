@@ -77,7 +77,7 @@ impl Id {
         unsafe { place.write(addresses) };
     }
 
-    /// Shows C a route, as devices of InfiniBand have one.
+    /// Shows C a route like that of an InfiniBand device.
     pub(super) fn show_route(&self) {
         let place = self.path.get_or_init(Box::<Place<_>>::default);
         let c = self.c.0;

@@ -25,8 +25,8 @@ pub(super) fn is_for_all_users(port: u16) -> bool {
     port >= first
 }
 
-/// Returns the owner of UDP sockets at the port of `local`, at its address or one that covers it or
-/// is covered by it.
+/// Returns the owner of the UDP sockets at the port of `local` whose address overlaps: both
+/// addresses are equal, or one is unspecified.
 pub(super) fn holder(local: SocketAddr) -> Holder {
     // The namespace is that of the calling thread, which has tried to bind.
     let Ok(mut text) = fs::read_to_string("/proc/thread-self/net/udp") else {

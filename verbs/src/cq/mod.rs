@@ -148,7 +148,7 @@ fn create(
     Ok(object.cast())
 }
 
-/// `ibv_create_cq`.
+/// `ibv_create_cq`: makes a completion queue. There is only completion vector 0.
 ///
 /// # Safety
 /// `of` is an open device, `channel` NULL or live.
@@ -363,7 +363,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     }
 }
 
-/// `ibv_ack_cq_events`.
+/// `ibv_ack_cq_events`: counts events as acknowledged; destroying the queue waits for that.
 ///
 /// # Safety
 /// `cq` is live.

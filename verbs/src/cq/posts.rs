@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum number of posts between two polls with which each post is sent at once.
+/// Largest number of posts between two polls for which each post is still sent at once.
 const ALONE_MAX: usize = 2;
 
 /// Numbers of post calls whose requests complete to one queue. Threads that post at the same time
@@ -17,7 +17,7 @@ pub(super) struct Posts {
 }
 
 impl Posts {
-    /// Records a poll: posts that were not sent yet are sent now.
+    /// Records a poll, which ends the round if there were posts.
     pub(super) fn looked(&self) {
         let posts = self.now.load(Ordering::Relaxed);
         if posts > 0 {

@@ -180,7 +180,7 @@ pub(crate) unsafe fn create(
     Ok(object.cast())
 }
 
-/// `ibv_create_qp`.
+/// `ibv_create_qp`: makes a queue pair that the application connects itself.
 ///
 /// # Safety
 /// `of` and what `attr` names are live.

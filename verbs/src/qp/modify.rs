@@ -239,7 +239,7 @@ impl Qp {
     }
 }
 
-/// `ibv_modify_qp`.
+/// `ibv_modify_qp`: changes attributes, and the state if `mask` names it.
 ///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
@@ -261,7 +261,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     number(modified)
 }
 
-/// `ibv_query_qp`.
+/// `ibv_query_qp`: returns all attributes, whatever the mask.
 ///
 /// # Safety
 /// `of` is live; `attr` and `init` point at memory for the answer.

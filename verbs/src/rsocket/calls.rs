@@ -92,7 +92,7 @@ extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     or_minus_one(made, -1)
 }
 
-/// `rbind`.
+/// `rbind`: binds a socket to a local address.
 ///
 /// # Safety
 /// `of` points at `len` bytes.
@@ -103,13 +103,14 @@ unsafe extern "C" fn rbind(fd: c_int, of: *const sockaddr, len: socklen_t) -> c_
     minus_one(usable(fd).and_then(|socket| socket.bind(local?)))
 }
 
-/// `rlisten`.
+/// `rlisten`: makes a socket accept connections.
 #[unsafe(no_mangle)]
 extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.listen(backlog)))
 }
 
-/// `raccept`.
+/// `raccept`: takes a connection of a listening socket, and writes its remote address to `place`,
+/// unless that is NULL.
 ///
 /// # Safety
 /// As [`rgetpeername`], but for NULL.
@@ -127,7 +128,7 @@ unsafe extern "C" fn raccept(fd: c_int, place: *mut sockaddr, len: *mut socklen_
     or_minus_one(accepted, -1)
 }
 
-/// `rconnect`.
+/// `rconnect`: connects a socket.
 ///
 /// # Safety
 /// `of` points at `len` bytes.
@@ -138,13 +139,13 @@ unsafe extern "C" fn rconnect(fd: c_int, of: *const sockaddr, len: socklen_t) ->
     minus_one(usable(fd).and_then(|socket| socket.connect(remote?)))
 }
 
-/// `rshutdown`.
+/// `rshutdown`: ends one direction of the stream, or both.
 #[unsafe(no_mangle)]
 extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.shutdown(how)))
 }
 
-/// `rclose`.
+/// `rclose`: closes a socket and its descriptor.
 #[unsafe(no_mangle)]
 extern "C" fn rclose(fd: c_int) -> c_int {
     minus_one(remove(fd).map(|socket| {
@@ -167,7 +168,7 @@ fn send(fd: c_int, flags: c_int, from: Result<Pieces<'_>, Errno>) -> isize {
     octets(usable(fd).and_then(|socket| socket.send(flags, &mut from?)))
 }
 
-/// `rrecv`.
+/// `rrecv`: receives into one buffer.
 ///
 /// # Safety
 /// `place` has `len` bytes.
@@ -178,7 +179,7 @@ unsafe extern "C" fn rrecv(fd: c_int, place: *mut c_void, len: usize, flags: c_i
     receive(fd, flags, unsafe { Pieces::new(&piece, true) })
 }
 
-/// `rrecvfrom`.
+/// `rrecvfrom`: like [`rrecv`], and writes the remote address to `from`, unless that is NULL.
 ///
 /// # Safety
 /// As [`rrecv`] and [`rgetpeername`], but for NULL.
@@ -226,7 +227,7 @@ unsafe fn received_in(fd: c_int, of: *const iovec, count: c_int, flags: c_int) -
     receive(fd, flags, to.and_then(|to| unsafe { Pieces::new(to, true) }))
 }
 
-/// `rread`.
+/// `rread`: like [`rrecv`] without flags.
 ///
 /// # Safety
 /// As [`rrecv`].
@@ -236,7 +237,7 @@ unsafe extern "C" fn rread(fd: c_int, place: *mut c_void, len: usize) -> isize {
     unsafe { rrecv(fd, place, len, 0) }
 }
 
-/// `rreadv`.
+/// `rreadv`: receives into several buffers.
 ///
 /// # Safety
 /// `of` points at `count` pieces, which may be written.
@@ -246,7 +247,7 @@ unsafe extern "C" fn rreadv(fd: c_int, of: *const iovec, count: c_int) -> isize 
     unsafe { received_in(fd, of, count, 0) }
 }
 
-/// `rsend`.
+/// `rsend`: sends from one buffer.
 ///
 /// # Safety
 /// `from` points at `len` bytes.
@@ -302,7 +303,7 @@ unsafe fn sent_from(fd: c_int, of: *const iovec, count: c_int, flags: c_int) -> 
     send(fd, flags, from.and_then(|from| unsafe { Pieces::new(from, false) }))
 }
 
-/// `rwrite`.
+/// `rwrite`: like [`rsend`] without flags.
 ///
 /// # Safety
 /// As [`rsend`].
@@ -312,7 +313,7 @@ unsafe extern "C" fn rwrite(fd: c_int, from: *const c_void, len: usize) -> isize
     unsafe { rsend(fd, from, len, 0) }
 }
 
-/// `rwritev`.
+/// `rwritev`: sends from several buffers.
 ///
 /// # Safety
 /// `of` points at `count` pieces.
@@ -322,7 +323,7 @@ unsafe extern "C" fn rwritev(fd: c_int, of: *const iovec, count: c_int) -> isize
     unsafe { sent_from(fd, of, count, 0) }
 }
 
-/// `rpoll`.
+/// `rpoll`: waits for events of rsockets and of other descriptors. A negative timeout means none.
 ///
 /// # Safety
 /// `fds` points at `count` entries.
@@ -341,7 +342,7 @@ unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -
     or_minus_one(found.map(|found| c_int::try_from(found).unwrap_or(c_int::MAX)), -1)
 }
 
-/// `rselect`.
+/// `rselect`: waits like [`rpoll`], for sets of descriptors.
 ///
 /// # Safety
 /// The sets are NULL or sets of the application, `timeout` NULL or a time.
@@ -360,7 +361,7 @@ unsafe extern "C" fn rselect(
     or_minus_one(found.map(|found| c_int::try_from(found).unwrap_or(c_int::MAX)), -1)
 }
 
-/// `rgetpeername`.
+/// `rgetpeername`: writes the remote address to `place`; ENOTCONN if there is none.
 ///
 /// # Safety
 /// `len` points at a length, and `place` has as many bytes.
@@ -388,7 +389,7 @@ unsafe extern "C" fn rgetsockname(fd: c_int, place: *mut sockaddr, len: *mut soc
     }))
 }
 
-/// `rsetsockopt`.
+/// `rsetsockopt`: sets an option whose value is an `int`, or begins with one.
 ///
 /// # Safety
 /// `value` has `len` bytes.
@@ -411,7 +412,7 @@ unsafe extern "C" fn rsetsockopt(
     }))
 }
 
-/// `rgetsockopt`.
+/// `rgetsockopt`: writes the value of an option to `place`, cut to `len` bytes.
 ///
 /// # Safety
 /// `len` points at a length, and `place` has as many bytes.
@@ -484,7 +485,7 @@ unsafe extern "C" fn riomap(
     or_minus_one(mapped.map(u64::cast_signed), -1)
 }
 
-/// `riounmap`.
+/// `riounmap`: withdraws memory that [`riomap`] has opened to the peer.
 #[unsafe(no_mangle)]
 extern "C" fn riounmap(fd: c_int, place: *mut c_void, len: usize) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.unmap([place.addr(), len])))

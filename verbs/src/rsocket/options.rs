@@ -28,7 +28,7 @@ const QUEUE_LEN: u32 = 384;
 const QUEUE_LEN_MIN: u32 = 16;
 const QUEUE_LEN_MAX: u32 = 16_384;
 const INLINE_LEN: u32 = 64;
-/// Default idle time before TCP's keep-alive probes, in seconds.
+/// Default value of `TCP_KEEPIDLE`, in seconds.
 const KEEP_IDLE_S: u32 = 7200;
 
 /// Values set by `setsockopt` and `fcntl`.
@@ -36,16 +36,17 @@ const KEEP_IDLE_S: u32 = 7200;
 pub(super) struct Options {
     /// Flags of the descriptor.
     pub(super) flags: c_int,
-    /// True once `connect` has returned success.
+    /// True once `connect` has returned success, and for accepted sockets.
     pub(super) is_told_open: bool,
     send_ring: u32,
     receive_ring: u32,
     send_queue: u32,
     receive_queue: u32,
+    /// Stored and returned, without effect.
     inline: u32,
     iomap: u16,
+    /// Like all fields below: stored and returned, without effect.
     keep_idle_s: u32,
-    /// Stored and returned, without effect.
     reuse_address: bool,
     keep_alive: bool,
     out_of_band_inline: bool,
@@ -108,8 +109,8 @@ fn ring(value: c_int) -> u32 {
 }
 
 impl Options {
-    /// `setsockopt` for an option whose value is one number, or begins with one. `is_new` is true
-    /// until the socket has a stream.
+    /// Sets an option whose value is one number, or begins with one. `is_new` is true until the
+    /// socket has a stream.
     pub(super) fn set(
         &mut self,
         is_new: bool,
@@ -119,7 +120,7 @@ impl Options {
     ) -> Result<(), Errno> {
         let is_on = value != 0;
         match (level, name) {
-            // Addresses without a listener are shared even without it.
+            // Sockets that do not listen share addresses even without this option.
             (SOL_SOCKET, SO_REUSEADDR) => self.reuse_address = is_on,
             (SOL_SOCKET, SO_RCVBUF) if is_new => self.receive_ring = ring(value),
             (SOL_SOCKET, SO_SNDBUF) if is_new => self.send_ring = ring(value),
@@ -145,7 +146,7 @@ impl Options {
         Ok(())
     }
 
-    /// `getsockopt`. For `SO_LINGER` this is the first of two numbers.
+    /// Returns the value of an option. For `SO_LINGER` the value is the first of two numbers.
     pub(super) fn get(&self, level: c_int, name: c_int) -> Result<c_int, Errno> {
         let value = match (level, name) {
             (SOL_SOCKET, SO_REUSEADDR) => u32::from(self.reuse_address),

@@ -157,7 +157,8 @@ pub(super) type Sets = [*mut fd_set; 3];
 const ASKED: [c_short; 3] = [POLLIN, POLLOUT, 0];
 const ANSWERS: [c_short; 3] = [POLLIN | POLLHUP, POLLOUT, !(POLLIN | POLLOUT | POLLHUP)];
 
-/// `select`.
+/// Waits as `select` does: reduces each set to its descriptors with events, and returns the number
+/// of entries left.
 ///
 /// # Safety
 /// The sets are NULL or sets of the application.

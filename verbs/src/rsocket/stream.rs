@@ -1,5 +1,5 @@
-//! One end of a byte stream: credits, the ring that the peer writes into, posted requests. The file
-//! is long because each of them changes with the others.
+//! One end of a byte stream: credits, the ring that the peer writes into, posted requests. One file
+//! because credits, rings and requests change together.
 //!
 //! 1. The sender writes data into the receiver's ring by RDMA, and sends a message with the length.
 //!    It may use the halves of the ring that the receiver has opened, and as many messages as it
@@ -115,7 +115,7 @@ pub(super) struct Stream {
     read_at: usize,
     /// Bytes that the peer may still write.
     given: usize,
-    /// Bytes that were read and are not open to the peer yet.
+    /// Bytes that are free and not open to the peer yet.
     readable_free: usize,
     /// Offset in the receive ring of these bytes.
     give_at: usize,
@@ -381,7 +381,8 @@ impl Stream {
         self.posted.push_back(Posted { slots, octets });
     }
 
-    /// Sends the last message. Returns false if there is no room for it.
+    /// Sends the last message, unless the stream is over. Returns false if there is no room for the
+    /// message.
     pub(super) fn try_end(&mut self, message: Message) -> bool {
         let has_room = self.slots_free > 0;
         if has_room && self.end.is_none() {

@@ -45,7 +45,7 @@ fn prefetch_lines(base: *const u8, len: usize) {
 #[inline]
 fn prefetch_line(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction; it changes nothing visible to the program, and does
+    // SAFETY: every x86-64 has the instruction; it changes no visible state, and does
     // nothing if nothing is mapped at the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }

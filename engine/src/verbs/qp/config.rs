@@ -78,8 +78,8 @@ pub struct QpConfig {
     pub rules: QpRules,
     /// Meaning of the completions of Writes and Sends.
     pub completion: CompletionLevel,
-    /// A number chosen by the application, which no other queue pair of the RNIC has; `None` takes
-    /// the next one in order.
+    /// Number chosen by the application. No other queue pair of the RNIC may have it, which the
+    /// RNIC does not check. `None` takes the next one in order.
     pub number: Option<QpNum>,
     /// Handling of a message for which no receive is posted.
     pub receiver_not_ready: ReceiverNotReady,
@@ -88,7 +88,8 @@ pub struct QpConfig {
 }
 
 impl QpConfig {
-    /// Both queues complete to `cq`, and have a depth of [`DEPTH`](Self::DEPTH) work requests each.
+    /// Returns a configuration in which both queues complete to `cq` and have a depth of
+    /// [`DEPTH`](Self::DEPTH) work requests each.
     #[must_use]
     pub fn new(cq: &Cq) -> Self {
         Self::with_cqs(cq.clone(), cq.clone())

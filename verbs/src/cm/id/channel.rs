@@ -111,7 +111,7 @@ impl Attached {
     }
 }
 
-/// `rdma_create_event_channel`.
+/// `rdma_create_event_channel`: makes a channel without ids.
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     or_null(create())

@@ -26,7 +26,7 @@ const RTS: u32 =
     IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 const PSNS: [u32; 2] = [0x11_1111, 0x22_2222];
 
-/// An end whose queue pair takes receives from a shared queue, and is the program's to connect.
+/// An end whose queue pair takes receives from a shared queue, and which the application connects.
 fn own() -> End {
     let mut end = End::new(16);
     let mut shared = ibv_srq_init_attr::zeroed();

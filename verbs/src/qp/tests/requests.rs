@@ -204,7 +204,7 @@ fn the_receive_that_is_not_taken_is_named() {
     }
 }
 
-/// Brings a queue pair of an id to INIT, as far as the program is asked.
+/// Brings a queue pair of an id to INIT, by the attributes that the application must set.
 fn receivable(qp: *mut ibv_qp) {
     modify(qp, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
@@ -256,7 +256,8 @@ fn an_atomic_stores_eight_bytes_that_may_be_written() {
     }
 }
 
-/// An Atomic that completes late, or behind a move of its region, writes to memory that may be the program's again.
+/// A late Atomic, or one behind a move of its region, must not write: the application may use the
+/// memory for something else by then.
 #[test]
 fn nothing_is_stored_where_a_region_was() {
     let end = &End::new(4);
