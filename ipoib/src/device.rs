@@ -20,7 +20,7 @@ pub struct IpoibDevice<F: Mads + Packets> {
     own: VecDeque<Vec<u8>>,
     /// The address by DHCP that the host above uses.
     held: Option<Ipv4Addr>,
-    /// Time given by the last call.
+    /// Time given by the last call of `receive`.
     now_ns: u64,
 }
 
@@ -151,8 +151,9 @@ impl<F: Mads + Packets> Drop for IpoibDevice<F> {
 
 /// Interval of polls while waiting for an address or the link.
 const WAIT_NS: u64 = 5_000_000;
-/// Longest wait for an answer at the end, and the number of waits.
+/// Longest single wait for answers when the device is dropped.
 const LEAVE_WAIT_NS: u64 = 20_000_000;
+/// Most such waits.
 const LEAVE_WAITS_MAX: usize = 25;
 
 impl<F: Mads + Packets> Device for IpoibDevice<F> {

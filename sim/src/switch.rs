@@ -8,7 +8,8 @@ use urnic_netdev::{Device, TxFrame};
 /// Frames taken from one port per poll.
 const BURST: usize = 64;
 
-/// Passes each frame to the node that has its destination address, or to all.
+/// Passes each frame to the node that has its destination address, and frames to a group to all
+/// other nodes.
 ///
 /// A node's Ethernet address ends in its number, counted from 1: the switch learns nothing.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Switch {
         }
     }
 
-    /// Has hosts that do not exist ask for the link address of a node.
+    /// Sends a node requests for its link address, from hosts that do not exist.
     pub(crate) fn crowd(&mut self, now_ns: u64, node: usize, hosts: u32) {
         for _ in 0..hosts {
             let frame = self.movers.made_up(node);

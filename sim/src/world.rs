@@ -129,7 +129,7 @@ impl World {
         guesser.map_or(0, |guesser| guesser.forged)
     }
 
-    /// Frames so far to a link address that its host has left.
+    /// Returns the number of frames so far to a link address that its host has left.
     pub(crate) fn frames_astray(&self) -> u64 {
         self.switch.as_ref().map_or(0, |switch| switch.movers.astray)
     }

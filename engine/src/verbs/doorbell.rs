@@ -30,7 +30,7 @@ impl Doorbell {
         Arc::new(Self { rung, missed, alarm: Alarm::new() })
     }
 
-    /// The connection of the next queue pair in the list.
+    /// Takes the next queue pair from the list. Returns its connection.
     #[must_use]
     pub fn next(&self) -> Option<u32> {
         self.rung.pop()

@@ -114,16 +114,16 @@ impl Mr {
         self.len() == 0
     }
 
-    /// The address `offset` bytes into the region, to advertise to a peer.
+    /// The address of the registered byte at `offset`, to advertise to a peer.
     #[must_use]
     pub const fn remote(&self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: self.stag, to: TaggedOffset(self.base.0.wrapping_add(offset)) }
     }
 
-    /// A run of the region for a work request.
+    /// A run of the registered bytes for a work request.
     ///
     /// # Panics
-    /// If the range is not inside the region or longer than `u32::MAX` bytes.
+    /// If `range` is not inside the registered bytes or longer than `u32::MAX` bytes.
     #[must_use]
     pub fn sge(&self, range: Range<usize>) -> Sge {
         assert!(range.start <= range.end && range.end <= self.len(), "range outside the region");
@@ -139,19 +139,19 @@ impl Mr {
         }
     }
 
-    /// Copies `bytes` into the region at `offset`.
+    /// Copies `bytes` to `offset` of the registered bytes.
     ///
     /// # Panics
-    /// If they do not fit, or the region is mapped read-only.
+    /// If `bytes` do not fit, or the region is mapped read-only.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let at = self.locate(offset, bytes.len()).expect("bytes inside the registered range");
         self.region.write(at, bytes).expect("bytes inside a writable region");
     }
 
-    /// Copies bytes from the region at `offset` into `bytes`.
+    /// Copies from `offset` of the registered bytes into `bytes`.
     ///
     /// # Panics
-    /// If they are not all inside the region.
+    /// If not all of them are registered.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let at = self.locate(offset, bytes.len()).expect("bytes inside the registered range");
         self.region.read(at, bytes).expect("bytes inside the region");

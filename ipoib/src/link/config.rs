@@ -30,7 +30,7 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// Returns a link of the default partition, without addresses.
+    /// Returns the settings of a link of the default partition, without addresses.
     #[must_use]
     pub const fn new(qpn: Qpn, seed: [u8; 32]) -> Self {
         Self {

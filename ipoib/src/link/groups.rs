@@ -176,12 +176,13 @@ impl Groups {
         }
     }
 
-    /// Returns the state that this port has, or wants, in a group.
+    /// Returns the state that this port needs in a group; no state if the table lacks the group.
     pub(super) fn wanted(&self, mgid: Gid) -> JoinState {
         self.table.get(&mgid).map_or_else(JoinState::default, Group::join_state)
     }
 
-    /// Records a membership to leave at the next refresh.
+    /// Records a membership to leave at the next refresh, unless the group needs that state again.
+    /// Drops the record if there are [`GROUPS_MAX`] of other groups.
     pub(super) fn owe(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.and(state);

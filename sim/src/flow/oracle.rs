@@ -22,7 +22,7 @@ impl Flow<'_> {
             end.check_revoked(self.plan).map_err(|text| format!("side {side}: {text}"))?;
             self.check_left_behind(side)?;
             let end = &self.sides[side];
-            // An end that was never established has no requests to complete.
+            // An end without a connection has no requests to complete.
             if end.connection.is_some() {
                 end.check_all_completed(self.plan)
                     .map_err(|text| format!("side {side}: {text}"))?;
@@ -37,8 +37,8 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Checks that everything an end had posted before it left has reached the peer, unless the
-    /// peer has ended it too: by itself, or with its listener before it was established.
+    /// Checks that the peer got all messages that an end had posted before it left. Does not check
+    /// if the peer's end also ended the connection, or was never established.
     fn check_left_behind(&self, side: usize) -> Result<(), String> {
         let Ending::Acts(acts) = self.plan.ending else { return Ok(()) };
         let more = usize::from(self.sabotage == Some(Sabotage::LeftBehind));

@@ -122,11 +122,11 @@ impl Pieces {
 
 /// Longest piece in bytes.
 const PIECE_LEN: u64 = 256 << 10;
-/// With a rate: length of a burst, and longest time by which an end may catch up.
+/// With a rate: duration of a burst, and longest time by which a late end may catch up.
 const BURST_NS: u64 = 20_000_000;
 /// Pieces in flight at a time.
 pub(super) const PIECES_MAX: usize = 32;
-/// Most attempts for a chunk.
+/// Most times that a chunk may arrive wrong.
 const WRONG_MAX: u32 = 3;
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(super) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Starts the thread. The thread holds `place` until it ends, and calls `waker` after each
-    /// answer, and after the last one.
+    /// Starts the thread. The thread holds `place` until it ends. It calls `waker` after each
+    /// answer and at its end.
     pub(super) fn start(
         place: &Arc<Place>,
         waker: &Waker,
@@ -99,7 +99,7 @@ impl ControlThread {
         Ok(None)
     }
 
-    /// Returns true if the reason why there are no further answers was sent.
+    /// Returns true if the last answer was sent, which tells the peer why no further ones follow.
     pub(super) const fn has_last_word(&self) -> bool {
         self.has_last_word
     }
@@ -169,7 +169,7 @@ impl Desk {
     }
 }
 
-/// Interval of messages that an answer takes longer.
+/// Interval of [`Control::Working`] messages while an answer is awaited.
 const WORKING_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

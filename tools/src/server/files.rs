@@ -122,7 +122,7 @@ impl Put {
         self.len
     }
 
-    /// Returns true if the reason why there are no further answers was sent.
+    /// Returns true if the last answer was sent, which tells the peer why no further ones follow.
     pub(crate) const fn has_last_word(&self) -> bool {
         self.control_thread.has_last_word()
     }

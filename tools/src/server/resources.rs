@@ -16,7 +16,7 @@ pub(crate) struct SessionResources {
     pub(crate) send: usize,
     /// Receive buffers for payload.
     pub(crate) receive: usize,
-    /// Length of each in bytes.
+    /// Length of each receive buffer in bytes.
     pub(crate) receive_len: usize,
     /// Number of chunk buffers.
     pub(crate) places: u32,
