@@ -41,7 +41,7 @@ pub trait Mads: fmt::Debug {
     /// Returns the port if it has changed since the last call; the first call returns it, too.
     fn port_change(&mut self, now_ns: u64) -> Option<PortInfo>;
 
-    /// Sends a datagram to queue pair 1 of a port. It may be lost.
+    /// Sends a datagram, which may be lost, to queue pair 1 of a port.
     fn send_mad(&mut self, now_ns: u64, to: Lid, mad: &[u8; MAD_LEN]);
 
     /// Returns the next datagram to queue pair 1, and the port that sent it.
@@ -56,7 +56,7 @@ pub trait Mads: fmt::Debug {
 
 /// Packets of the port.
 pub trait Packets: fmt::Debug {
-    /// Sends a packet, from local header to variant CRC. It may be lost.
+    /// Sends a packet, which may be lost: all bytes from the local header to the variant CRC.
     fn send_packet(&mut self, now_ns: u64, packet: &[u8]);
 
     /// Hands at most `burst` received packets to `sink`. Returns their number.

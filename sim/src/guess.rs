@@ -1,6 +1,6 @@
-//! A node that forges frames between others. It sees all frames that the switch forwards, so its
-//! addresses and ports are right. In every forged frame at least one of the numbers that only the
-//! ends know is wrong.
+//! A node that forges frames between others. The node sees all frames that the switch forwards, so
+//! its addresses and ports are right. In every forged frame at least one of the numbers that only
+//! the ends know is wrong.
 
 use crate::plan::Guesses;
 use crate::random::Random;
@@ -21,7 +21,8 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACKED: u8 = 0x10;
 
-/// Range of wrong guesses: farther than any window, and nearer than half of the number space.
+/// Range of the distance of wrong guesses: more than any window, and less than half of the number
+/// space.
 const FAR_MIN: u64 = 64 << 20;
 const FAR_MAX: u64 = 1 << 30;
 /// Number of segments remembered for forging.

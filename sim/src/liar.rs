@@ -27,8 +27,9 @@ pub(crate) const MESSAGE_LEN: usize = 21;
 const FPDU_LEN: usize = (2 + 18 + MESSAGE_LEN).next_multiple_of(4) + 4;
 /// The smallest FPDU of an untagged message (RFC 5044 §4.1).
 const FPDU_LEN_MIN: usize = 24;
-/// L, and version 1 of DDP.
+/// DDP control byte of a last segment: L, and version 1.
 const LAST: u8 = 0x41;
+/// DDP control byte of any other segment.
 const NOT_LAST: u8 = 0x01;
 /// A Send of version 1 of RDMAP.
 const SEND: u8 = 0x43;

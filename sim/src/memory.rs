@@ -233,8 +233,8 @@ pub(crate) fn read_extent(
     }
 }
 
-/// Returns the length of the buffer posted for a message. It is shorter than the message if the
-/// plan has that mishap.
+/// Returns the length of the buffer posted for a message. The buffer is shorter than the message if
+/// the plan has that mishap.
 pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize {
     let op = &flow.sides[sender].work[index];
     let too_long = Ending::Mishap { side: sender, at: index, what: Mishap::TooLong };

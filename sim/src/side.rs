@@ -53,7 +53,8 @@ pub(crate) struct Side {
     pub(crate) live: Live,
     /// The peer's counter when each request was posted.
     live_at_post: Vec<u64>,
-    /// True once the application has dropped its handles. It gets no completions from then on.
+    /// True once the application has dropped its handles. From then on the application gets no
+    /// completions.
     pub(crate) has_left: bool,
     /// Intentional fault in its completions.
     pub(crate) sabotage: Option<Sabotage>,

@@ -263,8 +263,8 @@ fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortCon
     }
 }
 
-/// Ethernet address of this end of a TAP interface. It must differ from the address of the kernel's
-/// end. If none is configured, it is made from an IP address, locally administered.
+/// Ethernet address of this end of a TAP interface, which must differ from that of the kernel's
+/// end. Without a configured address, makes a locally administered one from an IP address.
 fn made_mac(network: &Network, name: &str) -> [u8; 6] {
     let [a, b, c, d] = match (network.ip, network.ip6) {
         (Some((address, _)), _) => address.octets(),

@@ -167,9 +167,9 @@ impl ConnectRequest {
     /// Accepts with `qp`. The [`Offer`] has the data for the peer's application, and limits the
     /// Reads and Atomics outstanding at a time: none with `Offer::default()`.
     ///
-    /// [`Connecting::wait`] waits for the start of RDMA. For this end, that is its Reply (RFC 5044
-    /// §7.1.2 (5)). Work may be posted from then on. It is sent after the initiator's first FPDU
-    /// (§7.1.2 (4)), so after the ready-to-receive message if there is one (RFC 6581 §9.2). An
+    /// [`Connecting::wait`] waits for the start of RDMA: for this end, its Reply (RFC 5044 §7.1.2
+    /// (5)). Work may be posted from then on. This end sends the work after the initiator's first
+    /// FPDU (§7.1.2 (4)), so after the ready-to-receive message if there is one (RFC 6581 §9.2). An
     /// initiator that does not send an expected ready-to-receive message within
     /// [`MPA_FIRST_FPDU_TIMEOUT_NS`](urnic_engine::limits::MPA_FIRST_FPDU_TIMEOUT_NS) is given up.
     /// Any other initiator is probed by keep-alives.

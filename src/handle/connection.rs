@@ -24,7 +24,7 @@ use urnic_engine::wire::terminate::Terminate;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// This end found an error. It sends a Terminate to the peer and closes the connection.
+    /// This end found an error, sends a Terminate to the peer and closes the connection.
     Failed(StreamError),
     /// The peer ended the stream with this Terminate.
     Terminated(Terminate),

@@ -10,8 +10,8 @@ use crate::handle::link::WorkerLink;
 use crate::mail::command::Command;
 use crate::mail::figures::EndpointFigures;
 
-/// Asks the workers of an endpoint for their counters. It does not run an endpoint without a
-/// thread, so it does not disturb the application's work. It does not keep the endpoint alive.
+/// Asks the workers of an endpoint for their counters. A watch does not run an endpoint without a
+/// thread, so it does not disturb the application's work. A watch does not keep the endpoint alive.
 #[derive(Debug)]
 pub struct Watch {
     workers: Vec<Watched>,

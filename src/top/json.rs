@@ -1,4 +1,4 @@
-//! An answer as JSON. It contains only numbers and addresses, so nothing needs escaping.
+//! An answer as JSON. The answer contains only numbers and addresses, so nothing needs escaping.
 
 use std::fmt::{self, Write};
 

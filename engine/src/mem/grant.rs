@@ -66,8 +66,8 @@ impl<'g> Grant<'g> {
     /// value.
     ///
     /// The operation is atomic against all such operations of every stream of this process, and on
-    /// x86-64 against the processor's own 64-bit atomics. It is not atomic against data placed by
-    /// Writes (RFC 7306 §5 leaves both open).
+    /// x86-64 against the processor's own 64-bit atomics. The operation is not atomic against data
+    /// placed by Writes (RFC 7306 §5 leaves both open).
     ///
     /// # Errors
     /// [`Misaligned`], with memory unchanged.

@@ -10,7 +10,7 @@ use urnic_netdev::{Fragment, shared_memory};
 
 /// A run of readable memory that the data of a peer or another thread may change at any moment.
 ///
-/// It is a pair of address and length whose lifetime is bound to the mapping. It is never a
+/// A slice is a pair of address and length whose lifetime is bound to the mapping. It is never a
 /// `&[u8]`. If bytes change during a read, each byte is read either old or new.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlice<'r> {
@@ -194,8 +194,8 @@ impl WritableSlice<'_> {
 /// Copies of the same memory may run concurrently. On x86-64 they are in assembly. Elsewhere they
 /// are byte-wise atomics of the language, which must not race with atomics of another size. There,
 /// words are also copied byte-wise, and a lock makes the operations atomic against each other, as
-/// RFC 7306 §5 requires. They are then not atomic against the processor's own atomics in other
-/// code.
+/// RFC 7306 §5 requires. These operations are not atomic against the processor's own atomics in
+/// other code.
 const WORDS_ARE_ATOMIC: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Locks shared by words, by address.

@@ -196,9 +196,9 @@ impl Requester {
         if self.entries.iter().any(inside) { Ok(()) } else { Err(RdmapError::UnexpectedOpcode) }
     }
 
-    /// Returns true if a Read of the engine itself with this sink awaits its Response. It asks for no
-    /// bytes, but siw may answer with those of its previous Response (its queue keeps the old length):
-    /// they are dropped, for else connections with Linux's driver would end now and then.
+    /// Returns true if a Read of the engine itself with this sink awaits its Response. Such a Read
+    /// asks for no bytes, but siw may answer with bytes, because its queue keeps the length of its
+    /// previous Response. The caller drops these bytes instead of ending the connection.
     #[cold]
     pub(crate) fn awaits_own(&self, at: Stag) -> bool {
         let is_it = |entry: &Entry| match entry.awaited {

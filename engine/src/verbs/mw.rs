@@ -48,7 +48,7 @@ impl Mw {
         self.pd
     }
 
-    /// The steering tag chosen last. It is valid once the binding that uses it has completed.
+    /// The steering tag chosen last, which is valid once the binding that uses it has completed.
     #[must_use]
     pub fn stag(&self) -> Stag {
         Stag(self.stag.load(Ordering::Relaxed))

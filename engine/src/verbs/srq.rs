@@ -13,11 +13,11 @@ use crate::verbs::{PostError, QpShared, QueueError, RecvWr};
 /// A shared receive queue: buffers for the next messages of all queue pairs that were created with
 /// it ([`QpConfig::srq`](crate::verbs::QpConfig::srq)).
 ///
-/// A message takes the oldest buffer when it begins. It completes to the receive completion queue
-/// of its queue pair, and the completion names the queue pair. Messages of one queue pair complete
-/// in order. A place is free when its buffer is taken. When a queue pair fails, the buffers that it
-/// has taken complete with errors, and the others stay. A handle is a reference; clones share the
-/// queue.
+/// A message takes the oldest buffer when it begins. The message completes to the receive
+/// completion queue of its queue pair, and the completion names the queue pair. Messages of one
+/// queue pair complete in order. A place is free when its buffer is taken. When a queue pair fails,
+/// the buffers that it has taken complete with errors, and the others stay. A handle is a
+/// reference; clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Srq {
     shared: Arc<SrqShared>,

@@ -40,7 +40,7 @@ impl Sge {
         self.len == 0
     }
 
-    /// Returns true if arriving data may be placed in it: it was registered with
+    /// Returns true if arriving data may be placed in this memory: the memory was registered with
     /// [`Access::LOCAL_WRITE`](crate::mem::Access::LOCAL_WRITE).
     #[must_use]
     pub const fn is_writable(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Subnet administrator: groups and their members, paths, subscriptions. It answers like OpenSM.
+//! Subnet administrator: groups and their members, paths, subscriptions. Answers like OpenSM.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,10 @@ use std::net::Ipv4Addr;
 
 use super::{TooShort, take};
 
-/// RFC 4390 §2.1: hardware type 32, and no address, since 20 bytes do not fit into the field.
+/// Hardware type of InfiniBand (RFC 4390 §2.1).
 const HTYPE: u8 = 32;
+/// Length of the hardware address in its field: none is there, since 20 bytes do not fit (RFC 4390
+/// §2.1).
 const HLEN: u8 = 0;
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;

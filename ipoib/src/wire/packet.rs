@@ -80,8 +80,9 @@ pub enum PacketError {
 const UD_SEND_ONLY: u8 = 0x64;
 /// Next header of a global header: InfiniBand's transport.
 const NEXT_HEADER: u8 = 0x1b;
-/// Local next header: transport, without and with a global header.
+/// Local next header: the transport follows, without a global header.
 const LNH_LOCAL: u8 = 2;
+/// Local next header: a global header follows, then the transport.
 const LNH_GLOBAL: u8 = 3;
 /// Path migration state in the BTH, as sent by ports without path migration.
 const MIGRATED: u8 = 0x40;

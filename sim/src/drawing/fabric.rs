@@ -7,8 +7,9 @@ use crate::random::Random;
 
 use super::{MILLISECOND_NS, SECOND_NS};
 
-/// Mask that derives another seed, and the frequency of hosts on a fabric.
+/// Mask that derives another seed, for hosts on a fabric.
 const FABRIC_BITS: u64 = 0x0066_6162_7269_6321;
+/// One in this number of seeds has its nodes on a fabric.
 const FABRIC_ONE_IN: u64 = 16;
 
 /// Returns true if the nodes of a seed are on a fabric.

@@ -5,10 +5,11 @@ use crate::random::Random;
 
 use super::{Drawing, SECOND_NS};
 
-/// Mask that makes another seed of a seed, and how often hosts move.
+/// Mask that derives another seed, for hosts that move.
 const MOVING_BITS: u64 = 0x006d_6f76_696e_6721;
+/// One in this number of seeds has hosts that move.
 const MOVING_ONE_IN: u64 = 32;
-/// Fewest and most hosts that are made up at once: a part of a table, and more than it holds.
+/// Fewest and most hosts that are made up at once: fewer, and more, than a neighbour table holds.
 const CROWD: [u64; 2] = [300, 1500];
 
 /// Returns true if hosts of a seed move.

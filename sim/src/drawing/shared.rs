@@ -8,8 +8,9 @@ use crate::random::Random;
 
 use super::{Drawing, HELD_MAX, MILLISECOND_NS};
 
-/// Mask that makes another seed of a seed, and how often connections share a queue.
+/// Mask that derives another seed, for connections that share a queue.
 const SHARED_BITS: u64 = 0x0073_6861_7265_6421;
+/// One in this number of seeds has connections that share a queue.
 const SHARED_ONE_IN: u64 = 32;
 /// Longest message of an honest peer, in bytes.
 const LEN_MAX: usize = 3000;

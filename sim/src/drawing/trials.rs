@@ -14,19 +14,21 @@ use crate::scenario::Scenario;
 
 use super::{Drawing, MILLISECOND_NS, SECOND_NS};
 
-/// Mask that derives another seed, and the frequency of these scenarios.
+/// Mask that derives another seed, for the scenarios of [`TRIALS`].
 const TRIAL_BITS: u64 = 0x0074_7269_616c_7321;
+/// One in this number of seeds has one of them.
 const TRIAL_ONE_IN: u64 = 4;
 const TRIALS: [Scenario; 4] =
     [Scenario::Ends, Scenario::Exhausted, Scenario::Changing, Scenario::Guesses];
 
-/// Mask and frequency for messages that arrive before their receives; this scenario was added
-/// later.
+/// Mask that derives another seed, for messages that arrive before their receives.
 const UNREADY_BITS: u64 = 0x756e_7265_6164_7921;
+/// One in this number of seeds has such messages.
 const UNREADY_ONE_IN: u64 = 16;
 
 /// Mask that derives another seed, for hosts that stop for a while.
 const PAUSE_BITS: u64 = 0x0070_6175_7365_7321;
+/// One in this number of seeds has such hosts.
 const PAUSE_ONE_IN: u64 = 24;
 /// Longest pauses, in milliseconds: of a scheduler, and of a machine that is moved to another host.
 const PAUSES_MS: [u64; 5] = [20, 120, 600, 2000, 4000];

@@ -44,7 +44,7 @@ const fn has_immediate(op: &Op) -> bool {
     op.len % 2 == 1
 }
 
-/// Returns true for some of the Immediate Data: it belongs to a Write without payload.
+/// Returns true if this Immediate Data belongs to a Write without payload, which holds for some.
 const fn tells_of_a_write(op: &Op) -> bool {
     op.pieces.is_multiple_of(2)
 }

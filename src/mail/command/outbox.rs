@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::mail::command::{Command, ConnectionKey};
 use crate::mail::wakeup::Wakeup;
 
-/// Sender of commands to one worker. It does not keep the worker alive, so the worker may have one,
-/// too.
+/// Sender of commands to one worker. An outbox does not keep the worker alive, so the worker itself
+/// may have one, too.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     commands: Sender<Command>,

@@ -15,8 +15,8 @@ pub(super) enum NoConnection {
     Empty,
     /// This connection is over already; the next may not be.
     Lost,
-    /// The process or the system has no descriptor or memory for it. It stays in the kernel's
-    /// backlog, and the listener stays readable.
+    /// The process or the system has no descriptor or memory for the connection, which stays in the
+    /// kernel's backlog, and the listener stays readable.
     Exhausted,
 }
 

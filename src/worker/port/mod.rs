@@ -351,7 +351,7 @@ const LINK_DOWN_RETRY_NS: u64 = 20_000_000;
 /// Turns in which the last resets are sent.
 const SHUTDOWN_TURNS: usize = 64;
 
-/// Refuses a traffic class that the port would ignore: it sends all packets with class 0. The
+/// Refuses a traffic class that the port would ignore: the port sends all packets with class 0. The
 /// lowest two bits belong to TCP (RFC 3168 §5).
 fn check_traffic_class(wanted: Option<u8>) -> Result<(), Error> {
     match wanted {

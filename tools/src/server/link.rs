@@ -93,9 +93,10 @@ impl Link {
             if !is_end(&event) {
                 continue;
             }
-            // In this order: completions before an event are raised before the event. They came in
-            // the same turn of the endpoint, which a poll in this turn of the server may have run.
-            // Therefore the next turn polls them.
+            // Looks at the queue after the event, because the endpoint raises completions before
+            // the event that follows them. Waiting completions may have come with the event, in a
+            // turn of the endpoint that ran after this turn of the server had polled `cq`. Then the
+            // next turn of the server polls the completions first.
             if cq.is_empty() {
                 return Ok(Some(event));
             }

@@ -278,8 +278,8 @@ impl Asking {
 
     /// Returns the TCP port of the answer if the end must connect there (step 5). `stands` is true
     /// while the attempt at the TCP port of the number is in progress: then the probe must show
-    /// that the server there does not speak MPA. It is false if the attempt failed without an MPA
-    /// Reply.
+    /// that the server there does not speak MPA. `stands` is false if the attempt failed without
+    /// an MPA Reply.
     ///
     /// Only this function decides if an answer is used.
     pub(super) fn elsewhere(&mut self, stands: bool) -> Option<u16> {

@@ -1,5 +1,5 @@
 //! Private Data of the MPA Request (RFC 5044 §7.1.1) between queue pairs that connect without
-//! rdma_cm. It names the two queue pairs.
+//! rdma_cm. The data names the two queue pairs.
 //!
 //! ```text
 //!    0  "uRQP"          8  own GID (16)      28  GID of the peer that is wanted (16)

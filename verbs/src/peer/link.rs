@@ -40,8 +40,9 @@ use crate::object::CPtr;
 use crate::process::{QueuePair, startup};
 use crate::turn::{self, OwnWaker, Timer, Turn};
 
-/// First and longest pause between attempts to connect.
+/// First pause between attempts to connect.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
+/// Longest pause between attempts to connect.
 const RETRY_LONGEST: Duration = Duration::from_millis(500);
 /// Time that an end in RTR waits for RTS before it connects without the proof by its own PSN. Most
 /// applications reach RTS at once; targets of RDMA may never do.

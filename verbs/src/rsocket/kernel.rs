@@ -1,7 +1,7 @@
 //! The kernel's sockets, for this library itself. If `librspreload.so` is loaded before an
 //! application, `socket` is its function and makes rsockets: rsockets would then be carried by
-//! rsockets. Calls of `socket` in this library are bound to this function at link time. It is not
-//! exported.
+//! rsockets. Calls of `socket` in this library are bound to this function at link time. The
+//! function is not exported.
 #![expect(unsafe_code, reason = "a function of C's library in its place")]
 
 use libc::c_int;

@@ -17,14 +17,15 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Default length of the send ring, and of the receive ring, in bytes.
+/// Default length of each ring, in bytes.
 const RING_LEN: u32 = 1 << 18;
 /// Range of lengths that an application may request.
 const RING_LEN_MIN: u32 = 1 << 13;
 const RING_LEN_MAX: u32 = 1 << 24;
-/// Default depth of each queue, and the range that an application may request: from
-/// `RS_QP_MIN_SIZE` of rdma-core to the maximum that credits of 16 bits can distinguish.
+/// Default depth of each queue.
 const QUEUE_LEN: u32 = 384;
+/// Range of depths that an application may request: from `RS_QP_MIN_SIZE` of rdma-core to the
+/// maximum that credits of 16 bits can distinguish.
 const QUEUE_LEN_MIN: u32 = 16;
 const QUEUE_LEN_MAX: u32 = 16_384;
 const INLINE_LEN: u32 = 64;

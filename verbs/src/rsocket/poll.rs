@@ -153,8 +153,9 @@ pub(super) fn wait(
 /// The sets of `select`: read, write, exception.
 pub(super) type Sets = [*mut fd_set; 3];
 
-/// Events that `select` polls for in each set, and events that it reports there.
+/// Events that `select` polls for, by set.
 const ASKED: [c_short; 3] = [POLLIN, POLLOUT, 0];
+/// Events that keep a descriptor in the set, by set.
 const ANSWERS: [c_short; 3] = [POLLIN | POLLHUP, POLLOUT, !(POLLIN | POLLOUT | POLLHUP)];
 
 /// Waits as `select` does: reduces each set to its descriptors with events, and returns the number

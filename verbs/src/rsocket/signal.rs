@@ -3,8 +3,8 @@
 //!
 //! 1. A call that has to wait makes a [`Sleeper`], and [watches](Sleeper::watch) the [`Signal`] of
 //!    each of its sockets.
-//! 2. It arms the wake-up of each socket. After that it looks at the sockets.
-//! 3. If it finds nothing, it [sleeps](Sleeper::sleep) until its descriptor is readable.
+//! 2. The call arms the wake-up of each socket. Then the call looks at the sockets.
+//! 3. If the call finds nothing, it [sleeps](Sleeper::sleep) until its descriptor is readable.
 //! 4. An event rings the signal, which makes the descriptors of all waiting calls readable.
 //! 5. The call clears its descriptor, and continues with step 2.
 //!

@@ -37,10 +37,11 @@ pub(super) const LANE_TURN_LEN: usize = 32;
 /// Number of turns after which lanes are joined at the latest.
 pub(super) const TURNS_MAX: usize = 64;
 
-/// Row `turns` moves CRC registers ahead by 1, 2, 3 and 6 lanes of `turns` turns each.
+/// Factors that move a CRC register ahead: row `turns` has those for 1, 2, 3 and 6 lanes of `turns`
+/// turns each. Row 0 is unused.
 ///
-/// Multiply a register by a factor, without carries, then feed the 64-bit product to the CRC
-/// instruction, which multiplies by x³² and reduces. Row 0 is unused.
+/// Multiply the register by a factor, without carries. Then feed the 64-bit product to the CRC
+/// instruction, which multiplies by x³² and reduces.
 pub(super) static LANES_AHEAD: [[u32; 4]; TURNS_MAX + 1] = {
     const LANE_TURN_BITS: u32 = 8 * 32;
     const { assert!(LANE_TURN_LEN == 32) };

@@ -42,7 +42,8 @@ pub(crate) struct QpShared {
     write_segments: AtomicU64,
     /// Rights of the peer on this stream; bits of [`Access`].
     pub(super) remote_rights: AtomicU8,
-    /// A connection has the queue pair. It serves one in its life, unless a startup is retried.
+    /// A connection has the queue pair. A queue pair serves one connection in its life, unless a
+    /// startup is retried.
     pub(super) claimed: AtomicBool,
     /// No further attempt to connect may follow.
     pub(super) given_up: AtomicBool,

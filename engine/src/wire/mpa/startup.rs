@@ -58,9 +58,9 @@ pub struct StartupHeader {
     /// S: an [`EnhancedHeader`] leads the Private Data. Never set below revision 2.
     pub enhanced: bool,
     /// The sender supports this engine's extension, Sends and Writes with immediate data. No RFC
-    /// defines it. It uses the last two of the bits that RFC 5044 §7.1.1 sets to zero and receivers
-    /// do not check, one to ask and one to answer. (siw uses another of these bits for an extension
-    /// of its own.)
+    /// defines the extension. The extension uses the last two of the bits that RFC 5044 §7.1.1 sets
+    /// to zero and receivers do not check, one to ask and one to answer. (siw uses another of these
+    /// bits for an extension of its own.)
     pub immediates: bool,
     /// Rev: revision of MPA, as on the wire.
     pub revision: u8,
@@ -289,9 +289,10 @@ const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
-/// siw copies the flags of the Request into its Reply, including bits that it does not know. So the
-/// answer is another bit, without the bit that asks.
+/// Flag of a Request that asks for Sends and Writes with immediate data.
 const ASKS_IMMEDIATES: u8 = 0x01;
+/// Flag of a Reply that grants them. The granting Reply lacks the bit that asks, because siw copies
+/// the flags of the Request into its Reply, including bits that it does not know.
 const HAS_IMMEDIATES: u8 = 0x02;
 
 const PEER_TO_PEER: u32 = 1 << 31;
