@@ -70,9 +70,9 @@
 //!
 //! # The engine by hand
 //!
-//! The package [`urnic_engine`] below is sans-IO: no thread, no clock, no socket. Replay of captures, the
-//! simulator, tests and benches drive it themselves, and its documentation has an example. Applications
-//! do not need it.
+//! The package [`urnic_engine`] below is sans-IO: no thread, no clock, no socket. Replay of
+//! captures, the simulator, tests and benches drive it themselves, and its documentation has an
+//! example. Applications do not need it.
 
 mod clock;
 mod config;

@@ -1,5 +1,6 @@
-//! Peers that speak MPA and DDP by hand: they send some messages as they should be, and then one whose number
-//! cannot be (RFC 5041 §5.3). Their queue pairs take buffers from the queue that honest ones share.
+//! Liars: peers whose MPA and DDP bytes are made by hand. A liar sends some correct messages, and
+//! then one with an impossible message number (RFC 5041 §5.3). The owner's queue pairs for liars
+//! take buffers from the same shared receive queue as those for honest peers.
 
 use std::net::SocketAddr;
 
@@ -15,11 +16,11 @@ use crate::plan::{LiarPlan, Plan, Sabotage};
 use crate::shared::SharedPool;
 use crate::world::World;
 
-/// The node whose shared queue it is.
+/// Node that has the shared receive queue.
 const OWNER: usize = 0;
-/// TCP port that the owner listens at for them.
+/// TCP port at which the owner listens for liars.
 const TCP_PORT: u16 = 6999;
-/// The head of a Reply, without Private Data.
+/// Length of a Reply without Private Data.
 const REPLY_LEN: usize = 20;
 /// Bytes of each of a liar's messages.
 pub(crate) const MESSAGE_LEN: usize = 21;
@@ -35,12 +36,13 @@ const NOT_LAST: u8 = 0x01;
 const SEND: u8 = 0x43;
 
 impl LiarPlan {
-    /// Buffers that its queue pair may take at most: as many as FPDUs could fit in what it sends.
+    /// Returns the most buffers that the owner's queue pair may take: one for each of the smallest
+    /// FPDUs that fit in the liar's bytes.
     pub(crate) const fn buffers_max(&self) -> usize {
         (self.messages as usize + 2) * FPDU_LEN / FPDU_LEN_MIN + 1
     }
 
-    /// Bytes that the liar sends after the Reply.
+    /// Returns the bytes that the liar sends after the Reply.
     fn stream(&self) -> Vec<u8> {
         let due = self.messages + 1;
         let whole = (1..due).flat_map(|msn| fpdu(LAST, msn));
@@ -50,14 +52,14 @@ impl LiarPlan {
     }
 }
 
-/// Payload of message `msn`.
+/// Returns the payload of message `msn`.
 fn payload(msn: u32) -> [u8; MESSAGE_LEN] {
     let mut bytes = [0x6c; MESSAGE_LEN];
     bytes[..4].copy_from_slice(&msn.to_be_bytes());
     bytes
 }
 
-/// The first segment of message `msn`, as an FPDU without markers.
+/// Returns the first segment of message `msn`, as an FPDU without markers.
 fn fpdu(control: u8, msn: u32) -> Vec<u8> {
     let len = u16::try_from(18 + MESSAGE_LEN).expect("a short message");
     let mut bytes = len.to_be_bytes().to_vec();
@@ -75,18 +77,18 @@ fn fpdu(control: u8, msn: u32) -> Vec<u8> {
 #[derive(Debug)]
 struct Liar {
     plan: LiarPlan,
-    /// The connection at the liar, and at the owner of the queue.
+    /// The connection at the liar, and at the owner of the queue. `closed` has the same order.
     ends: [Option<ConnectionId>; 2],
     closed: [bool; 2],
     queues: Option<(Qp, Cq)>,
     reply: Vec<u8>,
     has_lied: bool,
-    /// Whole messages that the owner's application has.
+    /// Number of whole messages that the owner's application has received.
     delivered: u32,
     is_found_out: bool,
 }
 
-/// All of a plan.
+/// All liars of a plan.
 #[derive(Debug)]
 pub(crate) struct Liars {
     node: usize,
@@ -120,7 +122,7 @@ impl Liars {
         }
     }
 
-    /// Listens for all.
+    /// Lets the owner listen for liars.
     pub(crate) fn listen(&self, world: &mut World) -> Result<(), String> {
         let params = ListenParams {
             startup: StartupConfig { markers: false, ..StartupConfig::default() },
@@ -130,7 +132,7 @@ impl Liars {
         world.port(OWNER).listen(TCP_PORT, params).map_err(|error| error.to_string())
     }
 
-    /// Opens the connections whose time has come.
+    /// Opens the connections that are due.
     pub(crate) fn open(&mut self, world: &mut World) -> Result<(), String> {
         let now = world.now();
         let remote = SocketAddr::new(address(OWNER, false), TCP_PORT);
@@ -148,23 +150,23 @@ impl Liars {
         Ok(())
     }
 
-    /// When the next one is opened.
+    /// Returns the time at which the next connection opens.
     pub(crate) fn wakeup(&self) -> Option<Instant> {
         let waiting = self.liars.iter().filter(|liar| liar.ends[0].is_none());
         waiting.map(|liar| Instant::from_nanos(liar.plan.at_ns)).min()
     }
 
-    /// Returns true if all have lied, and their connections are over.
+    /// Returns true if the connections of all liars are over.
     pub(crate) fn are_over(&self) -> bool {
         self.liars.iter().all(|liar| liar.closed[0] && (liar.ends[1].is_none() || liar.closed[1]))
     }
 
-    /// Lies that were sent.
+    /// Returns the number of liars that have lied.
     pub(crate) fn lies(&self) -> u64 {
         self.liars.iter().filter(|liar| liar.has_lied).count() as u64
     }
 
-    /// Takes an event of a liar's connection; `false` if it is of another.
+    /// Handles an event of a liar's connection. Returns false for events of other connections.
     pub(crate) fn on_event(
         &mut self,
         world: &mut World,
@@ -207,7 +209,7 @@ impl Liars {
                 liar.is_found_out = true;
             }
             PortEvent::Stream { event: StreamEvent::PeerClosed, .. } => {
-                // It may be over already.
+                // The connection may be over already.
                 let _over = world.port(node).disconnect(*id);
             }
             _ => {}
@@ -235,7 +237,7 @@ impl Liars {
         Ok(())
     }
 
-    /// Lets the application of the owner look at the completions; returns whether there was one.
+    /// Polls the completions of the owner's application. Returns true if there was one.
     pub(crate) fn pump(&mut self) -> Result<bool, String> {
         let mut acted = false;
         let mut pool = self.pool.borrow_mut();
@@ -256,7 +258,7 @@ impl Liars {
         Ok(acted)
     }
 
-    /// Lets their queue pairs go.
+    /// Polls the last completions, then drops all liars with the owner's queue pairs.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.pump()?;
         self.liars.clear();
@@ -265,7 +267,7 @@ impl Liars {
 }
 
 impl Liar {
-    /// Reads the Reply; says all that it has to say when that is whole.
+    /// Reads bytes of the Reply. Sends all messages, with the lie, once the Reply is complete.
     fn hear(&mut self, port: &mut Port, id: ConnectionId) -> Result<(), String> {
         let mut bytes = [0; 256];
         loop {
@@ -284,7 +286,7 @@ impl Liar {
     }
 }
 
-/// Private Data of the Request of a liar.
+/// Returns the Private Data of a liar's Request.
 fn name(index: usize) -> [u8; 8] {
     let index = u32::try_from(index).expect("few liars");
     let mut name = *b"liar\0\0\0\0";

@@ -1,8 +1,9 @@
-//! Hosts of a switch that get another link address in flight, as a machine that is moved or a standby that
-//! takes over: frames to the old address reach no host.
+//! Hosts of a switch that get another link address while data is in flight, like a virtual machine
+//! that moves or a standby that takes over. Frames to the old address reach no host.
 //!
-//! A port keeps the link address that it was made with. The switch writes the present one over it in
-//! frames that leave the host, in the messages of ARP and NDP too, and back in frames that arrive.
+//! A port keeps its first link address. The switch replaces this address by the present one in
+//! frames that the host sends, and in their ARP and NDP messages. It replaces the present address
+//! by the first one in frames to the host.
 
 use crate::address::{address_v4, address_v6};
 use crate::guess::{fold, sum};
@@ -11,14 +12,14 @@ use crate::guess::{fold, sum};
 const ADDRESS_LEN: usize = 6;
 const ETHERNET_LEN: usize = 14;
 const IPV6_LEN: usize = 40;
-/// Where ICMPv6 begins in a frame without extension headers.
+/// Offset of the ICMPv6 message in a frame without extension headers.
 const ICMPV6: usize = ETHERNET_LEN + IPV6_LEN;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const NEXT_HEADER_ICMPV6: u8 = 58;
 const NEIGHBOR_SOLICITATION: u8 = 135;
 const NEIGHBOR_ADVERTISEMENT: u8 = 136;
-/// Where the options of both begin, from the start of ICMPv6 (RFC 4861 §4.3, §4.4).
+/// Offset of the options in both messages, from the start of ICMPv6 (RFC 4861 §4.3, §4.4).
 const NDP_OPTIONS: usize = 24;
 /// Link address of all hosts that are made up; no port of the switch has it.
 const MADE_UP: [u8; ADDRESS_LEN] = [0x06, 0, 0, 0, 0, 0];
@@ -26,11 +27,11 @@ const MADE_UP: [u8; ADDRESS_LEN] = [0x06, 0, 0, 0, 0, 0];
 /// The present link address of every host.
 #[derive(Debug)]
 pub(crate) struct Movers {
-    /// How often each host has moved.
+    /// Number of moves of each host.
     moves: Vec<u8>,
-    /// Hosts made up so far.
+    /// Number of hosts made up so far.
     made_up: u32,
-    /// Frames to an address that its host has left.
+    /// Number of frames to an address that its host has left.
     pub(crate) astray: u64,
 }
 
@@ -50,7 +51,7 @@ impl Movers {
         [a, self.moves[host], c, d, e, f]
     }
 
-    /// Writes the present address of a host over its own, in a frame that it sends.
+    /// Replaces a host's own address by its present one, in a frame that the host sends.
     pub(crate) fn leave(&self, host: usize, frame: &mut [u8]) {
         if self.moves[host] == 0 {
             return;
@@ -70,7 +71,7 @@ impl Movers {
             Some(ETHERTYPE_ARP) => replace(frame, ETHERNET_LEN + 8),
             Some(ETHERTYPE_IPV6) if is_ndp(frame) => {
                 let mut at = ICMPV6 + NDP_OPTIONS;
-                // Each begins with its type and its length in units of eight bytes.
+                // Each option begins with its type and its length in units of eight bytes.
                 while let Some(units) = frame.get(at + 1).copied().filter(|units| *units > 0) {
                     replace(frame, at + 2);
                     at += 8 * usize::from(units);
@@ -81,7 +82,8 @@ impl Movers {
         }
     }
 
-    /// Finds the host that a frame to one host is for, and writes the host's own address over the present one.
+    /// Returns the destination host of a unicast frame, and replaces the host's present address by
+    /// its own. Returns `None` if no host has the address now.
     pub(crate) fn arrive(&mut self, frame: &mut [u8]) -> Option<usize> {
         let to: [u8; ADDRESS_LEN] = *frame.first_chunk()?;
         let host = usize::from(to[ADDRESS_LEN - 1]).checked_sub(1)?;
@@ -96,15 +98,16 @@ impl Movers {
         Some(host)
     }
 
-    /// Announcements of a host that has moved: gratuitous ARP (RFC 5227 §3), and an unsolicited
-    /// Neighbor Advertisement (RFC 4861 §7.2.6).
+    /// Returns the announcements of a host that has moved: a gratuitous ARP request (RFC 5227 §3),
+    /// and an unsolicited Neighbor Advertisement (RFC 4861 §7.2.6).
     pub(crate) fn announcements(&self, host: usize) -> [Vec<u8>; 2] {
         let present = self.address(host);
         let own = address_v4(host).octets();
         [arp_request(present, own, own), advertisement(present, host)]
     }
 
-    /// A question of a host that does not exist for the address of one that does, which thereby learns of it.
+    /// Returns an ARP request of a new made-up host for the address of `host`. The request adds the
+    /// made-up host to the neighbour table of `host`.
     pub(crate) fn made_up(&mut self, host: usize) -> Vec<u8> {
         let [_, b, c, d] = self.made_up.to_be_bytes();
         self.made_up += 1;
@@ -112,7 +115,7 @@ impl Movers {
     }
 }
 
-/// The link address that a host's port was made with.
+/// Returns a host's own link address: the first one, which its port keeps.
 fn own_address(host: usize) -> [u8; ADDRESS_LEN] {
     let [a, b, c, d] = address_v4(host).octets();
     [0x02, 0, a, b, c, d]
@@ -123,7 +126,7 @@ fn is_ndp(frame: &[u8]) -> bool {
         && matches!(frame.get(ICMPV6), Some(&(NEIGHBOR_SOLICITATION | NEIGHBOR_ADVERTISEMENT)))
 }
 
-/// A broadcast ARP request (RFC 826).
+/// Returns a broadcast ARP request (RFC 826).
 fn arp_request(mac: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     let mut frame = vec![0xff; ADDRESS_LEN];
     frame.extend(mac);
@@ -136,7 +139,7 @@ fn arp_request(mac: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     frame
 }
 
-/// A neighbor advertisement to all nodes, which overrides what they know.
+/// Returns a Neighbor Advertisement to all nodes, which overrides known addresses.
 fn advertisement(mac: [u8; 6], host: usize) -> Vec<u8> {
     let own = address_v6(host).octets();
     let mut frame = vec![0x33, 0x33, 0, 0, 0, 1];

@@ -231,7 +231,8 @@ pub enum Event {
     Pause(usize, u64),
     /// A node gets another link address; it tells all others, or none.
     Move(usize, bool),
-    /// This number of made-up hosts query a node's link address, so its neighbour table evicts others.
+    /// This number of made-up hosts query a node's link address, so that the node's neighbour table
+    /// evicts other hosts.
     Crowd(usize, u32),
     /// Event of a fabric of InfiniBand.
     Fabric(FabricEvent),

@@ -73,8 +73,8 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// All of them, and how often each is drawn. The last ones came later: they are drawn from other
-    /// bits of the seed, so that the seeds of all others mean what they did.
+    /// All scenarios, with name and weight. Scenarios of weight 0 were added later. They are drawn
+    /// from other bits of the seed, so that old seeds still give the same scenario where possible.
     pub const ALL: [(Self, &'static str, u64); 32] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
@@ -110,7 +110,7 @@ impl Scenario {
         (Self::Shared, "shared", 0),
     ];
 
-    /// Returns its name.
+    /// Returns the scenario's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         let found = Self::ALL.iter().find(|(scenario, ..)| *scenario == self);

@@ -1,4 +1,4 @@
-//! A receive queue that the connections of a node share, its buffers, and what has to be true of them.
+//! A shared receive queue of a node, its buffers, and the checks of them.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,7 +14,7 @@ use crate::plan::{Sabotage, SharedPlan};
 /// Content of a buffer while it is posted.
 const FILL: u8 = 0xa5;
 
-/// The pool of a node, for all its connections.
+/// Pool for all connections of a node.
 pub(crate) type SharedPool = Rc<RefCell<Pool>>;
 
 /// Buffers of one length in one region, posted to one shared receive queue.
@@ -46,7 +46,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Posts a buffer.
+    /// Fills a buffer with [`FILL`] and posts it.
     fn post(&self, slot: usize) -> Result<(), String> {
         let range = slot * self.len..(slot + 1) * self.len;
         let fill = vec![FILL; self.len];
@@ -55,7 +55,8 @@ impl Pool {
         self.srq.post_recv(wr).map_err(|error| format!("a shared buffer: {error}"))
     }
 
-    /// Takes the first `len` bytes out of a buffer that has completed, and posts it again.
+    /// Returns the first `len` bytes of a completed buffer, and posts the buffer again. Fails if
+    /// the bytes behind them have changed.
     pub(crate) fn take(&mut self, id: WrId, len: usize) -> Result<Vec<u8>, String> {
         let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
         let slot = slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?;
@@ -70,7 +71,7 @@ impl Pool {
         Ok(bytes)
     }
 
-    /// Posts a buffer again that has completed with an error.
+    /// Posts again a buffer that has completed with an error.
     pub(crate) fn take_back(&mut self, id: WrId) -> Result<(), String> {
         let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
         self.repost(slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?)
@@ -89,7 +90,7 @@ impl Pool {
         bytes
     }
 
-    /// Checks that every buffer is in the queue again, and holds nothing of a message.
+    /// Checks that every buffer is in the queue, and that no message has changed its bytes.
     pub(crate) fn check_whole(&self) -> Result<(), String> {
         let (there, all) = (self.srq.len(), self.srq.depth());
         if there != all {

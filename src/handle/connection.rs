@@ -41,8 +41,8 @@ pub enum ConnectionEvent {
     Closed(Box<ConnectionCounters>),
 }
 
-/// An open connection. Dropping it closes it in order, as [`disconnect`](Self::disconnect) does: work
-/// posted so far is finished first, even if the peer closes its half meanwhile.
+/// An open connection. Dropping it closes it in order, as [`disconnect`](Self::disconnect) does:
+/// work posted so far is finished first, even if the peer closes its half meanwhile.
 ///
 /// # Events
 /// In this order, each at most once:

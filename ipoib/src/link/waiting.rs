@@ -37,8 +37,8 @@ impl Budget {
 }
 
 impl<T> Waiting<T> {
-    /// Adds a payload in place of the oldest one if the queue is full. Drops the new one if all queues
-    /// together would hold too many bytes. Returns the number of dropped payloads.
+    /// Adds a payload in place of the oldest one if the queue is full. Drops the new one if all
+    /// queues together would hold too many bytes. Returns the number of dropped payloads.
     pub(super) fn push(&mut self, budget: &mut Budget, to: T, payload: Vec<u8>) -> u64 {
         let oldest = if self.0.len() >= WAITING_MAX { self.0.front() } else { None };
         let used = budget.used - oldest.map_or(0, |(_, payload)| payload.len());

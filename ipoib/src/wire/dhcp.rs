@@ -388,7 +388,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// RFC 4390 §2.1: hardware type 32, no address, the broadcast flag, and an identifier of RFC 4361.
+    /// RFC 4390 §2.1: hardware type 32, no address, the broadcast flag, and an identifier of RFC
+    /// 4361.
     // spec: IPOIB-DHCP-1, IPOIB-DHCP-2, IPOIB-DHCP-3
     #[test]
     fn a_client_without_an_address_asks_to_be_answered_by_broadcast() {

@@ -1,4 +1,4 @@
-//! Hosts that move in mid-transfer.
+//! Draws hosts that get another link address while data is in flight.
 
 use crate::plan::{Change, Event, Kind, Op, Plan};
 use crate::random::Random;
@@ -18,8 +18,8 @@ pub(super) fn is_drawn(seed: u64) -> bool {
 }
 
 impl Drawing {
-    /// Hosts get other link addresses, and neighbour tables forget what they know, while transfers of several
-    /// windows are in flight.
+    /// Draws changes of link addresses, and crowds of made-up hosts that evict entries of neighbour
+    /// tables, during transfers of several windows.
     pub(super) fn moving(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         for node in &mut plan.nodes {
@@ -27,7 +27,7 @@ impl Drawing {
         }
         for side in plan.flows.iter_mut().flat_map(|flow| &mut flow.sides) {
             side.depths = side.depths.map(|depth| depth.max(1));
-            // At times only one side has much to send: the other one only acknowledges.
+            // Sometimes only one side has much to send, and the other side mostly acknowledges.
             let more = if random.one_in(3) { 0 } else { random.len(1, 6) };
             for _ in 0..more {
                 let kind = random.pick(&[Kind::Write, Kind::Write, Kind::Send, Kind::Read]);

@@ -1,4 +1,5 @@
-//! Two connections on one shared receive queue, beside some that lie to it.
+//! Draws two connections on one shared receive queue, and liars: peers that use the same queue with
+//! impossible message numbers.
 
 use urnic_netdev::impair::ImpairConfig;
 
@@ -14,8 +15,8 @@ const SHARED_BITS: u64 = 0x0073_6861_7265_6421;
 const SHARED_ONE_IN: u64 = 32;
 /// Longest message of an honest peer, in bytes.
 const LEN_MAX: usize = 3000;
-/// How far from the number that is due a lie is: next to it, within what a queue may hold, at the limits of
-/// what an engine may believe, and half of all numbers and more away.
+/// Distance of a lie from the next message number: the nearest numbers, numbers within the depth of
+/// a queue, the limit of what an engine may accept, and half of the number space or more.
 const LIES: [u32; 14] = [
     1,
     2,
@@ -39,7 +40,7 @@ pub(super) fn is_drawn(seed: u64) -> bool {
 }
 
 impl Drawing {
-    /// Node 0 has the queue, nodes 1 and 2 do their work with it, and node 3 lies.
+    /// Draws the work: node 0 has the queue, nodes 1 and 2 are honest peers, and node 3 lies.
     pub(super) fn shared(&mut self, plan: &mut Plan) {
         while plan.flows.len() < 2 {
             let flow = self.flow(plan.flows.len(), plan.nodes.len());
@@ -63,7 +64,8 @@ impl Drawing {
         let count = random.len(1, 8);
         let liars: Vec<_> = (0..count).map(|_| liar(random)).collect();
         let taken: usize = liars.iter().map(LiarPlan::buffers_max).sum();
-        // Messages that may not wait have a buffer each. Writes are counted because some carry Immediate Data.
+        // Each message needs a buffer if messages may not wait. Writes count, because some of them
+        // carry Immediate Data and take a buffer.
         let work = plan.flows.iter().flat_map(|flow| &flow.sides[0].work);
         let writes = work.filter(|op| op.kind.is_write()).count();
         let buffers =

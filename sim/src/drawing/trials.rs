@@ -33,7 +33,7 @@ const PAUSE_ONE_IN: u64 = 24;
 /// Longest pauses, in milliseconds: of a scheduler, and of a machine that is moved to another host.
 const PAUSES_MS: [u64; 5] = [20, 120, 600, 2000, 4000];
 
-/// Returns the scenario of a seed, if it is one of these.
+/// Returns the scenario of a seed, if the seed has one of this file's scenarios.
 pub(super) fn draw(seed: u64) -> Option<Scenario> {
     if Random::new(seed ^ PAUSE_BITS).one_in(PAUSE_ONE_IN) {
         return Some(Scenario::Pause);
@@ -45,7 +45,8 @@ pub(super) fn draw(seed: u64) -> Option<Scenario> {
     random.one_in(TRIAL_ONE_IN).then(|| random.pick(&TRIALS))
 }
 
-/// Draws the impairment of frames while memory changes: nothing that would make a CRC wrong.
+/// Draws the impairment of frames while memory changes. Damages no frame, since the CRCs must stay
+/// right.
 pub(super) fn unchanging(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     let mut perhaps = |percent_max| if random.one_in(3) { 0.0 } else { random.chance(percent_max) };
     ImpairConfig {
@@ -177,7 +178,7 @@ impl Drawing {
         plan.changes.sort_by_key(|change| change.at_ns);
     }
 
-    /// Makes a connection of a hostile node: it sends a lot, and little of it arrives in order.
+    /// Makes a connection of a hostile node, which sends a lot. Little of that arrives in order.
     fn holder(&mut self, honest: &FlowPlan, index: usize, node: usize) -> FlowPlan {
         let mut flow = honest.clone();
         flow.nodes = [node, 0];

@@ -1,5 +1,5 @@
-//! Checks of the oracle on the whole of a run: sizes after a pause, connections beside hostile ones,
-//! shared buffers, resources left, CRCs.
+//! Checks of the oracle on the whole of a run: sizes after a pause, connections beside hostile
+//! ones, shared buffers, resources left, CRCs.
 
 use std::sync::{Arc, Weak};
 

@@ -19,8 +19,8 @@ impl Side {
         let (op, at) = (&flow.sides[self.index].work[index], self.spots[index].to);
         let (part, len) = match op.kind {
             Kind::Write | Kind::WriteImmediate => (Part::Sink, op.len),
-            // Where messages are kept until there are receives, a Read passes them. Out of a shared buffer the
-            // application takes them later.
+            // Not checked: a message that waits for a receive, because the confirming Read passes
+            // it; and a message in a shared buffer, which the application copies out later.
             Kind::Send | Kind::SendInvalidate if !flow.waits && !flow.shares => {
                 (Part::Inbox, op.len.min(memory::receive_len(flow, self.index, index)))
             }

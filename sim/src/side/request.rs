@@ -5,7 +5,7 @@ use urnic_engine::verbs::{Mr, RemoteBuffer, SendOp, Sge, WcOpcode};
 use crate::memory;
 use crate::plan::{Kind, Op};
 
-/// Returns the opcode of its completion.
+/// Returns the opcode of an operation's completion.
 pub(super) const fn opcode(op: &Op) -> WcOpcode {
     match op.kind {
         Kind::Immediate if tells_of_a_write(op) => WcOpcode::RdmaWrite,
@@ -18,7 +18,7 @@ pub(super) const fn opcode(op: &Op) -> WcOpcode {
     }
 }
 
-/// Compares the two lowest bits with 0: sometimes they are equal.
+/// Returns a compare-and-swap that compares the two lowest bits with 0. They are 0 only sometimes.
 pub(super) const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
     SendOp::CmpSwap {
         remote,
@@ -39,7 +39,7 @@ fn bits(op: &Op) -> u32 {
     u32::try_from(op.len).unwrap_or(u32::MAX).wrapping_mul(0x0101_0101)
 }
 
-/// Returns true for some of the Sends: they carry immediate data.
+/// Returns true if this Send carries immediate data, which some do.
 const fn has_immediate(op: &Op) -> bool {
     op.len % 2 == 1
 }

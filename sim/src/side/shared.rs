@@ -1,4 +1,4 @@
-//! Messages that take their buffers from a queue that other connections share.
+//! Messages of a connection that takes receives from a shared queue.
 
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Wc, WcStatus};
@@ -8,8 +8,8 @@ use crate::plan::{FlowPlan, Kind};
 use crate::side::Side;
 
 impl Side {
-    /// Moves a message from its shared buffer to the inbox, as if it had been received there: any buffer of
-    /// the queue may have taken it.
+    /// Copies a message from its shared buffer, which may be any of the queue, to its place in the
+    /// inbox. Returns the completion as if the message had been received in the inbox.
     pub(super) fn out_of_pool(&self, flow: &FlowPlan, wc: Wc) -> Result<Wc, String> {
         let Some(pool) = &self.pool else { return Ok(wc) };
         let Some(index) = self.peer_messages.get(self.progress.received).copied() else {

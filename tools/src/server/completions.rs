@@ -1,9 +1,9 @@
 //! The completion queues that all peers share.
 //!
-//! One queue for each peer would have to be polled for each peer, and would take 2.4 KiB. The shared
-//! queues grow and shrink with the number of completions that the queue pairs of the peers can raise,
-//! so that they never overflow. There is one queue until it has the maximum depth, then another is
-//! created.
+//! One queue for each peer would have to be polled for each peer, and would take 2.4 KiB. The
+//! shared queues grow and shrink with the number of completions that the queue pairs of the peers
+//! can raise, so that they never overflow. There is one queue until it has the maximum depth, then
+//! another is created.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! The server's end: accepts peers, serves all of them in one thread, and ends their sessions.
 //!
 //! Each peer has a session ([`peer`]) with memory of its own, bounded by the options before it is
-//! allocated ([`resources`], [`places`], [`accounts`]). A turn polls only the peers with an event, for
-//! any number of peers ([`peers`]); their completions come by shared queues ([`completions`]). Only
-//! files are read, hashed and written elsewhere ([`files`]), by one thread for each transfer
+//! allocated ([`resources`], [`places`], [`accounts`]). A turn polls only the peers with an event,
+//! for any number of peers ([`peers`]); their completions come by shared queues ([`completions`]).
+//! Only files are read, hashed and written elsewhere ([`files`]), by one thread for each transfer
 //! ([`control_thread`]).
 
 mod accounts;

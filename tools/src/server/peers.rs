@@ -1,8 +1,8 @@
 //! All peers. A turn polls the peers with an event.
 //!
-//! Events are a completion, an event of the connection or an answer of the file thread ([`ReadyPeers`]),
-//! and a timer ([`DueQueue`]). Only sessions that poll memory, which raises no event, are polled in
-//! each turn.
+//! Events are a completion, an event of the connection or an answer of the file thread
+//! ([`ReadyPeers`]), and a timer ([`DueQueue`]). Only sessions that poll memory, which raises no
+//! event, are polled in each turn.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -330,16 +330,17 @@ impl Turn for Link {
     }
 }
 
-/// How long sends are tried; `None` for ever. C 9.7.5.1.3 of InfiniBand's volume 1: each attempt lasts 4.096 us times
-/// two to the power of the timeout, and a timeout of 0 is for ever.
+/// Returns the time for which sends wait for the peer, at least [`PATIENCE`]; `None` without limit.
+/// InfiniBand volume 1, C 9.7.5.1.3: each attempt lasts 4.096 us times two to the power of
+/// `timeout`, and a timeout of 0 means no limit.
 fn limit(timeout: u8, retry_count: u8) -> Option<Duration> {
     let each = 4096_u64.checked_shl(timeout.into()).map(Duration::from_nanos);
     let all = each.and_then(|each| each.checked_mul(u32::from(retry_count) + 1));
     (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE))
 }
 
-/// Reads of the peer that may be outstanding, as `ibv_modify_qp` sets it. At least one: a peer learns
-/// the number before it has requested any.
+/// Returns the number of the peer's Reads that may be outstanding, as `ibv_modify_qp` sets it. The
+/// number is at least one, because the peer learns it before it has requested any.
 pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
     u16::from(max_dest_rd_atomic).clamp(1, READS_OUTSTANDING_MAX)
 }
@@ -357,7 +358,7 @@ mod tests {
         assert!(limit(31, 7) > limit(31, 0), "as long as a field can say");
     }
 
-    /// A request counts by both names, and by an address of this host where the peer knows another one of it.
+    /// A request must have both names. The peer may name this host by another of its addresses.
     #[test]
     fn the_sender_is_the_peer_by_both_names() {
         let at = |address: [u8; 4], number| Name { address: address.into(), number };
