@@ -19,9 +19,10 @@ use urnic_engine::time::Duration;
 /// Configuration of an endpoint and its worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointConfig {
-    /// A thread of its own runs the endpoint. `false`: the threads that wait for something (a
-    /// completion, a connection) run it meanwhile, and nothing happens while no thread waits. That
-    /// has the fewest hand-overs and so the lowest latency, for applications that always wait.
+    /// True if a thread of its own runs the endpoint. If false, the threads that wait for something
+    /// (a completion, a connection) run the endpoint meanwhile, and nothing happens while no thread
+    /// waits. False gives the lowest latency, because there are the fewest hand-overs, and suits
+    /// applications that always wait.
     pub own_thread: bool,
     /// With a thread of its own: polling threads may run the endpoint too
     /// ([`Endpoint::poll_turn`](crate::Endpoint::poll_turn)). Its own thread sleeps while they do.

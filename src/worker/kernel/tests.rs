@@ -249,7 +249,7 @@ fn a_connection_that_ends_in_setup_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
-/// A listener would refuse all connections once it has had as many as its backlog holds.
+/// Otherwise a listener would refuse all connections after as many as its backlog holds.
 #[test]
 fn a_connection_that_is_answered_gives_its_place_back() {
     let mut scene = Scene::new();
@@ -269,7 +269,7 @@ fn a_connection_that_is_answered_gives_its_place_back() {
     assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
 }
 
-/// Its handle may learn of the end after the engine has released it.
+/// A handle may learn of the end after the engine has released the connection.
 #[test]
 fn commands_for_a_connection_that_is_over_change_nothing() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
@@ -289,7 +289,7 @@ fn commands_for_a_connection_that_is_over_change_nothing() {
     assert!(scene.engine.connections.is_empty());
 }
 
-/// It was not done in this turn: nothing tells of it later.
+/// No event reports later the work that was left in this turn.
 #[test]
 fn a_worker_does_not_sleep_while_a_connection_has_more_to_do() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
@@ -300,7 +300,7 @@ fn a_worker_does_not_sleep_while_a_connection_has_more_to_do() {
     assert!(!scene.engine.arm(Waker::noop()));
 }
 
-/// As by queue pairs whose connections are over.
+/// Queue pairs of closed connections may fill the doorbell's list.
 #[test]
 fn work_that_found_no_place_at_the_doorbell_is_done() {
     let mut scene = Scene::new();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use urnic_engine::time::Instant;
 
-/// Time since when the server owes an answer, and its messages about it.
+/// Timeouts for an answer that the server owes. `since` is the time of the question, `told` that of
+/// the server's last report that it is working.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     /// Longest time without any message.

@@ -38,9 +38,9 @@ pub(crate) enum Event {
         fpdus_received: u64,
         fpdus_sent: u64,
     },
-    /// A peer was refused.
+    /// A session has failed.
     Failed { peer: SocketAddr, session: String, reason: String },
-    /// A peer got no session.
+    /// A peer's request for a session was rejected.
     Rejected { peer: SocketAddr, reason: String },
     /// Information about the device, or about files.
     Notice { text: String },

@@ -6,7 +6,8 @@ use anyhow::anyhow;
 
 use crate::size;
 
-/// Address of a peer for its share: all addresses that one host can choose by itself are one.
+/// Address of a peer for its share of the server. All addresses that one host can choose by itself
+/// count as one: a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 

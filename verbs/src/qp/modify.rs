@@ -96,8 +96,8 @@ impl Qp {
         fault::check(Call::ModifyQp)?;
         let from = self.state();
         let to = if mask & IBV_QP_STATE == 0 { from } else { attr.qp_state };
-        // A queue pair that rdma_cm connected is in RTS; the state follows applications that go
-        // there themselves.
+        // rdma_cm connects the queue pairs of its ids itself. For these, changes to INIT, RTR and
+        // RTS are only recorded.
         let by_cm = self.id();
         let is_own = self.connects == Connects::Program;
         if is_own || matches!(to, IBV_QPS_ERR | IBV_QPS_RESET) {
@@ -169,7 +169,7 @@ impl Qp {
         let _down = self.context.process.network.endpoint.release(&self.inner());
     }
 
-    /// Returns the queue pair to its initial state. Posted requests and the connection are dropped
+    /// Returns the queue pair to its initial state. Drops the connection, and posted requests
     /// without completions.
     fn reset(&self) -> Result<(), Errno> {
         let fresh = self.pd.inner.create_qp(self.config.clone()).map_err(|_| Errno::NO_MEMORY)?;

@@ -205,7 +205,7 @@ fn a_bad_key_range_or_right_completes_in_its_turn() {
         let good = || [a.element(a.mr, 0, 100)];
         assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, b, &mut good()), 0);
         assert_eq!(a.send(2, opcode, b, &mut [a.element(a.mr, 0, 8), bad(a)]), 0);
-        // Accepted even after that has failed.
+        // The request is accepted even after the one before has failed.
         assert_eq!(a.send(3, IBV_WR_RDMA_WRITE, b, &mut good()), 0);
         let expected = [(1, IBV_WC_SUCCESS), (2, IBV_WC_LOC_PROT_ERR), (3, IBV_WC_WR_FLUSH_ERR)];
         assert_eq!(a.statuses(3), expected, "{opcode}");
@@ -340,7 +340,7 @@ fn a_destroyed_queue_pair_takes_its_completions_along() {
     // SAFETY: as above.
     assert_eq!(unsafe { ibv_destroy_qp(a.qp) }, 0);
     assert!(a.poll().is_none(), "the Write's");
-    // The connection ends some time later, and with it the receive.
+    // The connection ends some time later, and flushes the receive.
     b.connection.as_ref().unwrap().abort();
     until(|| gone.inner().state() == QpState::Error);
     thread::sleep(Duration::from_millis(10));

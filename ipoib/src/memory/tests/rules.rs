@@ -1,5 +1,5 @@
-//! Rules of RFC 4391 and of IP on a link that no fault has to remind of: who answers, what goes to routers, and how
-//! long what was learned is used.
+//! Rules of RFC 4391 and of IP on a link without faults: which host answers, which datagrams go to
+//! routers, and how long learned addresses are used.
 
 use super::*;
 use crate::limits::{PATH_REFRESH_NS, REACHABLE_NS, REPORTS_WAITING_MAX};
@@ -10,13 +10,13 @@ use crate::wire::mad::{Attribute, MAD_LEN, Method, Notice, SaMad, Trap};
 use crate::wire::packet::{GlobalRoute, PacketHeader};
 
 impl Scene {
-    /// The administrator reports something of a port to host 0.
+    /// Sends host 0 a Report of the administrator about a port.
     fn report(&self, transaction: u64, trap: Trap, gid: Gid) {
         let mad = of_report(transaction, trap, gid);
         self.fabric.forge_mad(self.now_ns, guid(0), SM_LID, &mad);
     }
 
-    /// Packets that host 0 sends with one datagram to host 1.
+    /// Returns the number of packets that host 0 sends for one datagram to host 1.
     fn packets_with_a_datagram(&mut self) -> u64 {
         let before = self.counters(0).datagrams_sent;
         assert!(self.arrives(0, ip4(1).into(), 100, 1));
@@ -33,7 +33,7 @@ fn gid(host: usize) -> Gid {
     Gid::new(Gid::DEFAULT_PREFIX, guid(host))
 }
 
-/// RFC 1122 §3.3.6, RFC 8200: a packet of a group does not carry what is for one host.
+/// RFC 1122 §3.3.6, RFC 8200: a packet to a group does not carry a unicast datagram.
 #[test]
 fn ipv6_for_one_host_is_not_taken_from_a_group() {
     let mut scene = Scene::up();
@@ -69,7 +69,7 @@ fn ipv6_for_one_host_is_not_taken_from_a_group() {
     }
 }
 
-/// RFC 4861 §7.2.3: the groups of solicited nodes are shared by addresses with the same last three bytes.
+/// RFC 4861 §7.2.3: addresses with the same last three bytes share a solicited-node group.
 #[test]
 fn a_solicitation_for_another_host_is_not_answered() {
     let mut scene = Scene::up();
@@ -80,7 +80,7 @@ fn a_solicitation_for_another_host_is_not_answered() {
     assert_eq!(scene.counters(0).datagrams_sent, before);
 }
 
-/// RFC 4391 §10: what does not leave the link is no router's.
+/// RFC 4391 §10: routers get no datagrams to link-local groups.
 #[test]
 fn groups_of_the_link_without_a_member_are_not_sent_to_routers() {
     let mut scene = Scene::up();
@@ -112,7 +112,7 @@ fn a_path_is_asked_for_again_after_its_time_and_used_meanwhile() {
     }
     // Both directions: the peer is probed, and answers.
     assert_eq!(scene.fabric.asked().paths - asked, 2);
-    // A question that is not answered takes nothing away.
+    // An unanswered query does not end the known path.
     scene.run(PATH_REFRESH_NS);
     scene.fabric.set_silent(true);
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
@@ -121,7 +121,7 @@ fn a_path_is_asked_for_again_after_its_time_and_used_meanwhile() {
     assert_eq!(scene.counters(0).without_path, 0);
 }
 
-/// RFC 4391 §9.1.1: a port that came anew may have another queue pair.
+/// RFC 4391 §9.1.1: a port that returns may have another queue pair.
 #[test]
 fn a_peer_of_which_a_report_tells_is_asked_for_its_address_again() {
     let mut scene = Scene::up();
@@ -170,7 +170,7 @@ fn a_report_of_a_group_that_is_joined_already_asks_for_nothing() {
     assert!(scene.arrives(1, group, 100, 0));
 }
 
-/// RFC 4391 §4: a limited member receives nothing from limited ones.
+/// RFC 4391 §4: a limited member receives nothing from other limited members.
 // spec: IPOIB-ARCH-3
 #[test]
 fn a_port_with_both_kinds_of_a_key_is_a_full_member() {

@@ -8,7 +8,8 @@ use urnic_testkit::octets::{CRC, ENHANCED, REQUEST_KEY, fpdu, read_request, send
 use super::*;
 
 impl Scene {
-    /// Connects to a peer, which may send from then on: it has this end's first FPDU (RFC 5044 §7.1.2 (4)).
+    /// Connects to a peer and sends it a message. The peer may send from then on, because it has
+    /// this end's first FPDU (RFC 5044 §7.1.2 (4)).
     fn open_heard(&mut self, peers: &TcpListener) -> (Qp, TcpStream, HandleEnd<Notice>) {
         let (qp, mut peer, told) = self.open_told(at(0), peers);
         let memory = self.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
@@ -19,7 +20,8 @@ impl Scene {
     }
 }
 
-/// An answer of no bytes waits for a message of the application, and at a shutdown none follows.
+/// A Read Response of no bytes waits for a message of the application. At a shutdown no message
+/// follows.
 #[test]
 fn answers_that_wait_leave_before_a_shutdown() {
     let config = EndpointConfig { polled: true, ..EndpointConfig::default() };
@@ -40,7 +42,7 @@ fn answers_that_wait_leave_before_a_shutdown() {
     assert_eq!(answer[..4], [0, 14, 0xc1, 0x42], "a Read Response");
 }
 
-/// The peer's FIN lies behind bytes that are not read before there are receives.
+/// The peer's FIN follows bytes that are not read before there are receives.
 #[test]
 fn the_end_of_a_peer_is_told_while_its_messages_wait_for_receives() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
@@ -59,7 +61,7 @@ fn the_end_of_a_peer_is_told_while_its_messages_wait_for_receives() {
     let _peer = writer.join().unwrap();
 }
 
-/// RFC 5044 §7.1.2 (6): the Reply says so, and behind it the connection ends.
+/// RFC 5044 §7.1.2 (6): the Reply rejects, and then the connection ends.
 #[test]
 fn a_rejected_peer_is_told_and_closed() {
     let mut scene = Scene::new();
@@ -82,7 +84,7 @@ fn a_rejected_peer_is_told_and_closed() {
     assert_eq!(told[16] & 0x20, 0x20, "rejected");
 }
 
-/// Peers that do not read are not waited for any longer; what the others have stays in order.
+/// The engine stops waiting for peers that do not read. The connections of the others end in order.
 #[test]
 fn connections_that_owe_octets_are_reset_when_the_time_is_over() {
     const LEN: usize = 16 << 20;
@@ -100,7 +102,7 @@ fn connections_that_owe_octets_are_reset_when_the_time_is_over() {
     assert_eq!(qp.state(), QpState::Error);
 }
 
-/// However long the application thought about the Request.
+/// The time before the application's answer to the Request does not count.
 #[test]
 fn a_peer_has_all_its_time_from_the_accept_on() {
     const LATE_NS: u64 = 3_600_000_000_000;

@@ -1,4 +1,4 @@
-//! Queue pairs that are connected by number: who may connect to one, and which events report its end.
+//! Queue pairs connected by number: the peers that may connect to one, and the events of its end.
 
 use urnic::{Error, StartupFailure};
 
@@ -53,7 +53,7 @@ fn name(end: &End) -> Name {
     Name { address: gid::first_address(), number: number(end) }
 }
 
-/// Brings a queue pair to a state; the PSNs are the peer's and its own.
+/// Brings a queue pair to a state, with the PSNs of the peer and of the queue pair.
 fn bring(end: &End, state: u32, mask: u32, peer: &End, [peer_psn, own_psn]: [u32; 2]) {
     let mut attr = ibv_qp_attr::zeroed();
     (attr.qp_state, attr.port_num) = (state, gid::PORT);
@@ -69,7 +69,7 @@ fn bring(end: &End, state: u32, mask: u32, peer: &End, [peer_psn, own_psn]: [u32
 
 const INIT: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
-/// Two queue pairs that name each other, each brought to its state of `states`.
+/// Makes two queue pairs that name each other, and brings each to its state in `states`.
 fn pair(states: [u32; 2]) -> [End; 2] {
     let ends = [own(), own()];
     let [a, b] = &ends;
@@ -86,7 +86,7 @@ fn pair(states: [u32; 2]) -> [End; 2] {
     ends
 }
 
-/// The next asynchronous event.
+/// Waits for the next asynchronous event.
 fn event(end: &End) -> u32 {
     // SAFETY: an open device.
     let events = &unsafe { context(end.context) }.events;
@@ -98,7 +98,7 @@ fn event(end: &End) -> u32 {
     event.unwrap().event_type
 }
 
-/// Asks for a queue pair as an end that says this; returns what is answered.
+/// Sends a request for a queue pair with these names and PSNs. Returns the answer.
 fn answer(from: Name, to: Name, psns: Psns) -> Result<(), Error> {
     let process = crate::process::process().unwrap();
     let cq = process.rnic.create_cq(4).unwrap();
@@ -113,7 +113,7 @@ fn answer(from: Name, to: Name, psns: Psns) -> Result<(), Error> {
     connecting.wait(PATIENCE).map(drop)
 }
 
-/// A request of the peer itself, which knows both PSNs, does not take over an open connection.
+/// Even the peer itself, which knows both PSNs, cannot take over an open connection by a request.
 #[test]
 fn a_connected_queue_pair_is_not_connected_once_more() {
     let [a, b] = &pair([IBV_QPS_RTS; 2]);
@@ -132,7 +132,8 @@ fn a_connected_queue_pair_is_not_connected_once_more() {
     assert_eq!(write(2), [(2, IBV_WC_SUCCESS)]);
 }
 
-/// Names are no secrets: one that comes from elsewhere than it says is refused at once, one that proves nothing soon.
+/// Names are no secrets. A request from another address than its name is refused at once, and one
+/// without a proof soon.
 #[test]
 fn requests_of_others_are_not_kept_waiting() {
     let [a, b] = &pair([IBV_QPS_INIT, IBV_QPS_RTR]);

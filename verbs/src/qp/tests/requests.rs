@@ -18,7 +18,8 @@ use crate::object::CPtr;
 use crate::srq::{ibv_create_srq, ibv_modify_srq, ibv_query_srq, post_srq_recv};
 
 impl End {
-    /// Posts one request by `ibv_post_send`, or by `ibv_wr_*`: a Write, or without one a Send of the elements.
+    /// Posts one request by `ibv_post_send`, or by `ibv_wr_*` with `by_batch`: a Write to `at`, or
+    /// a Send without `at`.
     fn ask(&self, by_batch: bool, (wr_id, flags): (u64, u32), at: Option<u64>, from: ibv_sge) {
         let mut elements = [from];
         let rkey = at.map_or(0, |_| Self::key(self.mr));
@@ -79,7 +80,7 @@ impl End {
     }
 }
 
-/// ibv_post_send(3): a fenced request begins when the Reads before it have brought what they read.
+/// ibv_post_send(3): a fenced request begins when the Reads before it have completed.
 #[test]
 fn a_fenced_request_waits_for_the_reads_before_it() {
     const READ_TO: usize = 1024;
@@ -127,7 +128,7 @@ fn all_requests_of_a_queue_pair_made_so_are_signalled() {
     }
 }
 
-/// A peer that sleeps is woken for these alone.
+/// Only solicited completions wake a sleeping peer.
 #[test]
 fn requests_say_whether_their_completion_at_the_peer_is_solicited() {
     let [a, b] = &connected(64);
@@ -178,7 +179,7 @@ fn requests_say_whether_their_completion_at_the_peer_is_solicited() {
     }
 }
 
-/// ibv_post_recv(3): those before the bad one are posted.
+/// ibv_post_recv(3): the receives before the bad one are posted.
 #[test]
 fn the_receive_that_is_not_taken_is_named() {
     let end = &End::new(4);
@@ -230,7 +231,7 @@ fn a_queue_pair_takes_receives_from_init_on_and_no_sends_before_rts() {
     assert_eq!(end.send(1, IBV_WR_SEND, &end, &mut []), libc::EINVAL);
 }
 
-/// They complete with an error in their turn, and store nothing.
+/// Atomics with another sink complete with an error in their turn, and store nothing.
 #[test]
 fn an_atomic_stores_eight_bytes_that_may_be_written() {
     use crate::abi::{IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_send_wr_atomic};

@@ -96,7 +96,7 @@ fn a_region_changes_its_rights() {
     assert_ne!(write(3), IBV_WC_SUCCESS);
 }
 
-/// As at the registration: what cannot be written is an error now, and not a signal later.
+/// As at the registration: memory that cannot be written is an error now, not a signal later.
 #[test]
 fn memory_that_cannot_be_written_gets_no_right_to_be() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};

@@ -183,14 +183,14 @@ fn what_is_no_binding_is_refused_by_the_call() {
     assert_eq!(b.bind(1, one, rights), invalid);
     assert!(b.poll().is_none());
     assert_eq!((rkey(one), rkey(two)), keys, "a call that fails gives no key");
-    // What only the regions can tell comes in its turn.
+    // A refusal that needs the table of regions arrives as a completion, in its turn.
     let before = rkey(one);
     assert_eq!(b.bind(2, one, b.info(b.mr, SHOWN)), 0);
     assert_ne!(rkey(one), before);
     assert_eq!(b.statuses(1), [(2, IBV_WC_MW_BIND_ERR)], "a region that permits no windows");
 }
 
-/// Another queue pair may get its number.
+/// Another queue pair may get the number of the destroyed one.
 #[test]
 fn a_destroyed_queue_pair_takes_its_windows_of_type_2_along() {
     let [_, b] = &connected(64);

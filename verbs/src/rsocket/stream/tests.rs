@@ -1,4 +1,4 @@
-//! One end of a stream against another, looked at by hand: credits, rings, and what a peer may not say.
+//! Two ends of a stream, driven step by step: credits, rings, and forbidden messages of a peer.
 #![allow(clippy::disallowed_methods, reason = "tests wait for another thread, with a bound")]
 
 use std::thread;
@@ -23,7 +23,7 @@ fn stream(sizes: Sizes) -> Stream {
     Stream::new(&process().unwrap().rnic, sizes).unwrap()
 }
 
-/// Two ends that have met, with their connection.
+/// Makes two ends that have exchanged their private data, with their connection.
 fn connected(sizes: [Sizes; 2]) -> ([Stream; 2], [Connection; 2]) {
     let [mut a, mut b] = sizes.map(stream);
     let process = process().unwrap();
@@ -55,7 +55,7 @@ fn pattern(at: usize, len: usize) -> Vec<u8> {
 }
 
 impl Stream {
-    /// Sends bytes of the pattern; returns how many were taken.
+    /// Sends bytes of the pattern. Returns the number of bytes taken.
     fn send_pattern(&mut self, from: usize, len: usize) -> usize {
         let octets = pattern(from, len);
         let mut copied = 0;
@@ -79,7 +79,7 @@ fn append(octets: &mut Vec<u8>) -> impl FnMut(&Mr, usize, usize) {
 fn all_credits_may_be_used_while_the_peer_does_not_look() {
     let ([mut a, mut b], _connections) = connected([SIZES; 2]);
     let mut sent = 0;
-    // Credits come again and again, without a half of the ring.
+    // New credits arrive repeatedly, without a half of the ring.
     for round in 1..=5 {
         let all = round * usize::from(CREDITS);
         until("as many messages as there are credits", || {
@@ -126,7 +126,7 @@ fn what_is_peeked_at_is_what_is_read_across_the_end_of_the_ring() {
         let (mut peeked, mut read) = (Vec::new(), Vec::new());
         assert_eq!(b.peek(usize::MAX, append(&mut peeked)), there);
         assert_eq!(peeked, pattern(done, there));
-        // A part of it only, so that some is always there.
+        // Reads only a part, so that some data is always available.
         let len = b.read(there - 100, append(&mut read));
         assert_eq!((len, &read[..]), (there - 100, &peeked[..there - 100]));
         done += len;
@@ -138,7 +138,7 @@ fn what_is_peeked_at_is_what_is_read_across_the_end_of_the_ring() {
 fn data_leaves_places_for_messages_of_credits() {
     let many = Sizes { receive_queue: 64, ..SIZES };
     let ([mut a, _b], _connections) = connected([SIZES, many]);
-    // Nothing that completes is looked at.
+    // Takes no completions meanwhile.
     let sent = std::iter::repeat_with(|| a.send_pattern(0, 1)).take_while(|sent| *sent > 0).count();
     assert!(sent < 64, "places end before credits");
     assert!(a.slots_free >= CONTROL_SLOTS, "{}", a.slots_free);
@@ -161,7 +161,7 @@ fn memory_that_was_mapped_is_found_up_to_its_end() {
     assert_eq!(b.iomapped(5099).map(|target| target.len), Some(1));
     assert_eq!(b.iomapped(5299).map(|target| target.len), Some(1));
     assert_eq!((b.iomapped(4999), b.iomapped(5300)), (None, None));
-    // As much as is mapped, and nothing beyond.
+    // Writes up to the end of the mapped memory, and nothing beyond.
     let octets = [7; 150];
     let written = b.write_at(first, octets.len(), |mr, at, len| mr.copy_in(at, &octets[..len]));
     assert_eq!(written, 100);
@@ -187,7 +187,7 @@ fn a_shutdown_ends_one_direction_and_a_disconnect_both() {
     assert_eq!((b.readable, b.writable), (false, false));
 }
 
-/// rsockets say four bytes at a time.
+/// Each message of an rsocket has four bytes.
 #[test]
 fn a_message_of_another_length_ends_the_stream() {
     for len in [0, 3] {
