@@ -417,8 +417,8 @@ impl Drawing {
         let side = self.random.len(0, 1);
         if self.random.one_in(8) {
             flow.ending = Ending::Overflow(side);
-            // Its send queue holds all work: a side that never polls cannot know when there is room
-            // again.
+            // The send queue has room for all work: a side that never polls cannot know when there
+            // is room again.
             flow.sides[side].send_depth = 256;
             return;
         }

@@ -18,7 +18,7 @@ use crate::world::{Node, World};
 
 /// First TCP port of a plan's listeners.
 const TCP_PORT_FIRST: u16 = 7000;
-/// Maximum number of attempts to connect while faults may be in the way.
+/// Maximum number of attempts to connect while faults may prevent a connection.
 const ATTEMPTS_MAX: u32 = 40;
 /// Longest time of three unanswered transmissions: each timeout is at most a minute. TCP gives up a
 /// peer only after three.

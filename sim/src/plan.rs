@@ -103,7 +103,7 @@ pub struct SharedPlan {
 /// A connection whose peer sends some messages and then one whose number is impossible.
 #[derive(Clone, Copy, Debug)]
 pub struct LiarPlan {
-    /// When it is opened, in nanoseconds.
+    /// Time at which the connection opens, in nanoseconds.
     pub at_ns: u64,
     /// Whole messages with the right numbers.
     pub messages: u32,

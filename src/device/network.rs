@@ -30,7 +30,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Its configured addresses.
+    /// The configured addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let v4 = self.ip.map(|(ip, _)| IpAddr::V4(ip));

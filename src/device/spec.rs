@@ -55,7 +55,7 @@ impl DeviceSpec {
         }
     }
 
-    /// Its configured addresses; `None` for those of the machine.
+    /// The device's configured addresses; `None` for those of the machine.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<IpAddr>> {
         Some(self.network()?.addresses())
@@ -114,7 +114,7 @@ impl DeviceSpec {
         })
     }
 
-    /// Its configured address from which `remote` is reached; `None` for the kernel's.
+    /// The device's configured address for packets to `remote`; `None` if the kernel chooses it.
     #[must_use]
     pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
         let addresses = self.addresses()?;
@@ -173,7 +173,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Its configured addresses.
+    /// The interface's configured addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.network.addresses()

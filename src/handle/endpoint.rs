@@ -365,9 +365,9 @@ impl Endpoint {
     }
 
     /// Runs a [`polled`](EndpointConfig::polled) endpoint once, unless another thread is running
-    /// it; never sleeps. With `stays`, the caller promises to come again soon: the endpoint's own
-    /// thread leaves the work to it, until the caller [hands over](Self::hand_over) or has not come
-    /// for half a millisecond.
+    /// it; never sleeps. With `stays`, the caller promises to call again soon: the endpoint's own
+    /// thread leaves the work to the caller, until the caller [hands over](Self::hand_over) or has
+    /// not called for half a millisecond.
     ///
     /// Other endpoints need no such calls: one with a thread of its own runs itself, and one
     /// without has [`turn`](Self::turn).

@@ -29,7 +29,7 @@ pub enum Answer {
     Line(String),
     /// The process has ended; its socket is removed.
     Gone,
-    /// It did not answer like an endpoint of this user: a sentence with the reason.
+    /// The process did not answer like an endpoint of this user: a sentence with the reason.
     Strange(String),
 }
 

@@ -6,7 +6,7 @@ use super::shared::SharedSlice;
 
 /// A sequence of bytes in several runs of memory, in order. Its parts are such sequences too.
 ///
-/// It refers to the runs, and copying it costs as little as copying a slice.
+/// The sequence refers to the runs. Copying the sequence costs as little as copying a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Scattered<'a> {
     first: SharedSlice<'a>,

@@ -99,7 +99,7 @@ impl<'r> From<Fragment<'r>> for SharedSlice<'r> {
 
 /// A [`SharedSlice`] that may also be written.
 ///
-/// It exists only inside the engine: the data of a peer is written through a
+/// Writable slices exist only inside the engine: the data of a peer is written through a
 /// [`Grant`](super::Grant), the data of an application through its [`Region`](super::Region).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WritableSlice<'r> {

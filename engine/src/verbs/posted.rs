@@ -6,7 +6,7 @@ use crate::verbs::sync::{AtomicUsize, Mutex, Ordering, lock};
 
 /// A queue of at most `depth` work requests, first in, first out, for any number of threads.
 ///
-/// Its memory grows with the number of posted requests, and is not freed when the queue empties. A
+/// The memory grows with the number of posted requests, and is not freed when the queue empties. A
 /// queue that was never used has no memory, whatever its depth, and a queue in steady use allocates
 /// nothing.
 #[derive(Debug)]

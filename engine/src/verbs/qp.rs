@@ -24,11 +24,11 @@ const _: () = assert!(SGE_MAX >= 1);
 
 /// A queue pair: the application's end of one RDMAP stream.
 ///
-/// It serves one connection, and its states follow the order of [`QpState`]. Each request completes
-/// once. Requests left when the state becomes [`QpState::Error`] complete with errors, in order in
-/// each queue. The request that the reason concerns, if it concerns one of the queue, completes
-/// with the reason; this is mostly the oldest. The others complete as flushed
-/// ([`WcStatus::WrFlushErr`]). The end of the connection is reported after that.
+/// A queue pair serves one connection, and its states follow the order of [`QpState`]. Each request
+/// completes once. Requests left when the state becomes [`QpState::Error`] complete with errors, in
+/// order in each queue. If a request caused the error, mostly the oldest, it completes with the
+/// reason. The others complete as flushed ([`WcStatus::WrFlushErr`]). The end of the connection is
+/// reported after that.
 ///
 /// Handles are references and may be used from several threads; requests posted from one thread
 /// are processed in order.
@@ -112,7 +112,7 @@ impl Qp {
     }
 
     /// Number of segments of the peer's RDMA Writes that were placed, with everything before them.
-    /// It grows while a Write of many segments arrives.
+    /// The number grows while a Write of many segments arrives.
     #[must_use]
     pub fn write_segments_delivered(&self) -> u64 {
         self.shared.write_segments_delivered()
@@ -209,7 +209,7 @@ impl Qp {
         if self.shared.receives.post(wr)? {
             self.shared.press();
         }
-        // As for sends: perhaps no stream is left to flush it.
+        // As for sends: the engine may have flushed before the push.
         if self.shared.is_flushed.load(Ordering::SeqCst) {
             self.shared.flush_posted_receives(WcStatus::WrFlushErr);
         }

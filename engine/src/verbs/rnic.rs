@@ -153,7 +153,7 @@ impl Rnic {
 
     /// Creates a completion queue for `depth` completions.
     ///
-    /// Its depth should be at least the number of requests that can be outstanding on it, including
+    /// The depth should be at least the number of requests that can be outstanding on it, including
     /// completed ones until they are polled: a place in a queue pair is free again when its
     /// completion is raised. As with `ibv_create_cq`, the application is responsible for that (RFC
     /// 5042 §6.4.3.2). A queue pair may use a smaller queue if the application knows how many

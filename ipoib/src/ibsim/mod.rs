@@ -45,21 +45,21 @@ pub enum IbsimError {
         /// Error of the kernel.
         cause: io::Error,
     },
-    /// It did not answer, or not in its protocol.
+    /// ibsim did not answer, or not in its protocol.
     #[error("ibsim '{name}' does not answer as expected: {cause}")]
     Protocol {
-        /// Its name.
+        /// Name of the ibsim.
         name: String,
         /// The failure.
         cause: io::Error,
     },
-    /// It has no such node, or no place for one more client.
+    /// ibsim has no such node, or no room for another client.
     #[error(
         "ibsim '{name}' gives no place at node '{node}': is it in its net file, and are fewer \
              clients connected than it takes?"
     )]
     Refused {
-        /// Its name.
+        /// Name of the ibsim.
         name: String,
         /// The node.
         node: String,
@@ -71,7 +71,7 @@ pub enum IbsimError {
         foreign.uid
     )]
     ForeignUser {
-        /// Its name.
+        /// Name of the ibsim.
         name: String,
         /// User of the process.
         foreign: ForeignUser,

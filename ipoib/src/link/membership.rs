@@ -75,9 +75,9 @@ impl fmt::Display for DownReason {
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It carries no datagrams.
+    /// The link carries no datagrams.
     Down(DownReason),
-    /// It carries datagrams, with the parameters of the broadcast group.
+    /// The link carries datagrams, with the parameters of the broadcast group.
     Up {
         /// Largest datagram, in bytes.
         mtu: usize,

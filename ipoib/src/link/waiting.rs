@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(full.push(&mut budget, number, vec![0; 10]), 0);
         }
         let left = WAITING_BYTES_MAX - budget.used;
-        // It takes the place of the oldest, and all the bytes that are left.
+        // The payload replaces the oldest, and takes all bytes that are left.
         assert_eq!(full.push(&mut budget, WAITING_MAX, vec![0; left + 10]), 1);
         assert_eq!(budget.used, WAITING_BYTES_MAX);
         assert_eq!(full.push(&mut budget, WAITING_MAX + 1, vec![0; 11]), 1);

@@ -6,8 +6,8 @@ use super::{TooShort, take};
 
 /// Hardware type of InfiniBand (RFC 4390 §2.1).
 const HTYPE: u8 = 32;
-/// Length of the hardware address in its field: none is there, since 20 bytes do not fit (RFC 4390
-/// §2.1).
+/// Length of the hardware address in a message: none, since 20 bytes do not fit into the field (RFC
+/// 4390 §2.1).
 const HLEN: u8 = 0;
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;

@@ -53,10 +53,10 @@ pub struct PacketHeader {
     pub source_qp: Qpn,
 }
 
-/// Reasons why bytes are not a datagram.
+/// Reasons why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// They end inside a header.
+    /// The bytes end inside a header.
     #[error(transparent)]
     Short(#[from] TooShort),
     /// The length in a header differs from the packet's.

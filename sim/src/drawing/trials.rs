@@ -16,7 +16,7 @@ use super::{Drawing, MILLISECOND_NS, SECOND_NS};
 
 /// Mask that derives another seed, for the scenarios of [`TRIALS`].
 const TRIAL_BITS: u64 = 0x0074_7269_616c_7321;
-/// One in this number of seeds has one of them.
+/// One in this number of seeds has one of [`TRIALS`].
 const TRIAL_ONE_IN: u64 = 4;
 const TRIALS: [Scenario; 4] =
     [Scenario::Ends, Scenario::Exhausted, Scenario::Changing, Scenario::Guesses];

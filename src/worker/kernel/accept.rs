@@ -11,7 +11,7 @@ use urnic_engine::time::Instant;
 /// Reason why `accept` returned no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoConnection {
-    /// None waits.
+    /// No connection waits.
     Empty,
     /// This connection is over already; the next may not be.
     Lost,

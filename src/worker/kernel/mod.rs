@@ -270,7 +270,7 @@ impl KernelEngine {
         }
         self.timers.forget(slot32(slot));
         self.registry.closed(slot, Box::new(connection.counters()));
-        // Its descriptor is free now: the next turn may accept a connection that waits for one.
+        // Frees the descriptor: the next turn may accept a connection that waits for one.
         drop(connection);
         self.resume_accepting();
     }

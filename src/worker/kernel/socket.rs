@@ -39,7 +39,7 @@ pub(super) struct KernelConnection {
     pub(super) qp: Option<Qp>,
     /// Parameters with which this end opened the connection; `None` if the peer opened it.
     opened: Option<Opened>,
-    /// Its place in a listener's backlog, as long as it has one.
+    /// Place in a listener's backlog, while the connection has one.
     pub(super) backlog_slot: Option<BacklogSlot>,
     /// Readiness that the kernel reported last, updated by later reads and writes.
     ready: Readiness,

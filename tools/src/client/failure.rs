@@ -178,7 +178,7 @@ fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     }
 }
 
-/// Says that the link of this end's device is down, if it is.
+/// Returns advice if the link of this end's device is down.
 fn down_advice(host: &Host) -> Option<String> {
     let mut is_down = false;
     while let Ok(Some(event)) = host.endpoint.next_event(Duration::ZERO) {

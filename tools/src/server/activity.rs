@@ -53,7 +53,8 @@ impl Activity {
         self.has_requested = true;
     }
 
-    /// Checks if payload has crossed, or the peer has asked for work or `waits` for this end.
+    /// Records `now` if, since the last check, payload has crossed or the peer has requested work, or
+    /// if the peer `waits` for this end.
     pub(super) fn see_payload(
         &mut self,
         now: Instant,

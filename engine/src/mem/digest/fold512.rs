@@ -415,7 +415,7 @@ unsafe fn turn_copying(
 /// Loads the 64 bytes at `src + at`; copies them to `dst + at` if `COPY`.
 ///
 /// # Safety
-/// They must be readable, and if `COPY` their place at `dst` writable.
+/// The 64 bytes at `src + at` must be readable and, if `COPY`, those at `dst + at` writable.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn take<const COPY: bool>(src: *const u8, dst: *mut u8, at: usize) -> __m512i {

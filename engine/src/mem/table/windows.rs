@@ -95,7 +95,7 @@ impl Inner {
     }
 
     /// Unbinds the windows that `which` selects by their entry and the region they are bound to.
-    /// Their memory stays mapped, since the region or another handle keeps it.
+    /// The memory of the windows stays mapped, since the region or another handle keeps it.
     pub(super) fn unbind_all(&mut self, which: impl Fn(&Entry, Stag) -> bool) {
         let Self { windows, entries, .. } = self;
         let bound = windows.values().filter_map(|window| window.bound);
