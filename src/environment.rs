@@ -20,9 +20,10 @@ pub fn environment(name: &str) -> Option<OsString> {
 }
 
 /// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. Returns `None` if the
-/// variable is missing, is not an absolute path (XDG Base Directory Specification), or names
-/// another user's folder (`su` keeps the variable). A program with file capabilities uses the
-/// folder, since it runs as the user who owns it; a set-user-id or set-group-id program does not.
+/// variable is missing, is not an absolute path (XDG Base Directory Specification), or names a
+/// folder that another user owns (`su` keeps the variable) or may write to. A program with file
+/// capabilities uses the folder, since it runs as the user who owns it; a set-user-id or
+/// set-group-id program does not.
 #[must_use]
 pub fn runtime_folder() -> Option<PathBuf> {
     let is_its_users = geteuid() == getuid() && getegid() == getgid();
@@ -30,7 +31,8 @@ pub fn runtime_folder() -> Option<PathBuf> {
     folder.filter(|folder| folder.is_absolute() && !is_of_another_user(folder))
 }
 
-/// Returns false for a missing folder: its use will fail with a reason.
+/// Returns true if another user owns the folder or may write to it. Returns false for a missing
+/// folder: its use will fail with a reason.
 fn is_of_another_user(folder: &Path) -> bool {
     folder
         .metadata()

@@ -133,7 +133,7 @@ impl Connection {
 
     /// Closes in order and waits for the end: [`disconnect`](Self::disconnect), then events until
     /// [`ConnectionEvent::Closed`], which has the counters. Both ends should do this before they
-    /// drop their endpoints, because that resets unclosed connections.
+    /// drop their endpoints: the drop resets unclosed connections.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the peer does not close in time: the connection continues to close.

@@ -22,7 +22,7 @@ struct Entry {
     /// `None` until the connection's listener knows of the connection.
     notices: Option<WorkerEnd<Notice>>,
     local: SocketAddr,
-    /// The listener at which the peer opened it.
+    /// The listener at which the peer opened the connection.
     listener: Option<u64>,
     remote: SocketAddr,
 }

@@ -37,7 +37,7 @@ pub enum DdpError {
     /// Untagged: the next message, but no buffer is posted for it.
     #[error("no buffer for the message")]
     UntaggedNoBuffer,
-    /// Untagged: a message that no buffer is for.
+    /// Untagged: the message is not the next one, and no buffer is posted for its number.
     #[error("message sequence number out of range")]
     UntaggedMsnRange,
     /// Untagged: the message offset is not inside the buffer, or does not continue the message.

@@ -1,8 +1,8 @@
 //! CRC32c, the digest of every FPDU, over bytes that may be scattered.
 //!
 //! The digest is one 32-bit register, so creating, copying and passing it cost nothing. The
-//! computation is in the digest of [`mem`](crate::mem), which exists because registered memory must
-//! be read without references, and which is faster than the crates at the lengths of FPDUs. On
+//! computation is in `digest` of [`mem`](crate::mem), which reads registered memory without
+//! references, and which is faster than the crates at the lengths of FPDUs. On
 //! processors without a special kernel there, the `crc32c` crate computes it. Both are exact and
 //! checked against each other.
 

@@ -5,7 +5,8 @@
 
 use urnic_engine::time::{Duration, Instant};
 
-/// Limit of an answer's wait for a message. A polling application needs a tenth of it.
+/// Limit of an answer's wait for a message. A polling application needs a tenth of this
+/// time.
 const WAIT_MAX: Duration = Duration::from_micros(20);
 
 /// Consecutive waits in vain after which answers are sent at once.

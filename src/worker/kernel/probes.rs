@@ -9,7 +9,7 @@ use urnic_engine::stream::life::{LifeTimes, Probes};
 use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::{Duration, Instant};
 
-/// The keep-alive probes that the kernel was asked for.
+/// Keep-alive probes requested from the kernel.
 #[derive(Debug)]
 pub(super) struct IdleProbes {
     probes: Probes,
@@ -19,7 +19,7 @@ pub(super) struct IdleProbes {
     response: KeepAliveTimes,
     /// Times whenever the connection is idle, chosen by the application (RFC 9293 MUST-24).
     chosen: Option<KeepAliveTimes>,
-    /// Time of the next check whether a Response is still awaited.
+    /// Time of the next check if a Response is still awaited.
     look_at: Instant,
 }
 
@@ -50,7 +50,7 @@ impl IdleProbes {
         self.ask(socket)
     }
 
-    /// Asks the kernel for the probes that the stream needs.
+    /// Requests the probes that the stream needs from the kernel.
     pub(super) fn follow(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl IdleProbes {
             Probes::FirstFpdu => Some(self.first_fpdu.within_limits()),
             Probes::Response => Some(self.response),
         };
-        // The earlier ones, as in the TCP of this project.
+        // The shorter idle time counts, as in urnic's own TCP.
         let times = own.into_iter().chain(self.chosen).min_by_key(|times| times.idle);
         let Some(times) = times else {
             return socket.set_keepalive(false);

@@ -341,7 +341,7 @@ impl KernelConnection {
         has_some && self.layered.wants_octets()
     }
 
-    /// Returns true if a burst limit stopped it, not the socket.
+    /// Returns true if a burst limit, not the socket, stopped the last reads or writes.
     pub(super) fn has_more(&self) -> bool {
         self.may_read() || (self.send_stopped && self.may_send())
     }

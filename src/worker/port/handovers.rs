@@ -12,7 +12,7 @@ use urnic_engine::time::Instant;
 
 const _: () = assert!(PORTS_MAX <= 64, "a bit for each in a word");
 
-/// The frames that one queue passes to the others, and they to it.
+/// Exchange of frames between one queue and the others.
 #[derive(Debug)]
 pub(crate) struct Handovers {
     index: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Handovers {
     others: Arc<[Inbox]>,
 }
 
-/// Source of frames for a port's worker.
+/// Sending side of a worker's inbox.
 #[derive(Debug)]
 struct Inbox {
     frames: Sender<Handover>,

@@ -57,7 +57,7 @@ impl<D: Device> PortEngine<D> {
         }
     }
 
-    /// Makes it one of several queues of one interface.
+    /// Makes the engine one of several queues of one interface.
     pub(crate) fn with_handovers(self, handovers: Handovers) -> Self {
         Self { handovers: Some(handovers), ..self }
     }

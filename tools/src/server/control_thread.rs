@@ -99,7 +99,7 @@ impl ControlThread {
         Ok(None)
     }
 
-    /// Returns true if the last answer was sent, which tells the peer why no further ones follow.
+    /// Returns true if the peer was sent the reason of a failure, after which no answers follow.
     pub(super) const fn has_last_word(&self) -> bool {
         self.has_last_word
     }

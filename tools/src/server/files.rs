@@ -122,7 +122,7 @@ impl Put {
         self.len
     }
 
-    /// Returns true if the last answer was sent, which tells the peer why no further ones follow.
+    /// Returns true if the peer was sent the reason of a failure, after which no answers follow.
     pub(crate) const fn has_last_word(&self) -> bool {
         self.control_thread.has_last_word()
     }

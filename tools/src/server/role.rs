@@ -144,7 +144,7 @@ impl Role {
         Ok(())
     }
 
-    /// Does the work that no message has asked for.
+    /// Does the work that no message of the peer starts.
     #[inline]
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
         match self {
@@ -171,7 +171,7 @@ impl Role {
         }
     }
 
-    /// Returns true if the reason why the session has failed was sent.
+    /// Returns true if the peer was sent the reason of the session's failure.
     pub(crate) const fn has_last_word(&self) -> bool {
         match self {
             Self::Put(put) => put.has_last_word(),
@@ -194,7 +194,7 @@ impl Role {
         }
     }
 
-    /// The missing part, as a clause after "the peer went away".
+    /// Describes the missing part, as a clause after "the peer went away".
     pub(crate) fn unfinished(&self) -> Option<&'static str> {
         match self {
             Self::Put(put) if !put.is_committed() => Some(

@@ -1,4 +1,4 @@
-//! The functions of `rdma/rsocket.h`. The file is long because there are many, of a few lines each.
+//! The functions of `rdma/rsocket.h`. One file because there are many, of a few lines each.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ unsafe fn tell(of: SocketAddr, place: *mut sockaddr, len: *mut socklen_t) {
     }
 }
 
-/// `rsocket`. Datagrams are not supported: iWARP has none.
+/// `rsocket`: makes a stream socket. Datagrams are not supported: iWARP has none.
 #[unsafe(no_mangle)]
 extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let flags = kind & (SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -204,7 +204,7 @@ unsafe extern "C" fn rrecvfrom(
     received
 }
 
-/// `rrecvmsg`. There are no control messages.
+/// `rrecvmsg`: receives into the buffers of a message. There are no control messages.
 ///
 /// # Safety
 /// `message` is one of the application's.
@@ -278,7 +278,7 @@ unsafe extern "C" fn rsendto(
     unsafe { rsend(fd, from, len, flags) }
 }
 
-/// `rsendmsg`. There are no control messages.
+/// `rsendmsg`: sends from the buffers of a message. There are no control messages.
 ///
 /// # Safety
 /// `message` is one of the application's.
@@ -323,7 +323,7 @@ unsafe extern "C" fn rwritev(fd: c_int, of: *const iovec, count: c_int) -> isize
     unsafe { sent_from(fd, of, count, 0) }
 }
 
-/// `rpoll`: waits for events of rsockets and of other descriptors. A negative timeout means none.
+/// `rpoll`: waits for events of rsockets and of other descriptors.
 ///
 /// # Safety
 /// `fds` points at `count` entries.
@@ -336,7 +336,7 @@ unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -
         // SAFETY: of `count` entries, by this function's contract.
         unsafe { slice::from_raw_parts_mut(fds, count) }
     };
-    // A negative timeout means none.
+    // With a negative timeout the call waits without limit.
     let until = u64::try_from(timeout_ms).ok().map(Duration::from_millis).and_then(after);
     let found = poll::wait(fds, timeout_ms == 0, until);
     or_minus_one(found.map(|found| c_int::try_from(found).unwrap_or(c_int::MAX)), -1)
@@ -375,7 +375,7 @@ unsafe extern "C" fn rgetpeername(fd: c_int, place: *mut sockaddr, len: *mut soc
     }))
 }
 
-/// `rgetsockname`. A socket without an address returns the unspecified one.
+/// `rgetsockname`: writes the local address to `place`; the unspecified one if there is none.
 ///
 /// # Safety
 /// As [`rgetpeername`].
@@ -443,8 +443,8 @@ unsafe extern "C" fn rgetsockopt(
     }))
 }
 
-/// `rfcntl`: `F_GETFL` and `F_SETFL`. C declares a variable last argument; the calling conventions
-/// of Linux pass a first variable number like a third fixed one.
+/// `rfcntl`: returns or sets the flags (`F_GETFL`, `F_SETFL`). C declares a variable last argument;
+/// the calling conventions of Linux pass a first variable number like a third fixed one.
 #[unsafe(no_mangle)]
 extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_int) -> c_int {
     let done = usable(fd).and_then(|socket| {
@@ -461,7 +461,8 @@ extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_int) -> c_int {
     or_minus_one(done, -1)
 }
 
-/// `riomap`: at an offset of -1, the peer uses the address as offset.
+/// `riomap`: maps memory at an offset for the peer's `riowrite`. With an offset of -1, the address
+/// is the offset.
 ///
 /// # Safety
 /// The memory stays mapped until it is unmapped or the socket closed.
@@ -491,7 +492,8 @@ extern "C" fn riounmap(fd: c_int, place: *mut c_void, len: usize) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.unmap([place.addr(), len])))
 }
 
-/// `riowrite`. An error is -1 as a `size_t`.
+/// `riowrite`: writes to memory that the peer has mapped at an offset. An error is -1 as a
+/// `size_t`.
 ///
 /// # Safety
 /// As [`rsend`].

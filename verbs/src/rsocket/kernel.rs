@@ -6,7 +6,7 @@
 
 use libc::c_int;
 
-/// `socket(2)`.
+/// Makes a socket of the kernel, as socket(2) does.
 #[unsafe(no_mangle)]
 extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: three numbers, as this system call has them.

@@ -47,7 +47,7 @@ impl SendBatch {
         }
         shared.sq.extend(self.requests.drain(..));
         shared.press();
-        // As for single requests: perhaps no stream is left to flush them.
+        // As for single requests: the engine may have flushed before `extend`.
         if shared.is_flushed.load(std::sync::atomic::Ordering::SeqCst) {
             shared.flush_posted_sends(WcStatus::WrFlushErr);
         }

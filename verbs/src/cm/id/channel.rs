@@ -75,7 +75,7 @@ pub(crate) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Ch
 pub(crate) struct Attached {
     pub(crate) channel: Arc<Channel>,
     pub(crate) c: CPtr<rdma_event_channel>,
-    /// Made for the id, whose calls wait for their events themselves.
+    /// True if the channel was made for the id, whose calls then wait for their events themselves.
     pub(crate) is_own: bool,
 }
 
