@@ -18,11 +18,11 @@ pub struct PortInfo {
     pub lid: Lid,
     /// LID of the subnet manager's port, which is also the administrator's; 0 before there is one.
     pub sm_lid: Lid,
-    /// True if it carries packets.
+    /// True if the port carries packets.
     pub is_active: bool,
-    /// Largest payload of its packets, in bytes.
+    /// Largest payload of the port's packets, in bytes.
     pub mtu_octets: usize,
-    /// Partition keys of the port.
+    /// Keys of the partitions that the port is in.
     pub p_keys: Vec<PKey>,
 }
 

@@ -50,9 +50,9 @@ pub use sweep::{Sweep, SweepEvent};
 /// Counts over runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Times that all nodes were polled.
+    /// Number of times that all nodes were polled.
     pub steps: u64,
     /// Virtual time, in nanoseconds.
     pub virtual_ns: u64,
@@ -64,7 +64,7 @@ pub struct Outcome {
     pub connections: u64,
     /// Segments retransmitted.
     pub retransmissions: u64,
-    /// Bytes placed.
+    /// Bytes placed in registered memory.
     pub bytes_placed: u64,
     /// Bytes placed ahead of others; included in `bytes_placed`.
     pub bytes_placed_out_of_order: u64,

@@ -92,9 +92,9 @@ pub enum Sabotage {
 /// A shared receive queue of node 0.
 #[derive(Clone, Debug)]
 pub struct SharedPlan {
-    /// Buffers.
+    /// Number of buffers.
     pub buffers: usize,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub len: usize,
     /// Connections of the last node that lie, besides all flows.
     pub liars: Vec<LiarPlan>,
@@ -129,13 +129,13 @@ pub struct Idler {
 /// Data that an idle peer sends before it stays silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// Nothing.
+    /// No data.
     Nothing,
     /// The beginning of an MPA Request.
     HalfRequest,
     /// A whole MPA Request; it is rejected or never answered.
     Request {
-        /// True if it is rejected.
+        /// True if the application rejects the Request, false if it never answers.
         rejected: bool,
     },
     /// Data that is no MPA Request.

@@ -79,7 +79,6 @@ pub(crate) struct Progress {
     pub(crate) messages: usize,
     /// Index before which all requests have completed, as far as completions show.
     completed: usize,
-    /// Receives posted.
     pub(crate) receives_posted: usize,
     /// Receives completed.
     received: usize,

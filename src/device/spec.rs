@@ -206,7 +206,7 @@ pub struct IbPort {
     pub simulator: String,
     /// Name of the node.
     pub node: String,
-    /// The partition.
+    /// Key of the partition.
     pub p_key: PKey,
     /// Scope of the link's multicast.
     pub scope: Scope,

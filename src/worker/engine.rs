@@ -48,7 +48,7 @@ pub(crate) trait Engine: fmt::Debug + Send {
 /// Work left before an engine can end without loss for its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
-    /// Nothing.
+    /// No work is left.
     Nothing,
     /// The peers have everything of this end. Their FINs may still have to be acknowledged.
     Answers,

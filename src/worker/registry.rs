@@ -43,7 +43,6 @@ pub(crate) struct Registry<Id> {
     ids: HashMap<ConnectionKey, Id>,
     /// Listeners by their address.
     listeners: HashMap<SocketAddr, Listening>,
-    /// The number of the newest listener.
     newest_listener: u64,
     /// Counters of connections that are over.
     over: EndpointFigures,

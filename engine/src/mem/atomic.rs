@@ -3,15 +3,15 @@
 /// An operation on a 64-bit integer in memory, in the byte order of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Add (RFC 7306 §5.1.1).
+    /// Adds to the integer (RFC 7306 §5.1.1).
     FetchAdd {
-        /// Addend.
+        /// Number to add.
         add: u64,
         /// A one at bit k drops the carry out of bit k, so that bit k is the top bit of a separate
         /// field. Zero for a plain 64-bit addition.
         mask: u64,
     },
-    /// Replace some bits if some bits are equal (RFC 7306 §5.1.2).
+    /// Replaces some bits if other bits are equal to given ones (RFC 7306 §5.1.2).
     CmpSwap {
         /// Value to compare with.
         compare: u64,

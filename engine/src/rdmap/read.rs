@@ -362,7 +362,7 @@ mod tests {
         assert_eq!((found(1, 99), found(1, 151), found(2, 100)), (None, None, None));
     }
 
-    /// As siw does now and then.
+    /// siw sometimes answers so.
     #[test]
     fn a_confirmation_may_be_answered_by_bytes_that_are_dropped() {
         let mut requester = Requester::new(2);

@@ -140,7 +140,7 @@ pub enum SendOp {
     FetchAdd {
         /// Location of the number; the address must be 64-bit aligned.
         remote: RemoteBuffer,
-        /// Addend.
+        /// Number to add.
         add: u64,
         /// A 1 stops the carry out of that bit. 0 is a plain 64-bit add.
         mask: u64,
@@ -166,7 +166,7 @@ pub enum SendOp {
     },
     /// Bind a memory window ([`Mw`](crate::verbs::Mw)). Nothing is sent.
     BindMw {
-        /// The binding.
+        /// Window, region, range and rights.
         bind: MwBind,
     },
 }
@@ -219,7 +219,7 @@ impl SendOp {
 pub struct SendWr {
     /// Identifier chosen by the application.
     pub id: WrId,
-    /// Operation.
+    /// Operation, with its remote address and parameters.
     pub op: SendOp,
     /// Local memory to send from, or to read into.
     pub sges: ArrayVec<Sge, SGE_MAX>,

@@ -2,9 +2,8 @@
 //!
 //! The digest is one 32-bit register, so creating, copying and passing it cost nothing. The
 //! computation is in `digest` of [`mem`](crate::mem), which reads registered memory without
-//! references, and which is faster than the crates at the lengths of FPDUs. On
-//! processors without a special kernel there, the `crc32c` crate computes it. Both are exact and
-//! checked against each other.
+//! references and is faster than the crates at the lengths of FPDUs. On processors without a
+//! special kernel there, the `crc32c` crate computes it. Tests compare the two.
 
 use crate::mem::{SharedSlice, crc32c_append_shared};
 

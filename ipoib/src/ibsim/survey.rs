@@ -50,7 +50,7 @@ pub struct EndPort {
     pub at: Option<SwitchPort>,
     /// Settings of the port.
     pub setup: PortSetup,
-    /// Partition keys of the port.
+    /// Keys of the partitions that the port is in.
     pub p_keys: Vec<PKey>,
 }
 

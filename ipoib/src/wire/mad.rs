@@ -21,7 +21,7 @@ pub const DATA_AT: usize = 56;
 /// Length of the data, in bytes.
 pub const DATA_LEN: usize = MAD_LEN - DATA_AT;
 
-/// The class of subnet administration.
+/// Management class of subnet administration.
 const CLASS_SUBNET_ADM: u8 = 3;
 
 /// Method of a datagram.
@@ -123,7 +123,7 @@ impl Attribute {
 pub struct Status(pub u16);
 
 impl Status {
-    /// Success.
+    /// The request was executed.
     pub const SUCCESS: Self = Self(0);
     /// The administrator is busy: ask again later.
     pub const BUSY: Self = Self(1);
@@ -138,7 +138,7 @@ impl Status {
 /// Datagram of subnet administration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaMad {
-    /// Method.
+    /// Kind of request or answer.
     pub method: Method,
     /// Result of the request; 0 in requests.
     pub status: Status,

@@ -99,7 +99,7 @@ pub fn answer(mad: &[u8; MAD_LEN]) -> Option<(u64, [u8; SMP_DATA_LEN])> {
 /// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// True for a switch.
+    /// True for a switch, false for a host's adapter.
     pub is_switch: bool,
     /// Number of ports, port 0 of a switch not counted.
     pub ports: u8,

@@ -53,8 +53,8 @@ impl Activity {
         self.has_requested = true;
     }
 
-    /// Records `now` if, since the last check, payload has crossed or the peer has requested work, or
-    /// if the peer `waits` for this end.
+    /// Records `now` if, since the last check, payload has crossed or the peer has requested work,
+    /// or if the peer `waits` for this end.
     pub(super) fn see_payload(
         &mut self,
         now: Instant,
@@ -67,7 +67,7 @@ impl Activity {
         }
     }
 
-    /// Checks from time to time [for payload](Self::see_payload). Keep-alives alone do not keep a
+    /// Checks periodically [for payload](Self::see_payload). Keep-alives alone do not keep a
     /// session open for ever.
     ///
     /// # Errors

@@ -86,7 +86,6 @@ impl Completions {
         Ok(Reserved { cq: queue.cq.clone(), depth, left: Rc::clone(&queue.left) })
     }
 
-    /// Number of queues.
     pub(super) const fn queues(&self) -> usize {
         self.queues.len()
     }

@@ -78,7 +78,8 @@ impl ControlThread {
         }
     }
 
-    /// Forwards an answer to the peer, or sends from time to time that an answer takes longer.
+    /// Forwards an answer to the peer. While an answer is awaited, sends [`Control::Working`] every
+    /// [`WORKING_INTERVAL`].
     pub(super) fn turn(&mut self, qp: &Qp, to: &mut Channel) -> anyhow::Result<Option<Control>> {
         match self.answers.try_recv() {
             Ok(answer) => {

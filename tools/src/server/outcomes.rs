@@ -43,7 +43,7 @@ impl Outcomes {
         }
     }
 
-    /// Logs from time to time how many lines were left out since the last report.
+    /// Logs the number of lines left out since the last report, if a report is due.
     pub(super) fn report_left_out(&mut self, now: Instant) {
         self.report_counts(|budget| budget.left_out(now));
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   hello      the Private Data in which the connecting end names itself and the wanted queue pair
-//!   requests   the listener: hands requests to the queue pair that they name, or keeps them until it is ready
+//!   requests   the listener: hands requests to the queue pair that they name, once it is ready
 //!   link       one queue pair's connection: the end with the smaller number connects
 //!   address    C's address vector, as an IP address
 //! ```

@@ -96,7 +96,7 @@ pub struct McMemberRecord {
     pub service_level: u8,
     /// Flow label: 20 bits.
     pub flow_label: u32,
-    /// Hop limit.
+    /// Hop limit: routers that may forward a packet.
     pub hop_limit: u8,
     /// Scope: four bits.
     pub scope: u8,
