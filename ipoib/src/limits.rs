@@ -53,7 +53,7 @@ pub const GROUP_IDLE_NS: u64 = 300_000_000_000;
 pub const DHCP_RETRY_FIRST_NS: u64 = 4_000_000_000;
 /// Longest timeout of a message to DHCP servers.
 pub const DHCP_RETRY_LAST_NS: u64 = 64_000_000_000;
-/// Requests for an offered address before another server is looked for.
+/// Most requests for an offered address. Then the client looks for another server.
 pub const DHCP_ATTEMPTS_MAX: u32 = 5;
 
 /// Most datagrams that wait for one neighbour, path or group; beyond it the oldest is dropped.

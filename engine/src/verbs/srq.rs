@@ -81,7 +81,7 @@ impl Srq {
     }
 
     /// Asks for one call of `waker` when a message takes a buffer and fewer than `limit` are left
-    /// (`IBV_SRQ_LIMIT`). This replaces an earlier request; a `limit` of 0 only cancels it.
+    /// (`IBV_SRQ_LIMIT`). The call replaces an earlier request; a `limit` of 0 only cancels it.
     ///
     /// A thread that moves data for queue pairs makes the call, as for
     /// [`Cq::req_notify`](crate::verbs::Cq::req_notify).

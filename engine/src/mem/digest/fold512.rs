@@ -36,7 +36,8 @@ const AHEAD_2048: [i64; 8] = lane_factors([2048; 4]);
 const AHEAD_1536: [i64; 8] = lane_factors([1536; 4]);
 const AHEAD_1024: [i64; 8] = lane_factors([1024; 4]);
 const AHEAD_512: [i64; 8] = lane_factors([512; 4]);
-/// The last lane does not move; its product is not used.
+/// Factors that move the first three lanes onto the last, which does not move: its product is not
+/// used.
 const ONTO_LAST_LANE: [i64; 8] = lane_factors([384, 256, 128, 128]);
 
 /// Factors that move 128-bit lane `i` ahead by `bits[i]`.

@@ -28,7 +28,7 @@ pub(crate) struct QpShared {
     pub(crate) number: QpNum,
     pub(crate) pd: PdNum,
     pub(super) state: AtomicU8,
-    /// No completion of this queue pair must be raised.
+    /// True if this queue pair must raise no further completion.
     pub(super) silent: AtomicBool,
     /// The engine has flushed all work that it had.
     pub(super) is_flushed: AtomicBool,
