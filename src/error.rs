@@ -1,7 +1,7 @@
 //! The errors of the library.
 //!
 //! One family of errors for endpoints, listeners, connections and completion channels: [`Error`].
-//! Work and its queues have error types of the engine, for these calls are frequent and their
+//! Work and its queues have error types of the engine, because these calls are frequent and their
 //! errors few: [`QueueError`](crate::QueueError) for making queues, [`PostError`](crate::PostError)
 //! for posting work, [`WcStatus`](crate::WcStatus) for the result of posted work, and
 //! [`StreamError`](crate::StreamError) in the event that reports a connection's failure.

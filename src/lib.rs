@@ -9,7 +9,8 @@
 //! - An [`Rnic`] is one adapter in software. A protection domain ([`Pd`]) of it groups memory and
 //!   the queue pairs that may use it.
 //! - An [`Endpoint`] is one interface: a port on a device (TAP, packet socket, AF_XDP, memory link)
-//!   or the kernel's TCP, which needs no privilege. It connects and listens.
+//!   or the kernel's TCP, which needs no privilege. An endpoint connects and
+//!   listens.
 //! - Memory is registered ([`Mr`]) with rights ([`Access`]). A peer needs its steering tag and
 //!   offset, a [`RemoteBuffer`], to write or read it. Applications send a `RemoteBuffer` by any
 //!   means, for example in the private data of the connection.

@@ -22,7 +22,7 @@ pub struct Plan {
     pub flows: Vec<FlowPlan>,
     /// Changes of the link, in order of time.
     pub changes: Vec<Change>,
-    /// Begin of the silence, in which no frame arrives. `None` without a silence.
+    /// Beginning of the silence, in which no frame arrives. `None` without a silence.
     pub silence: Option<Silence>,
     /// Peers of node 0 that open connections and do nothing with them.
     pub idlers: Vec<Idler>,
@@ -247,7 +247,7 @@ pub enum FabricEvent {
     Silent(bool),
     /// The subnet administrator answers this many requests with "busy".
     Busy(u32),
-    /// This many of its answers are lost.
+    /// This many answers of the subnet administrator are lost.
     Mute(u32),
     /// A node's cable is unplugged, or plugged in.
     Cable(usize, bool),
@@ -281,8 +281,7 @@ pub struct FlowPlan {
     pub waits: bool,
     /// The responder's messages take their buffers from the shared receive queue.
     pub shares: bool,
-    /// The initiator means harm: whatever becomes of the connection is right, as long as nothing of
-    /// it is left.
+    /// True for a hostile initiator: any outcome is accepted if all resources are released.
     pub is_hostile: bool,
 }
 
@@ -291,7 +290,7 @@ pub struct FlowPlan {
 pub enum Start {
     /// At a time, in nanoseconds.
     At(u64),
-    /// As soon as another flow is ending: an end was asked to close, or has failed.
+    /// When another flow is ending: an end was asked to close, or has failed.
     After(usize),
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Side {
     pub(crate) credit: bool,
     /// True if the application never polls, so that its queue overflows.
     blind: bool,
-    /// Begin and end of the application's pause.
+    /// Beginning and end of the application's pause.
     pub(crate) pause: Option<(Instant, Instant)>,
     /// Memory that this end keeps writing.
     pub(crate) live: Live,

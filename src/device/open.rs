@@ -311,9 +311,10 @@ fn check_addresses(interface: &Interface) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Returns true for an address of the kernel. A socket can be bound only to such an address; but if
-/// the kernel has no address at all, as in a new network namespace, to any address. In that case
-/// the kernel has no route to it, so the connect fails.
+/// Returns true for an address of the kernel. Tries to bind a socket, which succeeds only for such
+/// an address, and then to connect it to itself. Without any address, as in a new network
+/// namespace, the kernel lets a socket bind to all addresses; then the connect fails, because there
+/// is no route.
 fn is_the_kernels(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok_and(|socket| {
         let itself = socket.local_addr();

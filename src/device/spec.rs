@@ -187,7 +187,7 @@ pub struct Socket {
     pub path: PathBuf,
     /// This host in the network behind it.
     pub network: Network,
-    /// This end creates the socket. `false`: it connects to it.
+    /// True if this end creates the socket, false if it connects to it.
     pub listens: bool,
     /// Memory is refused if the peer could withdraw it.
     pub sealed: bool,

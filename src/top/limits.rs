@@ -13,7 +13,8 @@ pub const CONNECTIONS_TOLD_MAX: usize = 1024;
 pub const ANSWER_LEN_MAX: usize = 2 << 20;
 /// Time that an endpoint may take to answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
-/// Time to wait for the workers of an endpoint. After it, their previous counters are reported.
+/// Time to wait for the workers of an endpoint. After this time their previous counters are
+/// reported.
 pub(super) const WORKER_TIME_MAX: Duration = Duration::from_millis(250);
 /// Time for which an answer is reused, so that many readers ask the workers only as often as one.
 pub(super) const ANSWER_AGE_MAX: Duration = Duration::from_millis(10);
