@@ -14,6 +14,7 @@ mod copies;
 mod crowd;
 mod digests;
 mod fair;
+mod forms;
 mod goodput;
 mod hostile;
 mod immediates;
