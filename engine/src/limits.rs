@@ -77,8 +77,6 @@ pub const UNCONFIRMED_REQUESTS: u64 = 32;
 pub const CONNECTIONS_USUAL: usize = 65_536;
 /// Most connections that a port can be configured for: an idle one takes 4 KiB, all of them 1 GiB.
 pub const CONNECTIONS_MAX: usize = 1 << 18;
-/// Most frames whose connections a port looks up ahead.
-pub const FRAMES_AHEAD_MAX: usize = 64;
 /// Most queue pairs with new work that a port knows one by one. Beyond that, it examines all.
 pub const DOORBELL_PLACES: usize = 65_536;
 /// Default number of connections in TIME-WAIT that a port keeps, 256 bytes each: four times the

@@ -168,14 +168,6 @@ pub trait Device: fmt::Debug {
     /// taken, which with some devices includes refused ones.
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize;
 
-    /// Shows `look` the beginnings of at most `burst` frames that [`receive`](Self::receive) will
-    /// hand over next, in order, as far as the device knows them: at least their headers. The
-    /// frames stay queued. The caller can prefetch the memory that it will need. By default a
-    /// device shows none.
-    fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
-        let _knows_nothing = (now_ns, burst, look);
-    }
-
     /// Takes one frame. It may stay queued until [`flush`](Self::flush).
     ///
     /// # Errors
@@ -266,10 +258,6 @@ macro_rules! forward_device {
                 sink: &mut dyn FnMut(RxFrame<'_>),
             ) -> usize {
                 (**self).receive(now_ns, burst, sink)
-            }
-
-            fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
-                (**self).look_ahead(now_ns, burst, look);
             }
 
             fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {

@@ -244,13 +244,6 @@ impl Device for MemoryDevice {
         count
     }
 
-    fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
-        // Nothing changes under the lock, whatever the callback does.
-        let wire = self.link.lock(1 - self.direction);
-        let arrived = wire.frames.iter().take(burst).take_while(|slot| slot.arrival_ns <= now_ns);
-        arrived.for_each(|slot| look(&slot.buffer[..slot.len]));
-    }
-
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         if !self.link.is_up() {
             return Err(TransmitError::LinkDown);

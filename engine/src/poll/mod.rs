@@ -52,9 +52,6 @@ impl<D: Device> Poller<D> {
     pub fn receive(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
-        if port.looks_ahead() {
-            port.expect_frames(|look| device.look_ahead(now_ns, RECEIVE_BURST, look));
-        }
         let received = port.handle_burst(now, |sink| receive_burst(device, now_ns, sink));
         // A device learns changes of its interface while it receives: the port applies them at
         // once.

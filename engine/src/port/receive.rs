@@ -39,29 +39,7 @@ impl Port {
         let rnic = self.rnic.clone();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
-        let received = receive(&mut |frame| {
-            self.connections.frame_comes();
-            self.take_frame(now, self.interface.framing, frame, &mut lease);
-        });
-        self.connections.expect_nothing();
-        received
-    }
-
-    /// Returns true if [hints about the next frames](Self::expect_frames) pay off: the port has so
-    /// many connections that their state is not in the processor's cache.
-    #[must_use]
-    pub fn looks_ahead(&self) -> bool {
-        self.connections.looks_ahead()
-    }
-
-    /// Takes hints about the next frames of [`handle_burst`](Self::handle_burst), in order; `show`
-    /// passes the beginning of each frame to its argument. Their connections are prefetched. Hints
-    /// have no other effect, and hinted frames that do not arrive do no harm.
-    pub fn expect_frames(&mut self, show: impl FnOnce(&mut dyn FnMut(&[u8]))) {
-        let framing = self.interface.framing;
-        self.connections.expect_nothing();
-        show(&mut |head| self.connections.expect(demux::glimpse(framing, head)));
-        self.connections.look_up_expected();
+        receive(&mut |frame| self.take_frame(now, self.interface.framing, frame, &mut lease))
     }
 
     pub(super) fn take_frame(

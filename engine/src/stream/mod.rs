@@ -169,14 +169,6 @@ impl Stream {
         }
     }
 
-    /// Prefetches the counts of the queue pair that data from the peer changes.
-    #[inline]
-    pub(crate) fn prefetch_counts(&self) {
-        if let Some(full) = self.phase.full() {
-            full.qp.prefetch_counts();
-        }
-    }
-
     /// Prefetches the deadlines.
     #[inline]
     pub(crate) fn prefetch_deadline(&self) {

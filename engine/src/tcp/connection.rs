@@ -124,12 +124,9 @@ impl Tcb {
         self.snd.board.prefetch();
     }
 
-    /// The part of [`HOT`](Self::HOT) that data from the peer needs: without the state of how fast
-    /// this end may send.
-    pub(crate) const HOT_FOR_DATA: Range<usize> =
-        offset_of!(Self, snd) + offset_of!(SendHalf, board)..Self::HOT.end;
     /// Byte range that deadlines are computed from.
-    pub(crate) const DUE: Range<usize> = Self::HOT_FOR_DATA.start..offset_of!(Self, ecn);
+    pub(crate) const DUE: Range<usize> =
+        offset_of!(Self, snd) + offset_of!(SendHalf, board)..offset_of!(Self, ecn);
 
     /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number; `ts_offset` is
     /// added to the timestamp clock. `IsnGenerator` chooses both.

@@ -88,8 +88,8 @@ impl Link {
         self.shared.latency_ns.load(Ordering::Relaxed)
     }
 
-    /// Locks the wire of one direction. The only callback under the lock, that of `look_ahead`,
-    /// cannot change the wire, so a poisoned lock is still consistent.
+    /// Locks the wire of one direction. No callback runs under the lock, so a poisoned lock is still
+    /// consistent.
     pub(super) fn lock(&self, direction: usize) -> MutexGuard<'_, Wire> {
         self.shared.wires[direction].lock().unwrap_or_else(PoisonError::into_inner)
     }

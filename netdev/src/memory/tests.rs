@@ -152,31 +152,6 @@ fn at_most_a_burst_is_received_at_once() {
 }
 
 #[test]
-fn what_is_shown_ahead_is_what_comes_next() {
-    let (mut a, mut b) = pair(LinkConfig { latency_ns: 5, ..config() });
-    for octet in 0..4 {
-        send(&mut a, u64::from(octet / 3), &[octet; 20]).unwrap();
-    }
-    a.flush(0);
-    let shown = |b: &mut MemoryDevice, now_ns, burst| {
-        let mut shown = Vec::new();
-        b.look_ahead(now_ns, burst, &mut |head| shown.push(head.to_vec()));
-        shown
-    };
-    assert_eq!(shown(&mut b, 4, 9), Vec::<Vec<u8>>::new());
-    assert_eq!(shown(&mut b, 5, 2), [[0; 20], [1; 20]]);
-    // The frames were not taken.
-    assert_eq!(shown(&mut b, 5, 9), [[0; 20], [1; 20], [2; 20]]);
-    assert_eq!(received(&mut b, 5), [[0; 20], [1; 20], [2; 20]]);
-    assert_eq!(shown(&mut b, 6, 9), [[3; 20]]);
-    // Also through a reference and a box.
-    let mut boxed: Box<dyn Device> = Box::new(b);
-    let mut count = 0;
-    boxed.look_ahead(6, 9, &mut |_| count += 1);
-    assert_eq!(count, 1);
-}
-
-#[test]
 fn the_sink_may_use_the_other_end() {
     let (mut a, mut b) = pair(config());
     send(&mut a, 0, &[1; 60]).unwrap();

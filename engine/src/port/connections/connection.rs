@@ -90,11 +90,6 @@ impl PortConnection {
         let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT);
         [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
     };
-    /// The parts of [`HOT`](Self::HOT) that data from the peer needs.
-    pub(super) const HOT_FOR_DATA: [Range<usize>; 3] = {
-        let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT_FOR_DATA);
-        [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
-    };
     /// Bytes that waking the connection changes.
     pub(super) const WOKEN: Range<usize> = offset_of!(Self, ready)..offset_of!(Self, rung) + 1;
     /// Byte ranges that show if a deadline has expired, and that an expired delayed acknowledgment

@@ -28,7 +28,6 @@ pub(super) use time_wait::TimeWaitRecord;
 pub(super) use tuples::Taken;
 
 use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
-use crate::port::connections::ahead::Ahead;
 use crate::port::connections::connection::{ConnectionId, PortConnection};
 use crate::port::connections::numbers::Numbers;
 use crate::port::connections::slots::Slots;
@@ -50,8 +49,6 @@ pub(super) struct Connections {
     /// Generation of the newest connection.
     generation: u32,
     tuples: Tuples,
-    /// Hints about the next frames.
-    ahead: Ahead,
     timers: TimerQueue,
     /// Connections that may have something to send.
     ready: VecDeque<u32>,
@@ -80,7 +77,6 @@ impl Connections {
             slots: Slots::new(),
             generation: 0,
             tuples: Tuples::new(key),
-            ahead: Ahead::default(),
             timers: TimerQueue::default(),
             ready: VecDeque::with_capacity(64),
             touched: Numbers::new(),
@@ -145,11 +141,6 @@ impl Connections {
     /// Returns the number of a connection that is not the one found last.
     #[inline(never)]
     fn find_another(&mut self, tuple: &Tuple) -> Option<u32> {
-        if !self.ahead.is_empty()
-            && let Some(slot) = self.find_expected(tuple)
-        {
-            return Some(slot);
-        }
         let Self { slots, tuples, time_waits, .. } = self;
         let number = tuples.find(tuple, |number| has(slots, time_waits, number, tuple))?;
         self.prefetch_found(number);

@@ -2,13 +2,11 @@
 //!
 //! The table contains only the hash and the number. The addresses are in the connection, and are
 //! compared there when a number is looked up. So the table of ten thousand connections has 128 KiB,
-//! and the hash determines the cache line of an entry, which can be prefetched.
+//! and a look-up usually reads one cache line.
 //!
 //! An entry is in the line of its hash or, if that line was full, in the next line that had room.
 //! Each line counts the entries that were stored in a later line because it was full. A look-up
 //! stops at a line whose count is 0.
-
-use crate::mem::region::prefetch::prefetch;
 
 /// The numbers of a port's connections.
 #[derive(Debug, Default)]
@@ -101,14 +99,6 @@ impl Table {
     #[inline]
     pub(super) fn find(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<u32> {
         self.position(hash, is_right).map(|(at, place)| self.lines[at].numbers[place])
-    }
-
-    /// Prefetches the line that probably contains the entry with this hash.
-    #[inline]
-    pub(super) fn prefetch(&self, hash: u32) {
-        if !self.lines.is_empty() {
-            prefetch(&self.lines[self.home(hash)]);
-        }
     }
 
     /// Adds an entry.
@@ -230,14 +220,5 @@ mod tests {
         assert_eq!(table.find(hash(17, true), |number| number == 1017), Some(1017));
         assert_eq!(find(&table, 17, true), None);
         assert_eq!(find(&table, 18, true), Some(18));
-    }
-
-    #[test]
-    fn a_table_in_which_nothing_was_asks_for_nothing() {
-        let mut table = Table::default();
-        table.prefetch(7);
-        table.insert(7, 1);
-        table.prefetch(7);
-        assert_eq!(table.find(7, |_| true), Some(1));
     }
 }

@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::port::interface::demux::Glimpse;
 use crate::stream::{RxPolicy, Stream};
 use crate::tcp::{self, SeqNum};
 use crate::verbs::{HeldRnic, Rnic, RnicConfig};
@@ -102,48 +101,6 @@ fn addresses_in_time_wait_are_taken_until_it_is_over() {
     for port in 0..3 {
         insert(other, tuple(port)).unwrap();
     }
-}
-
-/// A frame is for the connection of its own addresses, no matter what hints a device gives.
-#[test]
-fn frames_that_come_otherwise_than_told_find_their_connections() {
-    let mut connections = Connections::new(KEY);
-    let slots: Vec<u32> =
-        (0..300).map(|port| insert(&mut connections, tuple(port)).unwrap().slot).collect();
-    assert!(connections.looks_ahead());
-    let told = [Some(3), Some(4), None, Some(1000), Some(5), Some(6), Some(6), Some(7)];
-    let as_told = [3, 4, 1000, 1000, 5, 6, 6, 7];
-    let otherwise = [4, 3, 7, 5, 1000, 200, 6, 6, 8, 9];
-    for come in [&as_told[..], &otherwise[..], &[]] {
-        for remote_port in told {
-            let data = remote_port == Some(4);
-            connections.expect(remote_port.map(|port| Glimpse { tuple: tuple(port), data }));
-        }
-        connections.look_up_expected();
-        for port in come {
-            connections.frame_comes();
-            let expected = slots.get(usize::from(*port)).copied();
-            assert_eq!(connections.find(&tuple(*port)), expected, "{port}");
-        }
-        connections.expect_nothing();
-    }
-    // One is removed after its hint, and another gets its slot.
-    connections.expect(Some(Glimpse { tuple: tuple(3), data: true }));
-    connections.expect(Some(Glimpse { tuple: tuple(2000), data: true }));
-    connections.look_up_expected();
-    connections.remove(slots[3]);
-    let other = insert(&mut connections, tuple(2000)).unwrap();
-    assert_eq!(other.slot, slots[3]);
-    for (port, expected) in [(3, None), (2000, Some(other.slot))] {
-        connections.frame_comes();
-        assert_eq!(connections.find(&tuple(port)), expected);
-    }
-    // More hints than there is room for.
-    for _ in 0..200 {
-        connections.expect(None);
-    }
-    connections.look_up_expected();
-    (0..300).for_each(|_| connections.frame_comes());
 }
 
 #[test]

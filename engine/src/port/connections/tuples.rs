@@ -71,7 +71,7 @@ impl Tuples {
     /// construct addresses with equal hashes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
-    pub(super) fn hash(&self, tuple: &Tuple) -> u32 {
+    fn hash(&self, tuple: &Tuple) -> u32 {
         self.hash.hash_one(tuple) as u32
     }
 
@@ -81,18 +81,6 @@ impl Tuples {
         let number = self.numbers.find(self.hash(tuple), is)?;
         self.last_hit = Some((*tuple, number));
         Some(number)
-    }
-
-    /// Returns a connection whose addresses have this hash; probably the only one.
-    #[inline]
-    pub(super) fn guess(&self, hash: u32) -> Option<u32> {
-        self.numbers.find(hash, |_| true)
-    }
-
-    /// Prefetches the table entry with this hash.
-    #[inline]
-    pub(super) fn prefetch(&self, hash: u32) {
-        self.numbers.prefetch(hash);
     }
 
     /// Returns true if a connection of this port has these addresses.

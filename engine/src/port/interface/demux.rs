@@ -11,7 +11,7 @@ use smoltcp::wire::{Ipv4Packet, Ipv6Packet, checksum};
 use urnic_netdev::Fragment;
 
 use extension_headers::{Upper, upper_layer};
-pub(crate) use plain::{Glimpse, Plain, glimpse, parse_plain, parse_plain_head};
+pub(crate) use plain::{Plain, parse_plain, parse_plain_head};
 
 use crate::port::drops::FrameDrop;
 use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};

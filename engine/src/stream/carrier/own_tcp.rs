@@ -86,11 +86,6 @@ impl OwnTcp {
         [0..tcp + tcp::Tcb::HOT_HEAD, tcp + tcp::Tcb::HOT.start..tcp + tcp::Tcb::HOT.end]
     };
 
-    /// The part of `HOT` that data from the peer needs.
-    pub(crate) const HOT_FOR_DATA: [Range<usize>; 2] = {
-        let (tcp, tail) = (offset_of!(Self, tcp), tcp::Tcb::HOT_FOR_DATA);
-        [0..tcp, tcp + tail.start..tcp + tail.end]
-    };
     /// Byte ranges of the struct that deadlines depend on.
     pub(crate) const DUE: [Range<usize>; 2] = {
         let (tcp, of_tcp) = (offset_of!(Self, tcp), tcp::Tcb::DUE);

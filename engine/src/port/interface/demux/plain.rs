@@ -66,47 +66,6 @@ pub(crate) fn parse_plain_head(
     (end == frame_len).then_some(inbound)
 }
 
-/// Hint from the beginning of a plain frame. Nothing is verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Glimpse {
-    /// The addresses of its connection.
-    pub(crate) tuple: Tuple,
-    /// The segment has data.
-    pub(crate) data: bool,
-}
-
-/// Returns the hint from the beginning of a frame, if it is plain.
-pub(crate) fn glimpse(framing: LinkFraming, head: &[u8]) -> Option<Glimpse> {
-    if framing != LinkFraming::Ethernet {
-        return None;
-    }
-    let (ethernet, datagram) = head.split_first_chunk::<ETHERNET_LEN>()?;
-    let ends: (IpAddr, IpAddr);
-    let (segment, len) = match *ethernet {
-        [.., 0x08, 0x00] => {
-            let (ip, segment) = datagram.split_first_chunk::<IPV4_LEN>()?;
-            let &[0x45, _, m, n, _, _, _, _, _, PROTOCOL_TCP, _, _, a, b, c, d, e, f, g, h] = ip
-            else {
-                return None;
-            };
-            ends = ([a, b, c, d].into(), [e, f, g, h].into());
-            (segment, usize::from(u16::from_be_bytes([m, n])).saturating_sub(IPV4_LEN))
-        }
-        [.., 0x86, 0xdd] => {
-            let (ip, segment) = datagram.split_first_chunk::<IPV6_LEN>()?;
-            let &[_, _, _, _, m, n, PROTOCOL_TCP, ..] = ip else { return None };
-            let address = |at: usize| ip[at..].first_chunk::<16>().map(|octets| (*octets).into());
-            ends = (address(8)?, address(24)?);
-            (segment, usize::from(u16::from_be_bytes([m, n])))
-        }
-        _ => return None,
-    };
-    let &[a, b, c, d, _, _, _, _, _, _, _, _, offset] = segment.first_chunk()?;
-    let [from, to] = [[a, b], [c, d]].map(u16::from_be_bytes);
-    let tuple = Tuple::new(ends.1, to, ends.0, from);
-    Some(Glimpse { tuple, data: len > usize::from(offset >> 4) * 4 })
-}
-
 /// Accepts an untagged, unfragmented IPv4 datagram without options, with TCP and a right header
 /// checksum, as nearly every frame is. Any other frame takes the general path.
 ///

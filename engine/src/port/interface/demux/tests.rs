@@ -3,7 +3,6 @@ use super::plain::plain_ipv4;
 use super::*;
 use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::port::config::VlanId;
-use crate::port::tuple::Tuple;
 
 /// An Ethernet frame with a TCP segment of 20 bytes and no payload, checksums right.
 fn frame() -> Vec<u8> {
@@ -75,35 +74,6 @@ fn a_head_over_ipv6_means_what_the_frame_does() {
         frame[at..at + octets.len()].copy_from_slice(octets);
         let parsed = parse_plain_head(LinkFraming::Ethernet, &frame, frame.len());
         assert!(parsed.is_none(), "octets {octets:?} at {at}");
-    }
-}
-
-#[test]
-fn a_glimpse_of_a_frame_tells_what_a_look_would() {
-    let v4 = frame();
-    let mut v6 = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd];
-    v6.extend([0x60, 0, 0, 0, 0, 20, PROTOCOL_TCP, 64]);
-    for last in [2, 1] {
-        v6.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
-    }
-    v6.extend([7, 1, 7, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
-    let mut with_data = v6.clone();
-    with_data[19] += 1;
-    with_data.push(9);
-    for frame in [&v4, &v6, &with_data] {
-        let inbound = parse_plain_head(LinkFraming::Ethernet, frame, frame.len()).unwrap();
-        let (header, payload_at) = tcp::Header::parse(inbound.segment).unwrap();
-        let (to, from) = (inbound.destination, inbound.source);
-        let tuple = Tuple::new(to, header.dst_port, from, header.src_port);
-        let data = inbound.segment.len() > payload_at;
-        let expected = Some(Glimpse { tuple, data });
-        assert_eq!(glimpse(LinkFraming::Ethernet, frame), expected);
-        // Bytes behind the headers are not needed, and incomplete headers give no hint.
-        let headers_len = frame.len() - inbound.segment.len() + payload_at;
-        assert_eq!(glimpse(LinkFraming::Ethernet, &frame[..headers_len]), expected);
-        let short = headers_len - 8;
-        assert!((0..short).all(|len| glimpse(LinkFraming::Ethernet, &frame[..len]).is_none()));
-        assert_eq!(glimpse(LinkFraming::Ip, frame), None);
     }
 }
 
