@@ -117,7 +117,7 @@ impl Port {
         // The source MAC of a frame from beyond a router does not identify the next hop: it is not
         // learned.
         let next_hop = self.config.next_hop(remote.ip());
-        if let Some(mac) = inbound.source_mac
+        if let Some(mac) = inbound.opened.source_mac()
             && next_hop == remote.ip()
             && self.interface.neighbours.learn_provisionally(now, next_hop, mac)
         {
@@ -150,7 +150,7 @@ impl Port {
         let answer = self.listeners.cookies.answer(now, &config, syn, &ends);
         // The answer goes to the source MAC of the SYN: a SYN alone causes no neighbour query.
         let (framing, own) = (self.interface.framing, self.config.mac);
-        let link = inbound.source_mac.map(|mac| LinkHeader::new(framing, own, mac));
+        let link = inbound.opened.source_mac().map(|mac| LinkHeader::new(framing, own, mac));
         let route = Route::new(link, ends.local.ip(), ends.remote.ip());
         self.listeners.push_answer(route, answer);
         self.counters.cookies_sent += 1;

@@ -8,7 +8,7 @@ use crate::port::accept::Claim;
 use crate::port::connections::is_in_time_wait;
 use crate::port::drops::FrameDrop;
 use crate::port::excess::Connectionless;
-use crate::port::interface::demux::{self, Inbound, Parsed, Plain};
+use crate::port::interface::demux::{self, Inbound, Parsed};
 use crate::port::interface::framing::{LinkFraming, Opened};
 use crate::port::interface::icmp::{self, IcmpError, Report};
 use crate::port::interface::reassembly::Part;
@@ -58,81 +58,73 @@ impl Port {
             return self.take_fragments(now, framing, frame, lease);
         }
         let verify = frame.checksum == RxChecksum::Unverified;
-        match demux::parse_plain(framing, frame.head, verify) {
-            Some(plain) => self.handle_plain(now, framing, frame, &plain, lease),
-            None => self.take_unusual_frame(now, framing, frame, lease),
+        match demux::parse(framing, frame.head, frame.head.len(), verify) {
+            Ok(Parsed::Tcp(inbound)) => {
+                if !self.handle_open(now, frame, &inbound, |payload| payload, lease) {
+                    self.handle_tcp(now, frame, &inbound, lease);
+                }
+            }
+            Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
+            Ok(Parsed::Fragment(opened, part)) => {
+                self.take_part(now, framing, &opened, &part, lease);
+            }
+            Err(reason) => self.drop_frame(reason),
         }
     }
 
+    /// Processes a part of a datagram, and the datagram if this part completes it.
     #[inline(never)]
-    fn take_unusual_frame(
+    fn take_part(
         &mut self,
         now: Instant,
         framing: LinkFraming,
-        frame: &RxFrame<'_>,
+        opened: &Opened<'_>,
+        part: &Part<'_>,
         lease: &mut TableLease<'_>,
     ) {
-        if let Some(whole) = self.take_frame_or_part(now, framing, frame, lease) {
-            let framing = framing.without_tag();
-            let checksum = RxChecksum::Unverified;
-            let frame = RxFrame::whole(&whole, checksum, None);
+        let Some(whole) = self.handle_fragment(now, opened, part) else { return };
+        let frame = RxFrame::whole(&whole, RxChecksum::Unverified, None);
+        match demux::parse(framing.without_tag(), &whole, whole.len(), true) {
+            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, &frame, &inbound, lease),
+            Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
             // A fragment inside a reassembled datagram is refused, as by other stacks: otherwise an
             // atomic fragment (RFC 6946) for each eight bytes would cause thousands of passes over
             // one datagram.
-            if self.take_frame_or_part(now, framing, &frame, lease).is_some() {
-                self.drop_frame(FrameDrop::Fragment);
-            }
-        }
-    }
-
-    /// Processes a frame. Returns the whole datagram if the frame is a fragment that completes it.
-    fn take_frame_or_part(
-        &mut self,
-        now: Instant,
-        framing: LinkFraming,
-        frame: &RxFrame<'_>,
-        lease: &mut TableLease<'_>,
-    ) -> Option<Vec<u8>> {
-        let verify = frame.checksum == RxChecksum::Unverified;
-        match demux::parse(framing, frame.head, verify) {
-            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, framing, frame, &inbound, lease),
-            Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
-            Ok(Parsed::Fragment(opened, part)) => return self.handle_fragment(now, &opened, &part),
+            Ok(Parsed::Fragment(..)) => self.drop_frame(FrameDrop::Fragment),
             Err(reason) => self.drop_frame(reason),
         }
-        None
     }
 
-    /// Fast path for a plain segment of a connection. A SYN, and a segment of no connection or of
-    /// one in TIME-WAIT, take [`handle_tcp`](Self::handle_tcp).
+    /// Processes a segment of an open connection, unless it is a SYN. `payload_of` makes the
+    /// payload from the bytes of the head behind the TCP header. Returns false, with nothing done,
+    /// for any other segment: [`handle_tcp`](Self::handle_tcp) must process it.
     #[inline(always)]
-    fn handle_plain(
+    pub(super) fn handle_open<'f, P: Payload>(
         &mut self,
         now: Instant,
-        framing: LinkFraming,
         frame: &RxFrame<'_>,
-        plain: &Plain<'_>,
+        inbound: &Inbound<'f>,
+        payload_of: impl FnOnce(&'f [u8]) -> P,
         lease: &mut TableLease<'_>,
-    ) {
-        let mut header = tcp::Header { ecn: plain.ecn, ..tcp::Header::default() };
-        if let Ok(payload_at) = header.read(plain.segment)
+    ) -> bool {
+        let mut header = tcp::Header { ecn: inbound.ecn, ..tcp::Header::default() };
+        if let Ok(payload_at) = header.read(inbound.segment)
             && !header.flags.contains(Flags::SYN)
-            && let Some(slot) = self.connections.find(&plain.tuple(&header))
+            && let Some(slot) =
+                self.connections.find(&inbound.tuple(header.src_port, header.dst_port))
             && !is_in_time_wait(slot)
         {
-            let mut payload = &plain.segment[payload_at..];
-            if self.handle_segment(now, slot, frame, &header, &mut payload, lease) {
-                return;
-            }
+            let mut payload = payload_of(&inbound.segment[payload_at..]);
+            return self.handle_segment(now, slot, frame, &header, &mut payload, lease);
         }
-        self.handle_tcp(now, framing, frame, &plain.inbound(), lease);
+        false
     }
 
+    /// Processes any TCP segment of a contiguous frame.
     #[inline(never)]
     fn handle_tcp(
         &mut self,
         now: Instant,
-        framing: LinkFraming,
         frame: &RxFrame<'_>,
         inbound: &Inbound<'_>,
         lease: &mut TableLease<'_>,
@@ -142,18 +134,19 @@ impl Port {
             return;
         };
         header.ecn = inbound.ecn;
-        let (source, destination) = (inbound.source, inbound.destination);
-        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
+        let tuple = inbound.tuple(header.src_port, header.dst_port);
         let mut payload = &inbound.segment[payload_at..];
+        // The TCP checksum was verified.
+        let (opened, valid) = (&inbound.opened, RxChecksum::Valid);
         let slot = match self.find_open(&tuple, &header) {
             Some(slot) => slot,
-            _ if self.belongs_to_other_queue(&tuple, framing, frame) => return,
+            _ if self.hand_over(&tuple, opened, valid, frame.segment_size) => return,
             _ if self.is_segment_excess(now, &tuple) => return self.drop_frame(FrameDrop::Excess),
             _ => match self.handle_unclaimed(now, tuple, &header, inbound) {
                 Claim::Redeemed(slot) => slot,
                 Claim::Opened(slot) => return self.connections.after_input(slot),
                 Claim::Done => return,
-                Claim::Host => return self.pass_to_host(framing, frame),
+                Claim::Host => return self.host.handle_frame(opened, frame.checksum),
             },
         };
         if is_in_time_wait(slot) {
@@ -204,7 +197,7 @@ impl Port {
     /// Processes a segment of the connection in this slot. Returns false, with nothing done, if the
     /// connection is closed.
     #[inline(always)]
-    pub(super) fn handle_segment(
+    fn handle_segment(
         &mut self,
         now: Instant,
         slot: u32,
@@ -225,22 +218,6 @@ impl Port {
         taken
     }
 
-    /// Hands the frame over if another queue of the interface has the connection; returns true if
-    /// so.
-    fn belongs_to_other_queue(
-        &mut self,
-        tuple: &Tuple,
-        framing: LinkFraming,
-        frame: &RxFrame<'_>,
-    ) -> bool {
-        if self.handovers.is_none() {
-            return false;
-        }
-        let Ok(opened) = framing.open(frame.head) else { return false };
-        // The TCP checksum was verified here.
-        self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
-    }
-
     /// Returns true if a segment of no connection exceeds the limit. Segments that may be for
     /// ordinary sockets are not limited, and use no tokens of RDMA listeners.
     fn is_segment_excess(&mut self, now: Instant, tuple: &Tuple) -> bool {
@@ -253,12 +230,7 @@ impl Port {
         !self.host.has_sockets() && !self.allowances.take(now, kind)
     }
 
-    fn pass_to_host(&mut self, framing: LinkFraming, frame: &RxFrame<'_>) {
-        if let Ok(opened) = framing.open(frame.head) {
-            self.host.handle_frame(&opened, frame.checksum);
-        }
-    }
-
+    #[inline(never)]
     fn handle_other(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
         if self.is_excess(now, Connectionless::Other) {
             return self.drop_frame(FrameDrop::Excess);

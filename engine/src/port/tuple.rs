@@ -18,20 +18,14 @@ pub(crate) struct Tuple {
 impl Tuple {
     #[inline]
     pub(crate) fn new(local: IpAddr, local_port: u16, remote: IpAddr, remote_port: u16) -> Self {
-        let ports = u32::from(local_port) << 16 | u32::from(remote_port);
-        Self { local: mapped(local), remote: mapped(remote), ports }
+        Self::of_mapped(mapped(local), local_port, mapped(remote), remote_port)
     }
 
-    /// The addresses of a connection over IPv4.
-    #[inline]
-    pub(crate) fn of_ipv4(
-        local: Ipv4Addr,
-        local_port: u16,
-        remote: Ipv4Addr,
-        remote_port: u16,
-    ) -> Self {
+    /// Returns the tuple of two IPv6 or [mapped](mapped_ipv4) addresses.
+    #[inline(always)]
+    pub(crate) fn of_mapped(local: u128, local_port: u16, remote: u128, remote_port: u16) -> Self {
         let ports = u32::from(local_port) << 16 | u32::from(remote_port);
-        Self { local: mapped_ipv4(local), remote: mapped_ipv4(remote), ports }
+        Self { local, remote, ports }
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -58,8 +52,7 @@ impl Display for Tuple {
 impl Hash for Tuple {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        const MAPPED: u128 = 0xffff;
-        if self.local >> 32 == MAPPED && self.remote >> 32 == MAPPED {
+        if is_mapped_ipv4(self.local) && is_mapped_ipv4(self.remote) {
             let low = |address: u128| u64::try_from(address & 0xffff_ffff).expect("32 bits");
             state.write_u64(low(self.local) << 32 | low(self.remote));
         } else {
@@ -78,9 +71,18 @@ fn mapped(address: IpAddr) -> u128 {
     }
 }
 
-#[inline]
-fn mapped_ipv4(address: Ipv4Addr) -> u128 {
-    0xffff << 32 | u128::from(address.to_bits())
+/// Prefix of IPv4-mapped addresses (RFC 4291 §2.5.5.2), above 32 bits.
+const MAPPED: u128 = 0xffff;
+
+#[inline(always)]
+pub(crate) fn mapped_ipv4(address: Ipv4Addr) -> u128 {
+    MAPPED << 32 | u128::from(address.to_bits())
+}
+
+/// Returns true if an address in the form of a tuple is an IPv4 address.
+#[inline(always)]
+pub(crate) const fn is_mapped_ipv4(address: u128) -> bool {
+    address >> 32 == MAPPED
 }
 
 fn unmapped(bits: u128) -> IpAddr {

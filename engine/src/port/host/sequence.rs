@@ -6,8 +6,6 @@
 //! on reception: the F of RFC 6528 §3. No state is needed, and the sender of a segment for no
 //! socket still accepts the reset.
 
-use std::net::{IpAddr, SocketAddr};
-
 use smoltcp::wire::checksum;
 
 use crate::port::interface::demux::{self, Parsed};
@@ -62,7 +60,8 @@ pub(super) fn shift_received(key: Key, datagram: &mut [u8]) {
 
 #[expect(clippy::cast_possible_truncation, reason = "sequence numbers are modulo 2^32")]
 fn find(key: Key, datagram: &[u8], is_sent: bool) -> Option<Found> {
-    let Ok(Parsed::Tcp(inbound)) = demux::parse(LinkFraming::Ip, datagram, false) else {
+    let Ok(Parsed::Tcp(inbound)) = demux::parse(LinkFraming::Ip, datagram, datagram.len(), false)
+    else {
         return None;
     };
     let segment = inbound.segment;
@@ -71,8 +70,8 @@ fn find(key: Key, datagram: &[u8], is_sent: bool) -> Option<Found> {
     }
     let at = segment.as_ptr().addr() - datagram.as_ptr().addr();
     let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
-    let end = |address: IpAddr, at| SocketAddr::new(address, port(at));
-    let (source, destination) = (end(inbound.source, 0), end(inbound.destination, 2));
+    let tuple = inbound.tuple(port(0), port(2));
+    let (source, destination) = (tuple.remote(), tuple.local());
     let (local, remote) = if is_sent { (source, destination) } else { (destination, source) };
     Some(Found { at, shift: hash_of_ends(key, local, remote, &[]) as u32 })
 }

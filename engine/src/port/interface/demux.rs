@@ -1,34 +1,48 @@
 //! Demultiplexing: from a frame to the TCP segment in it, or to the host stack.
+//!
+//! One parser for contiguous frames and for the heads of frames in fragments, over IPv4 and IPv6.
+//! `tests/engine/forms.rs` compares both forms of a frame, and `tests.rs` here compares the parser
+//! with smoltcp's.
 
 mod extension_headers;
-mod plain;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use smoltcp::wire::{Ipv4Packet, Ipv6Packet, checksum};
 use urnic_netdev::Fragment;
 
 use extension_headers::{Upper, upper_layer};
-pub(crate) use plain::{Plain, parse_plain, parse_plain_head};
 
 use crate::port::drops::FrameDrop;
 use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};
 use crate::port::interface::reassembly::{DatagramKey, Part};
+use crate::port::tuple::{Tuple, is_mapped_ipv4, mapped_ipv4};
 use crate::tcp;
 
 /// A TCP segment in its IP datagram, with the required checksums verified.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Inbound<'f> {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    /// Source MAC of the frame.
-    pub(crate) source_mac: Option<[u8; 6]>,
+    /// The frame around it.
+    pub(crate) opened: Opened<'f>,
+    /// Source address, in the form of [`Tuple`].
+    source: u128,
+    /// Destination address.
+    destination: u128,
     /// The ECN field of the IP header.
     pub(crate) ecn: tcp::Ecn,
-    /// TCP header and payload, link padding removed.
+    /// TCP header and payload, link padding removed: as much of them as the head contains.
     pub(crate) segment: &'f [u8],
+    /// Bytes of the frame behind the datagram.
+    pub(crate) padding_len: usize,
+}
+
+impl Inbound<'_> {
+    /// The addresses of its connection, with these ports in the header.
+    #[inline(always)]
+    pub(crate) fn tuple(&self, source_port: u16, destination_port: u16) -> Tuple {
+        Tuple::of_mapped(self.destination, destination_port, self.source, source_port)
+    }
 }
 
 /// Contents of a frame.
@@ -41,43 +55,64 @@ pub(crate) enum Parsed<'f> {
     Other(Opened<'f>),
 }
 
-/// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
+/// Finds the TCP segment in a frame of `frame_len` bytes whose first bytes are `head`. `verify` asks
+/// for the TCP checksum to be checked, which requires all of the frame. If `head` is shorter than
+/// the frame, only [`Parsed::Tcp`] has a meaning: otherwise parse the whole frame.
+#[inline(always)]
 pub(crate) fn parse(
     framing: LinkFraming,
-    frame: &[u8],
+    head: &[u8],
+    frame_len: usize,
     verify: bool,
 ) -> Result<Parsed<'_>, FrameDrop> {
-    let opened = framing.open(frame)?;
+    let opened = framing.open(head)?;
+    let len = frame_len - (head.len() - opened.payload.len());
     match opened.ethertype {
-        ETHERTYPE_IPV4 => parse_ipv4(opened, verify),
-        ETHERTYPE_IPV6 => parse_ipv6(opened, verify),
+        ETHERTYPE_IPV4 => parse_ipv4(opened, len, verify),
+        ETHERTYPE_IPV6 => parse_ipv6(opened, len, verify),
         _ => Ok(Parsed::Other(opened)),
     }
 }
 
 const PROTOCOL_TCP: u8 = 6;
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+/// The bits of the IPv4 fragment word that are not zero in a fragment: "more fragments", and the
+/// offset in units of eight bytes.
+const MORE_FRAGMENTS: u16 = 0x2000;
+const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-fn parse_ipv4(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+/// `len` is the number of bytes of the frame from the IP header on.
+#[inline(always)]
+fn parse_ipv4(opened: Opened<'_>, len: usize, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
     let datagram = opened.payload;
-    let packet = Ipv4Packet::new_checked(datagram).map_err(|_| FrameDrop::Malformed)?;
-    if packet.version() != 4 {
+    let fixed: &[u8; IPV4_LEN] = datagram.first_chunk().ok_or(FrameDrop::Malformed)?;
+    let word = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+    let start = usize::from(fixed[0] & 15) * 4;
+    let end = usize::from(word(2));
+    if fixed[0] >> 4 != 4 || start < IPV4_LEN || end < start || end > len {
         return Err(FrameDrop::Malformed);
     }
     // RFC 1122 §3.2.1.2: the header checksum is verified on every datagram.
-    if !packet.verify_checksum() {
+    let sum = if start == IPV4_LEN {
+        sum_of_words(fixed)
+    } else {
+        sum_of_words(datagram.get(..start).ok_or(FrameDrop::Malformed)?)
+    };
+    if !is_right_sum(sum) {
         return Err(FrameDrop::IpChecksum);
     }
-    let (source, destination) = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
-    let protocol = u8::from(packet.next_header());
-    let start = usize::from(packet.header_len());
-    let end = usize::from(packet.total_len());
-    let payload = datagram.get(start..end).ok_or(FrameDrop::Malformed)?;
-    if packet.more_frags() || packet.frag_offset() != 0 {
-        let id = u32::from(packet.ident());
+    let payload = datagram.get(start..end.min(datagram.len())).ok_or(FrameDrop::Malformed)?;
+    let address =
+        |at: usize| Ipv4Addr::from([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+    let (source, destination) = (address(12), address(16));
+    let (protocol, fragment) = (fixed[9], word(6));
+    if fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0 {
+        let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
         let part = Part {
-            key: DatagramKey { source, destination, id, protocol },
-            offset: usize::from(packet.frag_offset()),
-            more: packet.more_frags(),
+            key: DatagramKey { source, destination, id: u32::from(word(4)), protocol },
+            offset: usize::from(fragment & FRAGMENT_OFFSET) * 8,
+            more: fragment & MORE_FRAGMENTS != 0,
             header: &datagram[..start],
             next_header: None,
             payload,
@@ -87,46 +122,58 @@ fn parse_ipv4(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop>
     if protocol != PROTOCOL_TCP {
         return Ok(Parsed::Other(opened));
     }
-    check_unicast(&opened)?;
-    let source_mac = opened.source_mac();
-    let ecn = tcp::Ecn::from_bits(packet.ecn());
-    checked(Inbound { source, destination, source_mac, ecn, segment: payload }, verify)
+    let inbound = Inbound {
+        opened,
+        source: mapped_ipv4(source),
+        destination: mapped_ipv4(destination),
+        ecn: tcp::Ecn::from_bits(fixed[1]),
+        segment: payload,
+        padding_len: len - end,
+    };
+    checked(inbound, verify)
 }
 
-fn parse_ipv6(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
-    let packet = Ipv6Packet::new_checked(opened.payload).map_err(|_| FrameDrop::Malformed)?;
-    if packet.version() != 6 {
+/// `len` is the number of bytes of the frame from the IP header on.
+#[inline(always)]
+fn parse_ipv6(opened: Opened<'_>, len: usize, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+    let (fixed, _) = opened.payload.split_first_chunk::<IPV6_LEN>().ok_or(FrameDrop::Malformed)?;
+    let end = IPV6_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    if fixed[0] >> 4 != 6 || end > len {
         return Err(FrameDrop::Malformed);
     }
-    let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    let [source, destination] = [8, 24].map(|at| {
+        let octets = fixed[at..].first_chunk().expect("16 bytes of 40");
+        u128::from_be_bytes(*octets)
+    });
     // RFC 4291 §2.5.5.2: IPv4-mapped addresses are for sockets; on the wire they would match the
     // IPv4 connection with the mapped address.
-    if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+    if is_mapped_ipv4(source) || is_mapped_ipv4(destination) {
         return Err(FrameDrop::Malformed);
     }
-    let datagram = opened.payload.get(..packet.total_len()).ok_or(FrameDrop::Malformed)?;
-    match upper_layer(datagram, source, destination)? {
-        Upper::Tcp(segment) => {
-            check_unicast(&opened)?;
-            let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
-            let source_mac = opened.source_mac();
-            // RFC 3168 §5: the last two bits of the traffic class.
-            let ecn = tcp::Ecn::from_bits(packet.traffic_class());
-            checked(Inbound { source, destination, source_mac, ecn, segment }, verify)
+    let datagram = &opened.payload[..end.min(opened.payload.len())];
+    let segment = if fixed[6] == PROTOCOL_TCP {
+        &datagram[IPV6_LEN..]
+    } else {
+        let [source, destination] = [source, destination].map(Ipv6Addr::from_bits);
+        match upper_layer(datagram, source, destination)? {
+            Upper::Tcp(segment) => segment,
+            Upper::Fragment(part) => return Ok(Parsed::Fragment(opened, part)),
+            Upper::Other => return Ok(Parsed::Other(opened)),
         }
-        Upper::Fragment(part) => Ok(Parsed::Fragment(opened, part)),
-        Upper::Other => Ok(Parsed::Other(opened)),
-    }
+    };
+    // RFC 3168 §5: the last two bits of the traffic class.
+    let ecn = tcp::Ecn::from_bits(fixed[1] >> 4);
+    let padding_len = len - end;
+    checked(Inbound { opened, source, destination, ecn, segment, padding_len }, verify)
 }
 
-/// Refuses a datagram to one host in a frame to several (RFC 1122 §3.3.6); TCP has no multicast
-/// (RFC 9293 §3.9.2.3).
-fn check_unicast(opened: &Opened<'_>) -> Result<(), FrameDrop> {
-    if opened.is_multicast() { Err(FrameDrop::Foreign) } else { Ok(()) }
-}
-
-#[inline]
+#[inline(always)]
 fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+    // A datagram to one host in a frame to several is refused (RFC 1122 §3.3.6); TCP has no
+    // multicast (RFC 9293 §3.9.2.3).
+    if inbound.opened.is_multicast() {
+        return Err(FrameDrop::Foreign);
+    }
     // RFC 9293 MUST-3: the checksum is verified on every segment.
     // spec: TCP-9293-1
     if verify && !tcp_checksum_is_right(&inbound) {
@@ -136,19 +183,25 @@ fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> 
 }
 
 fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
-    let Inbound { segment, source, destination, source_mac: _, ecn: _ } = *inbound;
-    let addresses = match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => checksum::combine(&[
-            checksum::data(&source.octets()),
-            checksum::data(&destination.octets()),
-        ]),
-        (IpAddr::V6(source), IpAddr::V6(destination)) => checksum::combine(&[
-            checksum::data(&source.octets()),
-            checksum::data(&destination.octets()),
-        ]),
-        _ => return false,
-    };
+    let Inbound { segment, source, destination, .. } = *inbound;
+    // The prefix of an IPv4 address in this form adds 0xffff, which is zero in this arithmetic.
+    let addresses = sum_of_words(&source.to_be_bytes()) + sum_of_words(&destination.to_be_bytes());
     let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
     let octets = Fragment::from_slice(segment).ones_complement_sum();
-    checksum::combine(&[addresses, u16::from(PROTOCOL_TCP), len, octets]) == u16::MAX
+    let words = [u16::from(PROTOCOL_TCP), len, octets].map(|word| u64::from(word.to_be()));
+    is_right_sum(addresses + words.into_iter().sum::<u64>())
+}
+
+/// Returns the sum of the 32-bit words of a header whose length is a multiple of four, in the byte
+/// order of the machine (RFC 1071 §2 (B)).
+#[inline(always)]
+fn sum_of_words(octets: &[u8]) -> u64 {
+    let (words, _) = octets.as_chunks::<4>();
+    words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()
+}
+
+/// Returns true if a sum that is not zero and includes the checksum is right: in ones' complement
+/// arithmetic it is zero (RFC 1071).
+fn is_right_sum(sum: u64) -> bool {
+    sum.is_multiple_of(0xffff)
 }

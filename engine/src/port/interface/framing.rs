@@ -96,6 +96,7 @@ impl LinkFraming {
     }
 
     /// Removes the link header from a frame.
+    #[inline(always)]
     pub(crate) fn open(self, frame: &[u8]) -> Result<Opened<'_>, FrameDrop> {
         if self == Self::Ip {
             let ethertype = match frame.first().map(|octet| octet >> 4) {
@@ -125,6 +126,7 @@ impl LinkFraming {
     }
 }
 
+#[inline(always)]
 fn split_ethertype(octets: &[u8]) -> Result<(u16, &[u8]), FrameDrop> {
     let (word, rest) = octets.split_first_chunk::<ETHERTYPE_LEN>().ok_or(FrameDrop::Malformed)?;
     Ok((u16::from_be_bytes(*word), rest))

@@ -52,8 +52,8 @@ pub(crate) struct InPlace<'a> {
     pub(crate) octets: Scattered<'a>,
     /// Buffer for the copied bytes.
     pub(crate) gathered: &'a mut Vec<u8>,
-    /// Number of copied bytes.
-    pub(crate) bytes_gathered: u64,
+    /// Counter of copied bytes.
+    pub(crate) bytes_gathered: &'a mut u64,
 }
 
 impl Payload for InPlace<'_> {
@@ -82,7 +82,7 @@ impl Payload for InPlace<'_> {
         let (_, rest) = rest.expect("at most all bytes are used");
         self.gathered.resize(rest.len(), 0);
         rest.copy_to(self.gathered);
-        self.bytes_gathered += rest.len() as u64;
+        *self.bytes_gathered += rest.len() as u64;
         stream.handle_bytes(now, used, self.gathered, store, lease)
     }
 }
