@@ -34,7 +34,7 @@ pub struct Arrival {
     /// Bytes committed before this segment arrived.
     committed_before: u64,
     /// It does not continue the stream, or there was a gap already.
-    pub(super) disordered: bool,
+    disordered: bool,
     /// Its PSH flag: nothing follows this segment at once.
     push: bool,
 }
@@ -136,10 +136,11 @@ impl Tcb {
             // RFC 2883 §4.2: partial duplicates are reported, too.
             self.rcv.report_duplicate(repeated);
         }
+        // The layer above had kept bytes behind a gap, which this segment fills.
+        let joins = gained > payload.range.end.bytes_since(payload.range.start);
         // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, and so should
         // segments that fill a gap. A duplicate means that an acknowledgment was lost.
-        // spec: TCP-5681-4
-        if refused || gained == 0 || arrival.disordered || arrival.repeated.is_some() {
+        if refused || gained == 0 || joins || arrival.disordered || arrival.repeated.is_some() {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
             let Arrival { segments, payload_len, push, .. } = *arrival;

@@ -105,9 +105,7 @@ impl Tcb {
         push: bool,
     ) {
         let committed_before = self.rcv.committed_bytes();
-        let mut arrival = Arrival::in_order(range.clone(), segments, push, committed_before);
-        // The stream had kept a copy of what follows.
-        arrival.disordered = kept > range.end;
+        let arrival = Arrival::in_order(range.clone(), segments, push, committed_before);
         let committed = self.commit(range.start..kept);
         committed.expect("what continues the stream always has room");
         self.finish_arrival(now, &arrival, kept < range.end);

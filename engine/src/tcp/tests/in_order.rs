@@ -118,3 +118,24 @@ fn marks_are_heeded_on_the_short_way() {
     script.receive(1000, 0, Flags::ACK, 1000);
     assert!(script.ack().expect("every second segment").flags.contains(Flags::ECE));
 }
+
+/// RFC 5681 §4.2: a segment that fills a gap is acknowledged at once, also if only the layer above
+/// had kept the bytes behind the gap.
+#[test]
+fn a_segment_that_joins_what_was_kept_before_is_acknowledged_at_once_both_ways() {
+    for (flags, is_next) in [(Flags::ACK, true), (Flags::ACK | Flags::URG, false)] {
+        let mut script = Script::established(&config());
+        let (header, end) = (script.header(0, 0, flags), StreamOffset(300));
+        let tcp = &mut script.connection;
+        if is_next {
+            let next = tcp.take_next(script.now, &header, 100, 1).expect("next");
+            tcp.finish_next(script.now, next, end);
+        } else {
+            let arrival = tcp.handle_segment(script.now, &header, 100, 1);
+            tcp.commit(StreamOffset::ZERO..end).unwrap();
+            tcp.finish_arrival(script.now, &arrival, false);
+        }
+        let answer = tcp.poll_transmit(script.now).map(|outgoing| outgoing.header.ack);
+        assert_eq!(answer, Some(seq(300)), "{flags:?}");
+    }
+}
