@@ -3,7 +3,7 @@
 //! ```text
 //! ceiling    limit of the device, or the limit that a router has reported
 //! current    size that segments are cut for
-//! confirmed  size with which the peer has acknowledged data
+//! confirmed  size for which the peer has acknowledged a segment that is too long for the size before
 //! ```
 //!
 //! A router that drops large datagrams without an ICMP error (a black hole) is found by evidence
@@ -30,7 +30,6 @@ use crate::port::TRACE;
 use crate::siphash::{Key, TableHash};
 use crate::tcp;
 use crate::time::{Duration, Instant};
-use crate::types::StreamOffset;
 
 /// Path state of one connection. All sizes are of IP datagrams, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +40,8 @@ pub(crate) struct PathMtu {
     doubt: Option<Doubt>,
     current: usize,
     confirmed: usize,
-    /// SND.NXT when the current size was chosen.
-    since: StreamOffset,
+    /// Size before the current one was tried; 0 if that was not smaller.
+    raised_from: usize,
     /// Consecutive timeouts that are no evidence about the size: the link was down.
     forgiven: u32,
     /// The limit that a router has reported, and the time until which nothing larger is tried.
@@ -109,7 +108,7 @@ impl PathMtu {
             ip_header_len,
             probe_at: None,
             named: None,
-            since: StreamOffset::ZERO,
+            raised_from: 0,
             forgiven: 0,
             doubt: None,
             retried: false,
@@ -208,7 +207,8 @@ impl PathMtu {
     ) -> bool {
         let timeouts = tcp.consecutive_timeouts();
         let is_limit_known = self.judge(now, tcp);
-        if tcp.snd_una() > self.since {
+        // Shorter segments would have passed before, too.
+        if tcp.acknowledged_len_max() > self.segment_max(self.confirmed.max(self.raised_from)) {
             self.confirmed = self.confirmed.max(self.current);
             self.retried = false;
         }
@@ -288,8 +288,7 @@ impl PathMtu {
     }
 
     /// Returns true if a smaller size has passed, and the oldest segment in flight is longer. If the
-    /// oldest fits in that size, it is lost for another reason: the path has shrunk, or only short
-    /// segments have confirmed the size.
+    /// oldest fits in that size, it is lost for another reason: the path has shrunk.
     fn is_probing(&self, tcp: &tcp::Tcb) -> bool {
         let is_smaller = self.confirmed >= self.floor && self.confirmed < self.current;
         is_smaller && tcp.oldest_in_flight_len() > self.segment_max(self.confirmed)
@@ -358,8 +357,8 @@ impl PathMtu {
 
     fn take(&mut self, now: Instant, tcp: &mut tcp::Tcb, size: usize) {
         debug!(target: TRACE, from = self.current, to = size, "path MTU changed");
+        self.raised_from = if size > self.current { self.current } else { 0 };
         self.current = size;
-        self.since = tcp.snd_nxt();
         tcp.set_path_mtu(now, size.saturating_sub(self.ip_header_len));
     }
 
