@@ -14,7 +14,7 @@ enum State {
     /// Known. RFC 4391 §9.4: the address must be confirmed, since a port's queue pair may change.
     /// The first datagram after the reachable time starts unicast probes, which a timer repeats
     /// (RFC 4861 §7.3.3).
-    Known { at: LinkAddress, confirmed_ns: u64, probes: u32, due_ns: u64 },
+    Known { at: LinkAddress, fresh_until_ns: u64, probes: u32, due_ns: u64 },
 }
 
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Neighbours {
             return Route::Wait;
         };
         entry.used_ns = now_ns;
-        let State::Known { at, confirmed_ns, probes, due_ns } = &mut entry.state else {
+        let State::Known { at, fresh_until_ns, probes, due_ns } = &mut entry.state else {
             return Route::Wait;
         };
         let at = *at;
-        if now_ns < confirmed_ns.saturating_add(REACHABLE_NS) || *probes > 0 {
+        if now_ns < *fresh_until_ns || *probes > 0 {
             return Route::Known { at, probe: false };
         }
         *probes = 1;
@@ -95,7 +95,8 @@ impl Neighbours {
         wanted: bool,
         budget: &mut Budget,
     ) {
-        let state = State::Known { at, confirmed_ns: now_ns, probes: 0, due_ns: 0 };
+        let fresh_until_ns = now_ns.saturating_add(REACHABLE_NS);
+        let state = State::Known { at, fresh_until_ns, probes: 0, due_ns: 0 };
         match self.table.get_mut(&ip) {
             Some(entry) => entry.state = state,
             None if wanted => self.insert(now_ns, ip, state, budget),
@@ -119,10 +120,10 @@ impl Neighbours {
     /// use.
     pub(super) fn doubt(&mut self, gid: Gid) {
         for entry in self.table.values_mut() {
-            if let State::Known { at, confirmed_ns, .. } = &mut entry.state
+            if let State::Known { at, fresh_until_ns, .. } = &mut entry.state
                 && at.gid == gid
             {
-                *confirmed_ns = 0;
+                *fresh_until_ns = 0;
             }
         }
     }
@@ -194,5 +195,29 @@ impl Neighbours {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::address::Qpn;
+
+    /// The clock may have started less than the reachable time ago.
+    #[test]
+    fn a_doubted_neighbour_is_probed_at_its_next_use_at_any_time_of_the_clock() {
+        for now_ns in [1, REACHABLE_NS - 1, REACHABLE_NS, 5 * REACHABLE_NS] {
+            let (mut neighbours, mut budget) = (Neighbours::default(), Budget::default());
+            let ip = IpAddr::from([10, 0, 0, 2]);
+            let at = LinkAddress { qpn: Qpn::from_bits(7), gid: Gid([1; 16]) };
+            neighbours.learn(now_ns, ip, at, true, &mut budget);
+            let trusted = Route::Known { at, probe: false };
+            assert_eq!(neighbours.route(now_ns, ip, &mut budget), trusted);
+            neighbours.doubt(Gid([2; 16]));
+            assert_eq!(neighbours.route(now_ns, ip, &mut budget), trusted, "another port");
+            neighbours.doubt(at.gid);
+            let doubted = neighbours.route(now_ns, ip, &mut budget);
+            assert_eq!(doubted, Route::Known { at, probe: true }, "{now_ns}");
+        }
     }
 }
