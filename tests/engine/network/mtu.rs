@@ -244,12 +244,12 @@ fn a_size_is_not_confirmed_by_short_segments() {
         let mtu = Rc::new(Cell::new(1300));
         router(&mut scene, &mtu, false);
         scene.connect(address);
-        assert!(scene.write_within(20_000, WHILE), "{address}");
+        assert!(scene.write_within(200_000, WHILE), "{address}");
         assert_eq!(path_mtu(&scene), 1280, "{address}");
         let end = scene.now() + Duration::from_secs(8);
         while scene.now() < end {
             assert!(scene.write_within(50, WHILE), "{address}");
-            scene.run_for(Duration::from_millis(10), |_| false);
+            scene.run_for(Duration::from_millis(60), |_| false);
         }
         assert_eq!(path_mtu(&scene), 1500, "{address}");
         let start = scene.now();
