@@ -288,6 +288,20 @@ impl FpduLayout {
         octet + MARKER_LEN * ((octet - self.lead) / RUN_LEN + 1)
     }
 
+    /// Wire offset of the ULPDU, which is not empty, if no marker splits it.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn unsplit_ulpdu_at(&self) -> Option<usize> {
+        // Two markers at most can lie outside the ULPDU: a leading one, and one directly before or
+        // after the ULPDU.
+        if self.markers > 2 {
+            return None;
+        }
+        let first = self.wire_of(LENGTH_LEN);
+        let last = self.wire_of(LENGTH_LEN + self.ulpdu_len - 1);
+        if last < first + self.ulpdu_len { Some(first) } else { None }
+    }
+
     /// FPDU bytes from `octet` to the next marker, at least 1, as if the FPDU had no end.
     #[must_use]
     #[inline]

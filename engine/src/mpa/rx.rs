@@ -18,14 +18,14 @@
 //! leads to no valid FPDU, the bytes wait until the gap closes.
 //!
 //! Whole FPDUs of a segment that continues the stream take the fast path in `pass.rs`, if no bytes
-//! are held and no FPDU is placed ahead.
+//! are held and no FPDU is placed ahead. Both paths judge an FPDU by `cursor.rs`.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod ahead;
 mod config;
+mod cursor;
 mod error;
 mod faulty;
-mod in_place;
 mod keep;
 mod locate;
 mod octets;
@@ -41,10 +41,11 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 
 use ahead::Ahead;
+use cursor::{Look, look};
 use error::Stop;
 use faulty::FaultAt;
-use locate::{Lead, Located, Search};
-use octets::{Octets, Slice, Spread};
+use locate::{Lead, Located};
+use octets::{At, Octets, Slice, Wire};
 
 pub use config::{RxConfig, RxLimits};
 pub use error::{MpaError, MpaFault, RxError};
@@ -219,7 +220,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
         debug_assert!(offset >= self.next, "bytes that were delivered before");
         store.note_time(now);
-        let taken = match self.pass_whole(slice, store, sink) {
+        let taken = match self.pass_whole(slice, sink) {
             Ok(rest) if rest.bytes.is_empty() => Ok(end),
             Ok(rest) => self.take(rest, store, sink),
             Err(stop) => Err(stop),
@@ -337,7 +338,7 @@ impl<T: Copy> FpduReceiver<T> {
     fn walk<S: FpduSink<Token = T>>(
         &mut self,
         mut start: StreamOffset,
-        mut verified: Option<Located<'_>>,
+        mut verified: Option<Located>,
         slice: Slice<'_>,
         store: &mut PieceStore,
         sink: &mut S,
@@ -373,30 +374,28 @@ impl<T: Copy> FpduReceiver<T> {
 
     /// The valid FPDU at the trusted position `start`; `None` if it is incomplete.
     #[inline(always)]
-    fn check<'s>(
+    fn check(
         &mut self,
         start: StreamOffset,
-        slice: Slice<'s>,
+        slice: Slice<'_>,
         store: &PieceStore,
-    ) -> Result<Option<Located<'s>>, FaultAt<'s>> {
+    ) -> Result<Option<Located>, FaultAt> {
         let octets = Octets { slice, held: &self.held, store };
-        match locate::locate(&self.config, self.grid, start, &octets) {
-            Search::Whole(fpdu) => match locate::verify(&fpdu, &octets, self.config.crc) {
-                Ok(()) => Ok(Some(fpdu)),
-                Err(fault) => {
-                    self.count_fault(&fpdu, fault);
-                    Err(FaultAt::whole(fault, fpdu))
-                }
-            },
+        match look(&self.config, self.grid, start, At { octets, start }) {
+            Look::Valid { layout, .. } => Ok(Some(Located::new(start, layout, slice))),
+            Look::Faulty { layout, fault } => {
+                let fpdu = Located::new(start, layout, slice);
+                self.count_fault(&fpdu, fault);
+                Err(FaultAt::whole(fault, fpdu))
+            }
             // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
             // marker gave.
-            // spec: MPA-8-2
-            Search::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
+            Look::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
                 self.counters.marker_errors = self.counters.marker_errors.wrapping_add(1);
                 Err(FaultAt::at(MpaFault::Marker, start))
             }
-            Search::Partial { .. } => Ok(None),
-            Search::BadLength => {
+            Look::Partial { .. } => Ok(None),
+            Look::BadLength => {
                 trace_length(start);
                 Err(FaultAt::at(MpaFault::UlpduLength, start))
             }
@@ -408,7 +407,7 @@ impl<T: Copy> FpduReceiver<T> {
     #[inline(always)]
     fn accept<S: FpduSink<Token = T>>(
         &mut self,
-        fpdu: &Located<'_>,
+        fpdu: &Located,
         slice: Slice<'_>,
         store: &mut PieceStore,
         sink: &mut S,
@@ -418,18 +417,16 @@ impl<T: Copy> FpduReceiver<T> {
             return Ok(false);
         }
         self.count_valid(fpdu.layout.marker_count());
-        let placed = if let Some(ulpdu) = fpdu.contiguous_ulpdu() {
-            self.place(&Ulpdu::from_slice(ulpdu), fpdu.start, sink)
-        } else {
-            let octets = Octets { slice, held: &self.held, store };
-            let Located { start, layout, whole, .. } = *fpdu;
-            let spread = Spread { octets, start, layout, whole };
-            self.place(&Ulpdu::from_spread(&spread), start, sink)
-        };
-        let token = match placed {
-            Ok(token) => token,
-            Err(error) => return Err(Stop::of_sink(error)),
-        };
+        let octets = Octets { slice, held: &self.held, store };
+        let Located { start, layout, .. } = *fpdu;
+        let placed = At { octets, start }.with_ulpdu(layout, |ulpdu| {
+            if in_order {
+                sink.place(ulpdu, start)
+            } else {
+                sink.place_ahead(ulpdu, start, start.0.saturating_sub(self.next.0))
+            }
+        });
+        let token = placed.map_err(Stop::of_sink)?;
         self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
         if !in_order {
             self.counters.fpdus_out_of_order = self.counters.fpdus_out_of_order.wrapping_add(1);
@@ -438,32 +435,17 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(true)
     }
 
-    /// Passes up the ULPDU of the FPDU that starts at `start`.
-    #[inline(always)]
-    fn place<S: FpduSink<Token = T>>(
-        &self,
-        ulpdu: &Ulpdu<'_>,
-        start: StreamOffset,
-        sink: &mut S,
-    ) -> Result<T, S::Error> {
-        if start == self.next {
-            sink.place(ulpdu, start)
-        } else {
-            sink.place_ahead(ulpdu, start, start.0.saturating_sub(self.next.0))
-        }
-    }
-
     /// Delivers a placed FPDU and its placed successors if it is next in order. Otherwise remembers
     /// its token until then. Releases its held bytes.
     #[inline(always)]
     fn complete_fpdu<S: FpduSink<Token = T>>(
         &mut self,
-        fpdu: &Located<'_>,
+        fpdu: &Located,
         token: T,
         store: &mut PieceStore,
         sink: &mut S,
     ) -> Result<(), Stop<S::Error>> {
-        if fpdu.whole.is_none() {
+        if !fpdu.in_segment {
             self.held.remove(fpdu.start, fpdu.end, store);
             self.count_wait();
         }
@@ -511,7 +493,8 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Counts an FPDU with a right CRC and so many markers, once: where it is passed up or found to be wrong.
+    /// Counts an FPDU with a right CRC and so many markers, once: where it is passed up or found to
+    /// be wrong.
     #[inline(always)]
     fn count_valid(&mut self, markers: usize) {
         let counters = &mut self.counters;
@@ -520,7 +503,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     #[cold]
-    fn count_fault(&mut self, fpdu: &Located<'_>, fault: MpaFault) {
+    fn count_fault(&mut self, fpdu: &Located, fault: MpaFault) {
         let ulpdu_len = fpdu.layout.ulpdu_len();
         tracing::debug!(target: "urnic::mpa", start = %fpdu.start, ulpdu_len, %fault, "FPDU refused");
         let counters = &mut self.counters;

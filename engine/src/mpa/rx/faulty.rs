@@ -2,22 +2,23 @@
 
 use crate::mpa::marker::FpduLayout;
 use crate::mpa::pieces::PieceStore;
+use crate::mpa::rx::cursor::wrong_markers;
 use crate::mpa::rx::error::{MpaError, MpaFault, Stop};
-use crate::mpa::rx::locate::{self, Located};
-use crate::mpa::rx::octets::{Octets, Slice, Spread, Ulpdu};
+use crate::mpa::rx::locate::Located;
+use crate::mpa::rx::octets::{At, Marked, Octets, Slice, Ulpdu, after};
 use crate::mpa::rx::{FpduReceiver, FpduSink};
 use crate::types::StreamOffset;
 
 /// A fault at a trusted position.
-pub(super) struct FaultAt<'s> {
+pub(super) struct FaultAt {
     fault: MpaFault,
     start: StreamOffset,
     /// The FPDU, if all its bytes are present.
-    fpdu: Option<Located<'s>>,
+    fpdu: Option<Located>,
 }
 
-impl<'s> FaultAt<'s> {
-    pub(super) const fn whole(fault: MpaFault, fpdu: Located<'s>) -> Self {
+impl FaultAt {
+    pub(super) const fn whole(fault: MpaFault, fpdu: Located) -> Self {
         Self { fault, start: fpdu.start, fpdu: Some(fpdu) }
     }
 
@@ -33,7 +34,7 @@ impl<'s> FaultAt<'s> {
 /// A whole FPDU with a wrong CRC, or with markers that do not point at its header.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultyFpdu<'a> {
-    spread: Spread<'a>,
+    fpdu: Marked<At<'a>>,
     error: MpaError,
 }
 
@@ -41,13 +42,13 @@ impl<'a> FaultyFpdu<'a> {
     /// First byte on the stream, a leading marker included.
     #[must_use]
     pub const fn start(&self) -> StreamOffset {
-        self.spread.start
+        self.fpdu.wire.start
     }
 
     /// Layout of its bytes and markers.
     #[must_use]
     pub const fn layout(&self) -> FpduLayout {
-        self.spread.layout
+        self.fpdu.layout
     }
 
     /// The fault: the CRC, if both CRC and markers are wrong.
@@ -59,12 +60,13 @@ impl<'a> FaultyFpdu<'a> {
     /// The ULPDU, as far as the length field can be believed.
     #[must_use]
     pub const fn ulpdu(&'a self) -> Ulpdu<'a> {
-        Ulpdu::from_spread(&self.spread)
+        Ulpdu::from_spread(&self.fpdu)
     }
 
     /// Positions of the markers that do not point at the header of the FPDU.
     pub fn wrong_markers(&self) -> impl Iterator<Item = StreamOffset> {
-        locate::wrong_markers(self.spread.start, self.spread.layout, self.spread.octets)
+        let Marked { wire, layout } = self.fpdu;
+        wrong_markers(wire, layout).map(move |at| after(wire.start, at))
     }
 }
 
@@ -74,7 +76,7 @@ impl<T: Copy> FpduReceiver<T> {
     #[cold]
     pub(super) fn pass_over<S: FpduSink<Token = T>>(
         &mut self,
-        wrong: &FaultAt<'_>,
+        wrong: &FaultAt,
         slice: Slice<'_>,
         store: &mut PieceStore,
         sink: &mut S,
@@ -87,7 +89,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
         let octets = Octets { slice, held: &self.held, store };
         let invalid = FaultyFpdu {
-            spread: Spread { octets, start: fpdu.start, layout: fpdu.layout, whole: fpdu.whole },
+            fpdu: Marked { wire: At { octets, start: fpdu.start }, layout: fpdu.layout },
             error: wrong.fault.error(fpdu.start..fpdu.end, slice, vouched),
         };
         let Some(token) = sink.pass_over(&invalid) else { return Err(stop()) };

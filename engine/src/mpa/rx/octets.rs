@@ -1,4 +1,4 @@
-//! Stream bytes that lie in several parts of memory, and ULPDUs made of them.
+//! Stream bytes in the kinds of memory that reception reads ([`Wire`]), and ULPDUs made of them.
 
 use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, SharedSlice};
@@ -13,6 +13,25 @@ pub const HEAD_LEN: usize = 72;
 #[inline]
 pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
     StreamOffset(at.0.wrapping_add(bytes as u64))
+}
+
+/// Stream bytes from some position on, in memory of one kind. Offsets count from that position.
+pub(super) trait Wire<'s>: Copy {
+    /// Splits after `len` bytes; `None` if fewer are present.
+    fn split(&self, len: usize) -> Option<(Self, Self)>;
+
+    /// The `N` bytes at `at`, if all are present.
+    fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
+
+    /// The run of bytes at `at` that is contiguous in memory; `None` if the byte at `at` is not
+    /// present.
+    fn run(&self, at: usize) -> Option<SharedSlice<'s>>;
+
+    /// Calls `each` with the runs of the `len` bytes at `at`, which must be present.
+    fn for_each_run(&self, at: usize, len: usize, each: impl FnMut(SharedSlice<'s>));
+
+    /// Calls `pass` with the ULPDU of the FPDU that starts here.
+    fn with_ulpdu<R>(&self, layout: FpduLayout, pass: impl FnOnce(&Ulpdu<'_>) -> R) -> R;
 }
 
 /// Bytes of the segment being handled.
@@ -69,7 +88,7 @@ pub(super) struct Octets<'s, 'h> {
 impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
     /// The run of bytes from `at` on that is contiguous in memory; empty if the byte at `at` is not
     /// present.
-    fn run(&self, at: StreamOffset) -> &'a [u8] {
+    pub(super) fn run(&self, at: StreamOffset) -> &'a [u8] {
         match self.slice.bytes.get(self.slice.index(at)..) {
             Some(run) if !run.is_empty() => run,
             _ => self.held.run(at, self.store),
@@ -114,94 +133,166 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         }
         end
     }
-
-    /// Calls `f` with each run of the `len` bytes at `at`. All of them must be present.
-    pub(super) fn for_each_run(&self, at: StreamOffset, len: usize, mut f: impl FnMut(&[u8])) {
-        let mut done = 0;
-        while done < len {
-            let run = self.run(after(at, done));
-            let run = run.get(..len.saturating_sub(done)).unwrap_or(run);
-            debug_assert!(!run.is_empty(), "present bytes are missing");
-            if run.is_empty() {
-                return;
-            }
-            f(run);
-            done = done.saturating_add(run.len());
-        }
-    }
 }
 
-/// An FPDU whose bytes are all present, in several parts of memory or with markers among them.
+/// All bytes that are present from `start` on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spread<'a> {
+pub(super) struct At<'a> {
     pub(super) octets: Octets<'a, 'a>,
     pub(super) start: StreamOffset,
-    pub(super) layout: FpduLayout,
-    /// All its wire bytes, if they lie in the segment.
-    pub(super) whole: Option<&'a [u8]>,
 }
 
-impl<'a> Spread<'a> {
+/// A whole FPDU with markers among its bytes, or with its bytes in several parts of memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marked<W> {
+    /// The bytes from the start of the FPDU on.
+    pub(super) wire: W,
+    pub(super) layout: FpduLayout,
+}
+
+impl<'a, W: Wire<'a>> Marked<W> {
+    /// Calls `each` with the runs of the ULPDU's bytes from `from` on. Each position follows from
+    /// the one before, so only the first takes divisions.
+    #[inline]
+    fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        let Self { wire, layout } = self;
+        let end = layout.ulpdu_len().saturating_add(LENGTH_LEN);
+        let mut octet = from.saturating_add(LENGTH_LEN);
+        let (mut at, mut len) = (layout.wire_of(octet), layout.run_len_from(octet));
+        while octet < end {
+            len = len.min(end.saturating_sub(octet));
+            wire.for_each_run(at, len, &mut each);
+            octet = octet.saturating_add(len);
+            at = at.saturating_add(len).saturating_add(MARKER_LEN);
+            len = RUN_LEN;
+        }
+    }
+
     /// The next run of the ULPDU's bytes from `at` on. `rest` bytes are left.
     #[inline(never)]
-    fn chunk(&self, at: usize, rest: usize) -> Option<&'a [u8]> {
-        let octet = at.saturating_add(LENGTH_LEN);
-        let run = self.octets.run(after(self.start, self.layout.wire_of(octet)));
-        let len = self.layout.run_len_from(octet).min(rest).min(run.len());
-        run.get(..len).filter(|run| !run.is_empty())
-    }
-}
-
-/// Calls `each` with the wire offset and the length of each run between markers of the ULPDU's
-/// bytes from `from` on. Each position follows from the one before, so only the first takes
-/// divisions.
-#[inline]
-fn each_between_markers(layout: &FpduLayout, from: usize, mut each: impl FnMut(usize, usize)) {
-    let end = layout.ulpdu_len().saturating_add(LENGTH_LEN);
-    let mut octet = from.saturating_add(LENGTH_LEN);
-    let (mut at, mut len) = (layout.wire_of(octet), layout.run_len_from(octet));
-    while octet < end {
-        len = len.min(end.saturating_sub(octet));
-        each(at, len);
-        octet = octet.saturating_add(len);
-        at = at.saturating_add(len).saturating_add(MARKER_LEN);
-        len = RUN_LEN;
-    }
-}
-
-/// An FPDU with markers among its bytes, in memory that another party may change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Marked<'a> {
-    /// Its wire bytes without the CRC.
-    pub(super) wire: Scattered<'a>,
-    pub(super) layout: FpduLayout,
-}
-
-impl<'a> Marked<'a> {
-    /// Calls `each` with the runs of the ULPDU's bytes from `from` on.
-    fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
-        // Common case: all bytes in one run of memory.
-        if let Some(wire) = self.wire.as_run() {
-            return each_between_markers(&self.layout, from, |at, len| each(wire.part(at, len)));
-        }
-        let end = self.layout.ulpdu_len().saturating_add(LENGTH_LEN);
-        let mut octet = from.saturating_add(LENGTH_LEN);
-        let mut rest = self.wire.split_at_checked(self.layout.wire_of(octet));
-        while let Some((_, wire)) = rest.filter(|_| octet < end) {
-            let len = self.layout.run_len_from(octet).min(end.saturating_sub(octet));
-            let Some((run, behind)) = wire.split_at_checked(len) else { return };
-            run.runs().for_each(&mut each);
-            octet = octet.saturating_add(len);
-            rest = behind.split_at_checked(MARKER_LEN);
-        }
-    }
-
-    /// The next run of the ULPDU's bytes from `at` on. `rest` bytes are left.
     fn chunk(&self, at: usize, rest: usize) -> Option<SharedSlice<'a>> {
         let octet = at.saturating_add(LENGTH_LEN);
-        let len = self.layout.run_len_from(octet).min(rest);
-        let (_, wire) = self.wire.split_at_checked(self.layout.wire_of(octet))?;
-        wire.split_at_checked(len)?.0.runs().next()
+        let run = self.wire.run(self.layout.wire_of(octet))?;
+        Some(run.part(0, self.layout.run_len_from(octet).min(rest).min(run.len())))
+    }
+
+    /// The first `N` bytes of the ULPDU, unless a marker splits them.
+    #[inline(always)]
+    fn front<const N: usize>(&self) -> Option<[u8; N]> {
+        let unsplit = self.layout.run_len_from(LENGTH_LEN).min(self.layout.ulpdu_len());
+        if unsplit >= N { self.wire.read(self.layout.wire_of(LENGTH_LEN)) } else { None }
+    }
+}
+
+impl<'s> Wire<'s> for &'s [u8] {
+    #[inline(always)]
+    fn split(&self, len: usize) -> Option<(Self, Self)> {
+        self.split_at_checked(len)
+    }
+
+    #[inline(always)]
+    fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.get(at..)?.first_chunk().copied()
+    }
+
+    #[inline(always)]
+    fn run(&self, at: usize) -> Option<SharedSlice<'s>> {
+        self.get(at..).map(SharedSlice::from_bytes)
+    }
+
+    #[inline(always)]
+    fn for_each_run(&self, at: usize, len: usize, mut each: impl FnMut(SharedSlice<'s>)) {
+        if let Some(run) = self.get(at..).and_then(|run| run.get(..len)) {
+            each(SharedSlice::from_bytes(run));
+        }
+    }
+
+    #[inline(always)]
+    fn with_ulpdu<R>(&self, layout: FpduLayout, pass: impl FnOnce(&Ulpdu<'_>) -> R) -> R {
+        match layout.unsplit_ulpdu_at() {
+            Some(at) => {
+                let ulpdu = self.get(at..).and_then(|ulpdu| ulpdu.get(..layout.ulpdu_len()));
+                pass(&Ulpdu::from_slice(ulpdu.unwrap_or_default()))
+            }
+            None => pass(&Ulpdu::from_marked_slice(&Marked { wire: *self, layout })),
+        }
+    }
+}
+
+impl<'s> Wire<'s> for Scattered<'s> {
+    #[inline(always)]
+    fn split(&self, len: usize) -> Option<(Self, Self)> {
+        self.split_at_checked(len)
+    }
+
+    #[inline(always)]
+    fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.split_at_checked(at)?.1.read()
+    }
+
+    #[inline(always)]
+    fn run(&self, at: usize) -> Option<SharedSlice<'s>> {
+        self.split_at_checked(at)?.1.runs().next()
+    }
+
+    #[inline(always)]
+    fn for_each_run(&self, at: usize, len: usize, mut each: impl FnMut(SharedSlice<'s>)) {
+        let from = self.split_at_checked(at).and_then(|(_, from)| from.split_at_checked(len));
+        let Some((octets, _)) = from else { return };
+        match octets.as_run() {
+            Some(run) => each(run),
+            None => octets.runs().for_each(each),
+        }
+    }
+
+    #[inline(always)]
+    fn with_ulpdu<R>(&self, layout: FpduLayout, pass: impl FnOnce(&Ulpdu<'_>) -> R) -> R {
+        let unsplit = layout.unsplit_ulpdu_at().and_then(|at| self.split_at_checked(at));
+        match unsplit.and_then(|(_, ulpdu)| ulpdu.split_at_checked(layout.ulpdu_len())) {
+            Some((ulpdu, _)) => pass(&Ulpdu::from_scattered(ulpdu)),
+            None => pass(&Ulpdu::from_marked(&Marked { wire: *self, layout })),
+        }
+    }
+}
+
+impl<'s> Wire<'s> for At<'s> {
+    #[inline(always)]
+    fn split(&self, len: usize) -> Option<(Self, Self)> {
+        let end = after(self.start, len);
+        let is_present = self.octets.slice.get(self.start, len).is_some()
+            || self.octets.end_of_run(self.start) >= end;
+        is_present.then_some((*self, Self { start: end, ..*self }))
+    }
+
+    #[inline(always)]
+    fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.octets.read(after(self.start, at))
+    }
+
+    #[inline(always)]
+    fn run(&self, at: usize) -> Option<SharedSlice<'s>> {
+        let run = self.octets.run(after(self.start, at));
+        (!run.is_empty()).then(|| SharedSlice::from_bytes(run))
+    }
+
+    #[inline(always)]
+    fn for_each_run(&self, at: usize, len: usize, mut each: impl FnMut(SharedSlice<'s>)) {
+        let mut done = 0_usize;
+        while let Some(run) = self.run(at.saturating_add(done)).filter(|_| done < len) {
+            let run = run.part(0, run.len().min(len.saturating_sub(done)));
+            each(run);
+            done = done.saturating_add(run.len());
+        }
+        debug_assert!(done == len, "present bytes are missing");
+    }
+
+    #[inline(always)]
+    fn with_ulpdu<R>(&self, layout: FpduLayout, pass: impl FnOnce(&Ulpdu<'_>) -> R) -> R {
+        // Common case: all of the FPDU is in the segment.
+        match self.octets.slice.get(self.start, layout.wire_len()) {
+            Some(wire) => wire.with_ulpdu(layout, pass),
+            None => pass(&Ulpdu::from_spread(&Marked { wire: *self, layout })),
+        }
     }
 }
 
@@ -218,13 +309,17 @@ enum Source<'a> {
     Contiguous(&'a [u8]),
     /// A ULPDU in the device's memory, which may change.
     Scattered(Scattered<'a>),
-    Marked(&'a Marked<'a>),
-    Spread(&'a Spread<'a>),
+    /// A ULPDU in one slice with markers.
+    MarkedSlice(&'a Marked<&'a [u8]>),
+    /// A ULPDU in the device's memory, with markers.
+    Marked(&'a Marked<Scattered<'a>>),
+    /// A ULPDU in a segment and held bytes.
+    Spread(&'a Marked<At<'a>>),
 }
 
 impl<'a> Ulpdu<'a> {
     /// The ULPDU in `fpdu`.
-    pub(super) const fn from_spread(fpdu: &'a Spread<'a>) -> Self {
+    pub(super) const fn from_spread(fpdu: &'a Marked<At<'a>>) -> Self {
         Self { source: Source::Spread(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
@@ -233,8 +328,13 @@ impl<'a> Ulpdu<'a> {
         Self { source: Source::Scattered(octets), len: octets.len() }
     }
 
+    /// A ULPDU in one slice, with markers among its bytes.
+    pub(super) const fn from_marked_slice(fpdu: &'a Marked<&'a [u8]>) -> Self {
+        Self { source: Source::MarkedSlice(fpdu), len: fpdu.layout.ulpdu_len() }
+    }
+
     /// A ULPDU in memory that may change, with markers among its bytes.
-    pub(super) const fn from_marked(fpdu: &'a Marked<'a>) -> Self {
+    pub(super) const fn from_marked(fpdu: &'a Marked<Scattered<'a>>) -> Self {
         Self { source: Source::Marked(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
@@ -256,10 +356,7 @@ impl<'a> Ulpdu<'a> {
     #[must_use]
     #[inline]
     pub const fn as_slice(&self) -> Option<&'a [u8]> {
-        match self.source {
-            Source::Contiguous(octets) => Some(octets),
-            Source::Scattered(_) | Source::Marked(_) | Source::Spread(_) => None,
-        }
+        if let Source::Contiguous(octets) = self.source { Some(octets) } else { None }
     }
 
     /// Copies the first `N` bytes; `None` if the ULPDU is shorter.
@@ -272,22 +369,14 @@ impl<'a> Ulpdu<'a> {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),
             // Common case: no marker among the first bytes.
-            Source::Spread(Spread { whole: Some(wire), layout, .. })
-                if layout.run_len_from(LENGTH_LEN) >= N =>
-            {
-                wire.get(layout.wire_of(LENGTH_LEN)..)?.first_chunk().copied()
-            }
-            Source::Marked(_) | Source::Spread(_) => self.spread_front(),
+            Source::MarkedSlice(fpdu) => fpdu.front().or_else(|| self.split_front()),
+            Source::Marked(fpdu) => fpdu.front().or_else(|| self.split_front()),
+            Source::Spread(_) => self.split_front(),
         }
     }
 
     #[inline(never)]
-    fn spread_front<const N: usize>(&self) -> Option<[u8; N]> {
-        if let Source::Marked(Marked { wire, layout }) = self.source
-            && layout.run_len_from(LENGTH_LEN) >= N
-        {
-            return wire.split_at_checked(layout.wire_of(LENGTH_LEN))?.1.read();
-        }
+    fn split_front<const N: usize>(&self) -> Option<[u8; N]> {
         let mut front = [0; N];
         (self.copy_to(0, &mut front) == N).then_some(front)
     }
@@ -302,8 +391,11 @@ impl<'a> Ulpdu<'a> {
     {
         let first = match self.source {
             Source::Contiguous(octets) => octets,
-            Source::Scattered(_) | Source::Marked(_) => &[],
-            Source::Spread(spread) => spread.chunk(0, self.len).unwrap_or_default(),
+            Source::MarkedSlice(Marked { wire, layout }) => {
+                let run = wire.get(layout.wire_of(LENGTH_LEN)..).unwrap_or_default();
+                run.get(..layout.run_len_from(LENGTH_LEN)).unwrap_or(run)
+            }
+            Source::Scattered(_) | Source::Marked(_) | Source::Spread(_) => &[],
         };
         if let Some(head) = first.get(..self.len.min(HEAD_LEN)) {
             return head;
@@ -327,18 +419,11 @@ impl<'a> Ulpdu<'a> {
                 each(SharedSlice::from_bytes(octets.get(from..).unwrap_or_default()));
             }
             Source::Scattered(octets) => {
-                let Some((_, octets)) = octets.split_at_checked(from) else { return };
-                match octets.as_run() {
-                    Some(run) => each(run),
-                    None => octets.runs().for_each(each),
-                }
+                octets.for_each_run(from, octets.len().saturating_sub(from), each);
             }
+            Source::MarkedSlice(fpdu) => fpdu.for_each_chunk(from, each),
             Source::Marked(fpdu) => fpdu.for_each_chunk(from, each),
-            Source::Spread(Spread { layout, whole: Some(wire), .. }) => {
-                let wire = SharedSlice::from_bytes(wire);
-                each_between_markers(layout, from, |at, len| each(wire.part(at, len)));
-            }
-            Source::Spread(_) => self.chunks(from).for_each(each),
+            Source::Spread(fpdu) => fpdu.for_each_chunk(from, each),
         }
     }
 
@@ -374,8 +459,9 @@ impl<'a> Iterator for Chunks<'a> {
         let chunk = match self.ulpdu.source {
             Source::Contiguous(octets) => SharedSlice::from_bytes(octets.get(self.at..)?),
             Source::Scattered(octets) => octets.split_at_checked(self.at)?.1.runs().next()?,
+            Source::MarkedSlice(fpdu) => fpdu.chunk(self.at, rest)?,
             Source::Marked(fpdu) => fpdu.chunk(self.at, rest)?,
-            Source::Spread(spread) => SharedSlice::from_bytes(spread.chunk(self.at, rest)?),
+            Source::Spread(fpdu) => fpdu.chunk(self.at, rest)?,
         };
         self.at = self.at.saturating_add(chunk.len());
         Some(chunk)

@@ -1,11 +1,12 @@
 //! One stream through every path of reception: all place, deliver, refuse and count the same.
 //!
-//! The general path is the reference. A fast path that judges anything otherwise, or counts at another
-//! moment, shows here.
+//! The general path is the reference. A fast path that judges anything otherwise, or counts at
+//! another moment, shows here. The seed is fixed, so every run gives the same streams.
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use super::*;
 
@@ -44,6 +45,7 @@ struct Case {
     faults: Vec<(prop::sample::Index, Fault)>,
     /// FPDUs whose placement or delivery is refused.
     refused: [Option<prop::sample::Index>; 2],
+    /// Lengths of the segments, repeated; 0: to the end of the FPDU.
     cuts: Vec<usize>,
     /// Sorting keys of the segments; empty: they come in order.
     keys: Vec<u8>,
@@ -88,7 +90,8 @@ prop_compose! {
             prop::option::weighted(0.15, any::<prop::sample::Index>()),
         ],
         cuts in prop::collection::vec(
-            prop_oneof![1usize..20, 20usize..700, 700usize..3000, Just(usize::MAX)], 1..8),
+            prop_oneof![
+                1usize..20, 20usize..700, 700usize..3000, Just(usize::MAX), Just(0), Just(0)], 1..8),
         keys in prop_oneof![Just(Vec::new()), prop::collection::vec(any::<u8>(), 32)],
         run_len in prop_oneof![1usize..40, 40usize..2000, Just(usize::MAX)],
     ) -> Case {
@@ -131,14 +134,20 @@ impl Case {
         stream
     }
 
-    fn segments(&self, len: usize) -> VecDeque<Range<usize>> {
+    fn segments(&self, stream: &Stream) -> VecDeque<Range<usize>> {
+        let len = stream.octets.len();
+        let ends: Vec<usize> =
+            (0..stream.fpdus.len()).map(|index| stream.range(index).end).collect();
         let mut segments = Vec::new();
         let mut at = 0;
         for (index, cut) in self.cuts.iter().cycle().enumerate() {
             if at == len {
                 break;
             }
-            let end = at.saturating_add(*cut).min(len);
+            let end = match cut {
+                0 => ends[ends.partition_point(|end| *end <= at)],
+                _ => at.saturating_add(*cut).min(len),
+            };
             let key = self.keys.get(index % 32).map_or(0, |key| usize::from(*key % 8));
             segments.push((index + key, at..end));
             at = end;
@@ -168,7 +177,7 @@ impl Case {
         bench.upper.refuse_delivery_at = start(self.refused[1]);
         bench.upper.observes = self.observes;
         let mut waiting: VecDeque<_> =
-            self.segments(good.octets.len()).into_iter().map(|range| (range, &sent)).collect();
+            self.segments(&good).into_iter().map(|range| (range, &sent)).collect();
         let mut answers = Vec::new();
         // What was refused comes again, right: a few times.
         while let Some((range, from)) = waiting.pop_front() {
@@ -243,7 +252,12 @@ impl Bench {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        rng_seed: RngSeed::Fixed(9),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn all_ways_place_deliver_refuse_and_count_the_same(case in case()) {
