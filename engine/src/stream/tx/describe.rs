@@ -4,7 +4,7 @@
 use crate::ddp;
 use crate::limits::{MARKER_LEN, MULPDU_MIN, ULPDU_LEN_MAX};
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
-use crate::mpa::marker::{fpdu_len, pad_len};
+use crate::mpa::marker::fpdu_len;
 use crate::stream::error::StreamError;
 use crate::stream::tx::TxState;
 use crate::stream::tx::fpdus::NextFpdu;
@@ -81,36 +81,59 @@ impl TxState {
     /// [`frame_any`](Self::frame_any) would fill the segment with exactly that FPDU. Returns true
     /// if it did.
     ///
-    /// Requires a request that continues, and a segment that the FPDU fills without a pad. All else
-    /// falls back to `frame_any`. `tx/tests.rs` compares both.
+    /// Requires a request that continues. All else falls back to `frame_any`. `tx/tests.rs`
+    /// compares both.
     #[inline(always)]
     pub(super) fn frame_like_last(&mut self, room: &mut Room) -> bool {
-        let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
-            return false;
-        };
-        let len = run.lengths.payload_len(run.count);
-        let (ulpdu_len, wire_len) = (message.ulpdu_len(len), run.wire_len() as usize);
-        // Without a pad, and with less than four bytes to spare, the FPDU has the largest possible
-        // payload.
-        let fills = room.segment_len & !3 == wire_len && pad_len(ulpdu_len) == 0;
-        let fits = fills
-            && (MULPDU_MIN..=ULPDU_LEN_MAX).contains(&ulpdu_len)
-            && room.cut != Cut::Never
-            && run.source == message.source
-            && matches!(message.source, Source::Work(_))
-            && message.len - message.framed_len > len
-            && run.lengths.is_possible(run.count);
-        if !fits {
+        let is_request =
+            self.current.as_ref().is_some_and(|message| matches!(message.source, Source::Work(_)));
+        if !is_request || room.cut == Cut::Never {
             return false;
         }
-        debug_assert_eq!(message.framed_len, run.offset_of(run.count));
-        run.count += 1;
-        message.framed_len += len;
-        self.framed_end = self.framed_end + u64::from(run.wire_len());
-        self.fpdus_framed += 1;
+        let (1, len) = self.alike(room.segment_len & !3, 1) else { return false };
+        let wire_len = self.repeat_last(1, len);
+        // The first FPDU of a segment is framed whatever number of fragments it takes.
         let fragments = FRAGMENTS_PER_FPDU + 2 * self.grid.markers_max(wire_len);
         room.fragments = room.fragments.saturating_sub(fragments);
         true
+    }
+
+    /// Counts the FPDUs like the last that continue the message before its last FPDU, which has its
+    /// own header (L): at most `most`, if each of them fills a segment of `segment_len` bytes
+    /// exactly as [`frame_any`](Self::frame_any) would. Returns their number and their payload
+    /// bytes.
+    #[inline(always)]
+    fn alike(&self, segment_len: usize, most: u32) -> (u32, u32) {
+        let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return (0, 0) };
+        let ulpdu_len = message.ulpdu_len(run.lengths.first_len());
+        // Between the bounds of a ULPDU the last FPDU was cut to fill its room, so it has no pad, and
+        // none of its length has more payload. With one marker less or more, an FPDU has four bytes
+        // of payload more or less.
+        let fits = run.source == message.source
+            && run.wire_len() as usize == segment_len
+            && (MULPDU_MIN + MARKER_LEN..=ULPDU_LEN_MAX - MARKER_LEN).contains(&ulpdu_len);
+        if !fits {
+            return (0, 0);
+        }
+        let left = (message.len - message.framed_len).saturating_sub(1);
+        run.lengths.as_many(run.count, left, most)
+    }
+
+    /// Frames `count` more FPDUs like the last, with `len` bytes of payload together. Returns the
+    /// stream bytes of each.
+    #[inline(always)]
+    fn repeat_last(&mut self, count: u32, len: u32) -> usize {
+        let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
+            return 0;
+        };
+        debug_assert_eq!(message.framed_len, run.offset_of(run.count));
+        run.count += count;
+        message.framed_len += len;
+        let wire_len = run.wire_len();
+        self.framed_end = self.framed_end + u64::from(wire_len) * u64::from(count);
+        self.fpdus_framed += u64::from(count);
+        self.messages.framed(message.source, count, None);
+        wire_len as usize
     }
 
     #[inline(never)]
@@ -284,40 +307,27 @@ impl TxState {
         room: &mut Room,
     ) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return };
-        // An FPDU with one marker less than the first has four more bytes of payload.
-        let longest = message.ulpdu_len(run.lengths.first_len()) + MARKER_LEN;
-        let fits = run.source == message.source
-            && run.wire_len() as usize == segment_len
-            && longest <= ULPDU_LEN_MAX;
-        if !fits {
-            return;
-        }
+        let first = run.count;
         let is_answer = is_read_response(message);
         let fragments = fragments_of(message, segment_len, self.grid.markers_max(segment_len));
         let mut most = segments.min(room.fragments / fragments);
         if is_answer {
             most = most.min(self.kept.room() / segment_len);
         }
-        // The last FPDU of the message has its own header (L), even at equal length.
-        let left = (message.len - message.framed_len).saturating_sub(1);
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
-        let first = run.count;
-        let (count, len) = run.lengths.as_many(first, left, most);
+        let (count, len) = self.alike(segment_len, u32::try_from(most).unwrap_or(u32::MAX));
+        if count == 0 {
+            return;
+        }
         let mut lease = TableLease::new(&rnic.table);
-        let memory = if is_answer && count > 0 {
+        let memory = if is_answer {
             // The next FPDU's framing finds the refusal again.
             let Ok(memory) = self.readable(qp, &mut lease, len) else { return };
             Some(memory)
         } else {
             None
         };
-        let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else { return };
-        run.count += count;
-        message.framed_len += len;
+        self.repeat_last(count, len);
         room.fragments -= count as usize * fragments;
-        self.framed_end = self.framed_end + u64::from(run.wire_len()) * u64::from(count);
-        self.fpdus_framed += u64::from(count);
-        self.messages.framed(run.source, count, None);
         if let (Some(memory), Some(run)) = (memory, self.fpdus.back()) {
             let start = run.offset_of(first);
             for number in first..first + count {

@@ -4,8 +4,8 @@
 //!   `frame_any` alone, one tries `frame_like_last` before each FPDU, one adds runs by
 //!   `frame_alike`. After each step all must have the same FPDUs, counters and room.
 //! - Writing: `Fpdu::emit` gives the expected bytes of each FPDU. `gather` (`gather_plain`,
-//!   `gather_marked`, `marked::write`), `gather_each` (`Runs`, `Digested`, `Stager`) and `keep`
-//!   (`Writer`, `Keeper`) must give the same bytes, on each send path, with and without digests
+//!   `gather_marked`, `marked::write`), `gather_each` and `keep` (`FpduWriter` to a frame,
+//!   a buffer and blocks) must give the same bytes, on each send path, with and without digests
 //!   left to the device. `gather` and `gather_each` must also copy and reference equally much.
 //! - Retransmission: any part of the stream is sent with the same bytes, after parts were kept,
 //!   acknowledged or flushed.
@@ -110,9 +110,7 @@ fn cut(rng: &mut ChaCha8Rng, plan: &Plan, senders: &mut [Sender; 3], used: &mut 
         if idle > 20 || !senders[0].has_work() {
             break;
         }
-        // In segments this short, a run continues with FPDUs below `MULPDU_MIN` where a marker takes
-        // their place; one by one they would be longer and span segments.
-        if segment_len < 144 || segment_len > emss {
+        if segment_len == 0 || segment_len > emss {
             continue;
         }
         let segments = if rng.random() { rng.random_range(1..16) } else { 0 };
@@ -133,8 +131,13 @@ fn cut(rng: &mut ChaCha8Rng, plan: &Plan, senders: &mut [Sender; 3], used: &mut 
         used.alike += count;
         used.alike_marked += if plan.markers { count } else { 0 };
         agree(senders);
-        // A run that ended early ended because the next FPDU is not alike.
-        if count < segments && fragments == FRAGMENTS_MAX && segment_len <= 9000 {
+        // A run that ended early ended because the next FPDU is not alike, or as short as a run with
+        // markers must not be.
+        if segment_len >= 144
+            && count < segments
+            && fragments == FRAGMENTS_MAX
+            && segment_len <= 9000
+        {
             let last = senders[0].described().pop();
             step(senders, Room { segment_len, fragments: FRAGMENTS_MAX, cut: Cut::Always }, used);
             let next = senders[0].described().pop();
