@@ -140,16 +140,17 @@ impl TxState {
             let payload = payload.map(|all| all.part(at, fpdu.len() as usize));
             let payload = Payload { messages, fpdu, contiguous: payload };
             let framed = fpdu.framed(&front, self.grid);
-            if leaves_digest && frame.leaves_digests() {
+            let (checksum, crc) = if leaves_digest && frame.leaves_digests() {
                 // Tells the device if the payload is scattered: a digest that resumes after each
                 // marker or scatter element takes longer.
                 let is_scattered = run_len < len || payload.contiguous.is_none();
-                framed.emit(&mut Digested { fpdu: frame.position(), frame, payload, is_scattered });
-            } else if stages {
-                framed.emit(&mut Stager { fpdu: frame.mark(), frame, payload, crc: self.crc });
+                (Checksum::ByDevice { from: frame.position(), is_scattered }, None)
+            } else if stages && self.crc {
+                (Checksum::OverCopy(frame.mark()), None)
             } else {
-                framed.emit(&mut Runs { frame, payload, crc });
-            }
+                (Checksum::Running, crc)
+            };
+            framed.emit(&mut FpduWriter { to: InFrame { frame, stages, checksum }, payload, crc });
         }
     }
 }
@@ -171,9 +172,9 @@ pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc:
     let framed = fpdu.framed(&front, grid);
     let len = framed.wire_len();
     let Some(room) = kept.room_for(len) else {
-        return framed.emit(&mut Keeper { kept, payload, crc });
+        return framed.emit(&mut FpduWriter { to: Blocks(kept), payload, crc });
     };
-    framed.emit(&mut Writer { room, payload, crc });
+    framed.emit(&mut FpduWriter { to: Buffer(room), payload, crc });
     kept.appended(len);
 }
 
@@ -199,174 +200,141 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Writes an FPDU's runs into a frame and computes its CRC at the same time.
-struct Runs<'a, 'r, 'f> {
-    frame: &'r mut FrameBuilder<'a, 'f>,
+/// Writes an FPDU to a destination.
+struct FpduWriter<'a, D> {
+    to: D,
     payload: Payload<'a>,
+    /// CRC of the bytes written so far; `None` if there is no CRC or the destination computes it.
     crc: Option<Crc32c>,
 }
 
-impl<'a> Runs<'a, '_, '_> {
+/// Destination of an FPDU's bytes, in stream order.
+trait Destination<'a> {
+    /// Takes bytes that do not change.
+    fn inline(&mut self, octets: &[u8]);
+
+    /// Takes a run of payload, and adds it to `crc`.
+    fn memory(&mut self, run: SharedSlice<'a>, crc: Option<&mut Crc32c>);
+
+    /// Takes the CRC field. `crc` is the CRC, if the writer computed it.
     #[inline]
-    fn add(&mut self, run: SharedSlice<'a>) {
+    fn crc(&mut self, crc: Option<Crc32c>) {
+        self.inline(&crc_field(crc));
+    }
+}
+
+impl<'a, D: Destination<'a>> RunSink for FpduWriter<'a, D> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
         if let Some(crc) = &mut self.crc {
+            crc.update(octets);
+        }
+        self.to.inline(octets);
+    }
+
+    #[inline]
+    fn payload(&mut self, offset: usize, len: usize) {
+        let Self { to, payload, crc } = self;
+        payload.part(offset, len, |run| to.memory(run, crc.as_mut()));
+    }
+
+    #[inline]
+    fn crc(&mut self) {
+        self.to.crc(self.crc);
+    }
+}
+
+/// A frame, which references payload or gets a copy of it.
+struct InFrame<'a, 'r, 'f> {
+    frame: &'r mut FrameBuilder<'a, 'f>,
+    stages: bool,
+    checksum: Checksum,
+}
+
+/// Origin of the CRC of an FPDU in a frame.
+#[derive(Clone, Copy)]
+enum Checksum {
+    /// The writer computes it run by run, unless the stream has no CRCs.
+    Running,
+    /// The device computes it over the bytes from `from` on.
+    ByDevice { from: u32, is_scattered: bool },
+    /// It is computed over the copy, which is contiguous, markers included.
+    OverCopy(Mark),
+}
+
+impl<'a> Destination<'a> for InFrame<'a, '_, '_> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
+        self.frame.push_inline(octets);
+    }
+
+    #[inline]
+    fn memory(&mut self, run: SharedSlice<'a>, crc: Option<&mut Crc32c>) {
+        if self.stages {
+            return self.frame.stage(run);
+        }
+        if let Some(crc) = crc {
             digest(run, crc);
         }
         self.frame.push_memory(run.fragment());
     }
-}
 
-impl RunSink for Runs<'_, '_, '_> {
     #[inline]
-    fn inline(&mut self, octets: &[u8]) {
-        if let Some(crc) = &mut self.crc {
-            crc.update(octets);
+    fn crc(&mut self, crc: Option<Crc32c>) {
+        match self.checksum {
+            Checksum::Running => self.frame.push_inline(&crc_field(crc)),
+            Checksum::ByDevice { from, is_scattered } => {
+                self.frame.push_digest(from, Crc32c::new(), is_scattered);
+            }
+            Checksum::OverCopy(mark) => {
+                let crc = self.frame.digest_from(mark);
+                self.frame.push_inline(&crc_field(Some(crc)));
+            }
         }
-        self.frame.push_inline(octets);
-    }
-
-    #[inline]
-    fn payload(&mut self, offset: usize, len: usize) {
-        // Common case: most messages are in one run of memory.
-        if let Some(all) = self.payload.contiguous {
-            return self.add(all.part(offset, len));
-        }
-        let payload = self.payload;
-        payload.part(offset, len, |run| self.add(run));
-    }
-
-    #[inline]
-    fn crc(&mut self) {
-        self.frame.push_inline(&crc_field(self.crc));
     }
 }
 
-/// Writes an FPDU's runs into a frame whose CRC the device computes.
-struct Digested<'a, 'r, 'f> {
-    frame: &'r mut FrameBuilder<'a, 'f>,
-    /// Position of the FPDU in the frame.
-    fpdu: u32,
-    payload: Payload<'a>,
-    is_scattered: bool,
-}
+/// The rest of a buffer of exactly the FPDU's length.
+struct Buffer<'k>(&'k mut [u8]);
 
-impl RunSink for Digested<'_, '_, '_> {
-    #[inline]
-    fn inline(&mut self, octets: &[u8]) {
-        self.frame.push_inline(octets);
-    }
-
-    #[inline]
-    fn payload(&mut self, offset: usize, len: usize) {
-        self.payload.part(offset, len, |run| self.frame.push_memory(run.fragment()));
-    }
-
-    #[inline]
-    fn crc(&mut self) {
-        self.frame.push_digest(self.fpdu, Crc32c::new(), self.is_scattered);
-    }
-}
-
-/// Copies an FPDU's runs into a frame. Its bytes are then contiguous, markers included, and their
-/// CRC is computed at once.
-struct Stager<'a, 'r, 'f> {
-    frame: &'r mut FrameBuilder<'a, 'f>,
-    /// Position of the FPDU in the scratch.
-    fpdu: Mark,
-    payload: Payload<'a>,
-    crc: bool,
-}
-
-impl RunSink for Stager<'_, '_, '_> {
-    #[inline]
-    fn inline(&mut self, octets: &[u8]) {
-        self.frame.push_inline(octets);
-    }
-
-    #[inline]
-    fn payload(&mut self, offset: usize, len: usize) {
-        self.payload.part(offset, len, |run| self.frame.stage(run));
-    }
-
-    #[inline]
-    fn crc(&mut self) {
-        let crc = self.crc.then(|| self.frame.digest_from(self.fpdu));
-        self.frame.push_inline(&crc_field(crc));
-    }
-}
-
-/// Writes an FPDU's bytes into a buffer of exactly their length, and computes its CRC at the same
-/// time.
-struct Writer<'k, 'a> {
-    /// The rest of the buffer.
-    room: &'k mut [u8],
-    payload: Payload<'a>,
-    crc: Option<Crc32c>,
-}
-
-impl<'k> Writer<'k, '_> {
+impl<'k> Buffer<'k> {
     /// The next `len` bytes of the buffer.
     #[inline]
     fn take(&mut self, len: usize) -> &'k mut [u8] {
-        let taken = std::mem::take(&mut self.room).split_at_mut(len);
-        self.room = taken.1;
+        let taken = std::mem::take(&mut self.0).split_at_mut(len);
+        self.0 = taken.1;
         taken.0
     }
 }
 
-impl RunSink for Writer<'_, '_> {
+impl Destination<'_> for Buffer<'_> {
     #[inline]
     fn inline(&mut self, octets: &[u8]) {
-        if let Some(crc) = &mut self.crc {
-            crc.update(octets);
-        }
         self.take(octets.len()).copy_from_slice(octets);
     }
 
     #[inline]
-    fn payload(&mut self, offset: usize, len: usize) {
-        let payload = self.payload;
-        payload.part(offset, len, |run| {
-            let room = self.take(run.len());
-            match &mut self.crc {
-                Some(crc) => *crc = Crc32c::from_state(copy_and_digest(crc.state(), run, room)),
-                None => run.copy_out(0, room),
-            }
-        });
-    }
-
-    #[inline]
-    fn crc(&mut self) {
-        let field = crc_field(self.crc);
-        self.take(field.len()).copy_from_slice(&field);
+    fn memory(&mut self, run: SharedSlice<'_>, crc: Option<&mut Crc32c>) {
+        let room = self.take(run.len());
+        match crc {
+            Some(crc) => *crc = Crc32c::from_state(copy_and_digest(crc.state(), run, room)),
+            None => run.copy_out(0, room),
+        }
     }
 }
 
-/// Keeps an FPDU's bytes across the ends of blocks, and computes its CRC at the same time.
-struct Keeper<'k, 'a> {
-    kept: &'k mut Kept,
-    payload: Payload<'a>,
-    crc: Option<Crc32c>,
-}
+/// Blocks of kept bytes, across whose ends the FPDU goes.
+struct Blocks<'k>(&'k mut Kept);
 
-impl RunSink for Keeper<'_, '_> {
+impl Destination<'_> for Blocks<'_> {
     #[inline]
     fn inline(&mut self, octets: &[u8]) {
-        if let Some(crc) = &mut self.crc {
-            crc.update(octets);
-        }
-        self.kept.append(octets);
+        self.0.append(octets);
     }
 
     #[inline]
-    fn payload(&mut self, offset: usize, len: usize) {
-        let Self { kept, payload, crc } = self;
-        payload.part(offset, len, |run| kept.append_shared(run, crc.as_mut()));
-    }
-
-    #[inline]
-    fn crc(&mut self) {
-        self.kept.append(&crc_field(self.crc));
+    fn memory(&mut self, run: SharedSlice<'_>, crc: Option<&mut Crc32c>) {
+        self.0.append_shared(run, crc);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::mem::SharedSlice;
 use crate::mpa::marker::SPACING;
-use crate::stream::tx::tagged_head::TaggedHead;
+use crate::stream::tx::message::TaggedHead;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{Marker, pad_len};
 

@@ -7,6 +7,8 @@ use crate::mpa::startup::RtrKind;
 use crate::types::{Msn, QueueNumber, Stag, TaggedOffset};
 use crate::verbs::{RemoteBuffer, SendOp};
 use crate::wire::ProtocolVersion;
+use crate::wire::ddp::TaggedHeader;
+use crate::wire::mpa::FPDU_HEADER_LEN;
 use crate::wire::rdmap::{Control, Opcode};
 
 /// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at
@@ -109,6 +111,24 @@ impl Head {
         let len = header_len + self.inline.len();
         octets[header_len..len].copy_from_slice(&self.inline);
         Front { octets, len }
+    }
+}
+
+/// The bytes before a tagged FPDU's payload, its length and the DDP header, as two words. Each word is written and read as a whole, so that the processor can forward
+/// the store to the load.
+pub(super) struct TaggedHead {
+    pub(super) halves: [[u8; Self::LEN / 2]; 2],
+}
+
+impl TaggedHead {
+    /// Length of a head.
+    pub(super) const LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
+
+    #[inline]
+    pub(super) fn new(length: u16, header: &TaggedHeader) -> Self {
+        let [a, b] = length.to_be_bytes();
+        let [c, d, e, f, g, h, to @ ..] = header.to_bytes();
+        Self { halves: [[a, b, c, d, e, f, g, h], to] }
     }
 }
 

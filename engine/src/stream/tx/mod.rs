@@ -22,7 +22,6 @@ mod responses;
 mod send_path;
 mod send_queue;
 mod tagged;
-mod tagged_head;
 #[cfg(test)]
 mod tests;
 mod turn;

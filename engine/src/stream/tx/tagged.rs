@@ -16,7 +16,7 @@ use crate::stream::tx::fpdus::FpduRun;
 use crate::stream::tx::frame::FrameBuilder;
 use crate::stream::tx::gather::{crc_field, digest};
 use crate::stream::tx::marked;
-use crate::stream::tx::tagged_head::TaggedHead;
+use crate::stream::tx::message::TaggedHead;
 use crate::types::{Stag, TaggedOffset};
 use crate::wire::crc32c::Crc32c;
 use crate::wire::ddp::TaggedHeader;
