@@ -26,6 +26,8 @@
 //! bytes for published ones.
 
 pub(crate) mod lookup;
+#[cfg(test)]
+pub(crate) mod model;
 
 use std::ffi::CStr;
 use std::io;

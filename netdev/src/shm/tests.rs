@@ -5,6 +5,7 @@ mod hostile;
 mod liar;
 mod life;
 mod limits_full;
+mod published;
 
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -3,6 +3,7 @@
 mod bounds;
 mod guest;
 mod hostile;
+mod published;
 mod sharing;
 
 use std::collections::VecDeque;
