@@ -30,7 +30,7 @@ mod ring;
 pub(crate) use device::{Chain, DeviceQueue};
 pub(crate) use driver::{DriverQueue, TABLE_ENTRY_LEN, table_entry};
 pub(crate) use memory::{MemoryTable, Region, Run, TableError};
-pub(crate) use ring::Layout;
+pub(crate) use ring::{Layout, passes};
 
 /// Most descriptors in one chain, for any ring length.
 pub(crate) const CHAIN_LEN_MAX: usize = 1024;

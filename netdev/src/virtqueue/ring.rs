@@ -143,13 +143,7 @@ impl Layout {
         before: u16,
         now: u16,
     ) -> bool {
-        if event_index {
-            let at = 4 + 2 * usize::from(self.size);
-            let event = u16::from_le(Self::half_word(table, self.available, at).load(Relaxed));
-            passes(event, before, now)
-        } else {
-            u16::from_le(Self::half_word(table, self.available, 0).load(Relaxed)) & NO_EVENT == 0
-        }
+        Self::wants_event(table, self.available, event_index, before, now)
     }
 
     /// Returns true if the device asked for an event for available entries from `before` to `now`.
@@ -161,51 +155,54 @@ impl Layout {
         before: u16,
         now: u16,
     ) -> bool {
+        Self::wants_event(table, self.used, event_index, before, now)
+    }
+
+    /// Returns true if the owner of a part asked for an event: by the event index, the last word of
+    /// the part, or by the flags, its first word.
+    #[inline]
+    fn wants_event(
+        table: &MemoryTable,
+        part: Run,
+        event_index: bool,
+        before: u16,
+        now: u16,
+    ) -> bool {
+        let word = |at| u16::from_le(Self::half_word(table, part, at).load(Relaxed));
         if event_index {
-            let at = 4 + 8 * usize::from(self.size);
-            let event = u16::from_le(Self::half_word(table, self.used, at).load(Relaxed));
-            passes(event, before, now)
+            let since_event = now.wrapping_sub(word(part.len - 2));
+            passes(since_event.into(), now.wrapping_sub(before).into())
         } else {
-            u16::from_le(Self::half_word(table, self.used, 0).load(Relaxed)) & NO_EVENT == 0
+            word(0) & NO_EVENT == 0
         }
     }
 
     /// Asks the device for an event when it has put the used entry `at`, or for no event.
     pub(crate) fn ask_for_call(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
-        match (event_index, at) {
-            (true, Some(at)) => {
-                let event = 4 + 2 * usize::from(self.size);
-                Self::half_word(table, self.available, event).store(at.to_le(), Relaxed);
-            }
-            // The event index that was stored last is behind the used index: no event is sent.
-            (true, None) => {}
-            (false, at) => {
-                let flags = if at.is_some() { 0 } else { NO_EVENT };
-                Self::half_word(table, self.available, 0).store(flags.to_le(), Relaxed);
-            }
-        }
+        Self::ask_for_event(table, self.available, event_index, at);
     }
 
     /// Asks the driver for an event when it has put the available entry `at`, or for no event.
     pub(crate) fn ask_for_kick(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
-        match (event_index, at) {
-            (true, Some(at)) => {
-                let event = 4 + 8 * usize::from(self.size);
-                Self::half_word(table, self.used, event).store(at.to_le(), Relaxed);
-            }
-            (true, None) => {}
-            (false, at) => {
-                let flags = if at.is_some() { 0 } else { NO_EVENT };
-                Self::half_word(table, self.used, 0).store(flags.to_le(), Relaxed);
-            }
-        }
+        Self::ask_for_event(table, self.used, event_index, at);
+    }
+
+    fn ask_for_event(table: &MemoryTable, part: Run, event_index: bool, at: Option<u16>) {
+        let (at, value) = match (event_index, at) {
+            (true, Some(event)) => (part.len - 2, event),
+            // The event index that was stored last is behind the peer's index: no event is sent.
+            (true, None) => return,
+            (false, at) => (0, if at.is_some() { 0 } else { NO_EVENT }),
+        };
+        Self::half_word(table, part, at).store(value.to_le(), Relaxed);
     }
 }
 
-/// Returns true if an index that moved from `before` to `now` passed `event` (Virtio 1.2
-/// §2.7.10.1).
-const fn passes(event: u16, before: u16, now: u16) -> bool {
-    now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
+/// Returns true if an index that moved by `moved` passed an event, which is `since_event` before
+/// its new value (Virtio 1.2 §2.7.10.1). An event fires once, since it is in the past from then on.
+#[inline]
+pub(crate) const fn passes(since_event: u32, moved: u32) -> bool {
+    since_event.wrapping_sub(1) < moved
 }
 
 /// Descriptor (Virtio 1.2 §2.7.5).
@@ -266,7 +263,9 @@ mod tests {
                 let now = before.wrapping_add(count);
                 for event in near_the_wrap() {
                     let is_new = (0..count).any(|entry| before.wrapping_add(entry) == event);
-                    assert_eq!(passes(event, before, now), is_new, "{event} {before} {now}");
+                    let [since_event, moved] = [event, before].map(|at| now.wrapping_sub(at));
+                    let is_passed = passes(since_event.into(), moved.into());
+                    assert_eq!(is_passed, is_new, "{event} {before} {now}");
                 }
             }
         }
