@@ -11,14 +11,12 @@ mod hold;
 
 pub use config::{BurstLoss, ImpairConfig, ImpairCounters, LATE_NS, PIECES_MAX};
 
-use std::os::fd::BorrowedFd;
-
 use dice::Dice;
 use hold::{HeldFrame, Hold, Release};
 
 use crate::{
-    Capabilities, Device, Fragment, Refusals, RxFrame, TransmitError, TxChecksum, TxFrame,
-    checksum, segment,
+    Capabilities, Device, Fragment, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
+    forward_device, segment,
 };
 
 /// Device that impairs the frames transmitted through it; see the [module](self).
@@ -268,6 +266,8 @@ impl<D: Device> Impair<D> {
 }
 
 impl<D: Device> Device for Impair<D> {
+    forward_device!(self => self.inner; transmit_room, link_up, refusals, check_interval_ns, readiness);
+
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
         if self.offloads_hidden {
@@ -308,10 +308,6 @@ impl<D: Device> Device for Impair<D> {
         result
     }
 
-    fn transmit_room(&self) -> usize {
-        self.inner.transmit_room()
-    }
-
     fn flush(&mut self, now_ns: u64) {
         self.convey_pending(now_ns);
         self.release(now_ns);
@@ -320,22 +316,6 @@ impl<D: Device> Device for Impair<D> {
 
     fn next_arrival_ns(&self) -> Option<u64> {
         [self.inner.next_arrival_ns(), self.hold.next_release_ns()].into_iter().flatten().min()
-    }
-
-    fn link_up(&self) -> bool {
-        self.inner.link_up()
-    }
-
-    fn refusals(&self) -> Refusals {
-        self.inner.refusals()
-    }
-
-    fn check_interval_ns(&self) -> Option<u64> {
-        self.inner.check_interval_ns()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.readiness()
     }
 }
 

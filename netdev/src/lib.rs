@@ -243,56 +243,84 @@ impl Refusals {
     }
 }
 
-/// Implements `Device` for references and boxes of a device.
+/// Implements methods of [`Device`] by the same methods of another device: `forward_device!(self =>
+/// self.inner; flush, link_up);`.
+#[macro_export]
 macro_rules! forward_device {
-    ($($holder:ty),+) => {$(
-        impl<D: Device + ?Sized> Device for $holder {
-            fn capabilities(&self) -> Capabilities {
-                (**self).capabilities()
-            }
-
-            fn receive(
-                &mut self,
-                now_ns: u64,
-                burst: usize,
-                sink: &mut dyn FnMut(RxFrame<'_>),
-            ) -> usize {
-                (**self).receive(now_ns, burst, sink)
-            }
-
-            fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-                (**self).transmit(now_ns, frame)
-            }
-
-            fn transmit_room(&self) -> usize {
-                (**self).transmit_room()
-            }
-
-            fn flush(&mut self, now_ns: u64) {
-                (**self).flush(now_ns);
-            }
-
-            fn next_arrival_ns(&self) -> Option<u64> {
-                (**self).next_arrival_ns()
-            }
-
-            fn link_up(&self) -> bool {
-                (**self).link_up()
-            }
-
-            fn check_interval_ns(&self) -> Option<u64> {
-                (**self).check_interval_ns()
-            }
-
-            fn readiness(&self) -> Option<BorrowedFd<'_>> {
-                (**self).readiness()
-            }
-
-            fn refusals(&self) -> Refusals {
-                (**self).refusals()
-            }
+    ($this:ident => $inner:expr; $($method:ident),+) => {
+        $($crate::forward_device!(@$method $this $inner);)+
+    };
+    (@capabilities $this:ident $inner:expr) => {
+        fn capabilities(&$this) -> $crate::Capabilities {
+            $inner.capabilities()
         }
-    )+};
+    };
+    (@receive $this:ident $inner:expr) => {
+        fn receive(
+            &mut $this,
+            now_ns: u64,
+            burst: usize,
+            sink: &mut dyn FnMut($crate::RxFrame<'_>),
+        ) -> usize {
+            $inner.receive(now_ns, burst, sink)
+        }
+    };
+    (@look_ahead $this:ident $inner:expr) => {
+        fn look_ahead(&mut $this, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
+            $inner.look_ahead(now_ns, burst, look);
+        }
+    };
+    (@transmit $this:ident $inner:expr) => {
+        fn transmit(
+            &mut $this,
+            now_ns: u64,
+            frame: &$crate::TxFrame<'_>,
+        ) -> Result<(), $crate::TransmitError> {
+            $inner.transmit(now_ns, frame)
+        }
+    };
+    (@flush $this:ident $inner:expr) => {
+        fn flush(&mut $this, now_ns: u64) {
+            $inner.flush(now_ns);
+        }
+    };
+    (@transmit_room $this:ident $inner:expr) => {
+        $crate::forward_device!(@returns transmit_room usize, $this $inner);
+    };
+    (@next_arrival_ns $this:ident $inner:expr) => {
+        $crate::forward_device!(@returns next_arrival_ns Option<u64>, $this $inner);
+    };
+    (@link_up $this:ident $inner:expr) => {
+        $crate::forward_device!(@returns link_up bool, $this $inner);
+    };
+    (@check_interval_ns $this:ident $inner:expr) => {
+        $crate::forward_device!(@returns check_interval_ns Option<u64>, $this $inner);
+    };
+    (@refusals $this:ident $inner:expr) => {
+        $crate::forward_device!(@returns refusals $crate::Refusals, $this $inner);
+    };
+    (@readiness $this:ident $inner:expr) => {
+        fn readiness(&$this) -> Option<std::os::fd::BorrowedFd<'_>> {
+            $inner.readiness()
+        }
+    };
+    (@returns $method:ident $returned:ty, $this:ident $inner:expr) => {
+        fn $method(&$this) -> $returned {
+            $inner.$method()
+        }
+    };
 }
 
-forward_device!(&mut D, Box<D>);
+/// Implements `Device` for a reference or box of a device.
+macro_rules! device_behind {
+    ($holder:ty) => {
+        impl<D: Device + ?Sized> Device for $holder {
+            forward_device!(self => **self; capabilities, receive, look_ahead, transmit, transmit_room);
+            forward_device!(self => **self; flush, next_arrival_ns, link_up, check_interval_ns);
+            forward_device!(self => **self; readiness, refusals);
+        }
+    };
+}
+
+device_behind!(&mut D);
+device_behind!(Box<D>);

@@ -13,12 +13,10 @@
 mod cut;
 mod merge;
 
-use std::os::fd::BorrowedFd;
-
 use cut::Rest;
 use merge::Train;
 
-use crate::{Capabilities, Device, Refusals, RxChecksum, RxFrame, TransmitError, TxFrame};
+use crate::{Capabilities, Device, RxChecksum, RxFrame, TransmitError, TxFrame, forward_device};
 
 /// Device of single packets on a device of super-frames; see the [module](self).
 ///
@@ -66,6 +64,8 @@ impl<D: Device> Packets<D> {
 }
 
 impl<D: Device> Device for Packets<D> {
+    forward_device!(self => self.inner; transmit_room, link_up, refusals, check_interval_ns, readiness);
+
     fn capabilities(&self) -> Capabilities {
         let capabilities = self.inner.capabilities();
         Capabilities {
@@ -123,10 +123,6 @@ impl<D: Device> Device for Packets<D> {
         self.inner.transmit(now_ns, frame)
     }
 
-    fn transmit_room(&self) -> usize {
-        self.inner.transmit_room()
-    }
-
     fn flush(&mut self, now_ns: u64) {
         self.depart(now_ns);
         self.inner.flush(now_ns);
@@ -135,22 +131,6 @@ impl<D: Device> Device for Packets<D> {
     fn next_arrival_ns(&self) -> Option<u64> {
         // The remaining packets of a super-frame are available now.
         if self.rest.is_empty() { self.inner.next_arrival_ns() } else { Some(0) }
-    }
-
-    fn link_up(&self) -> bool {
-        self.inner.link_up()
-    }
-
-    fn refusals(&self) -> Refusals {
-        self.inner.refusals()
-    }
-
-    fn check_interval_ns(&self) -> Option<u64> {
-        self.inner.check_interval_ns()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.readiness()
     }
 }
 

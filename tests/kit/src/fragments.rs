@@ -2,11 +2,9 @@
 //! write.
 #![allow(clippy::unwrap_used, reason = "a setup that fails fails its test")]
 
-use std::os::fd::BorrowedFd;
-
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use urnic_netdev::{Capabilities, Device, Fragment, RxFrame, TransmitError, TxFrame};
+use urnic_netdev::{Device, Fragment, RxFrame, forward_device};
 
 /// Cuts received frames into a head, which contains at least the headers, and runs of random
 /// lengths behind it.
@@ -30,9 +28,8 @@ fn up_to(dice: &mut ChaCha8Rng, max: usize) -> usize {
 }
 
 impl<D: Device> Device for InFragments<D> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    forward_device!(self => self.inner; capabilities, transmit, transmit_room, flush);
+    forward_device!(self => self.inner; next_arrival_ns, link_up, check_interval_ns, readiness);
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         let Self { inner, dice, run_len_max } = self;
@@ -49,33 +46,5 @@ impl<D: Device> Device for InFragments<D> {
             }
             sink(RxFrame { head, payload: &payload, ..frame });
         })
-    }
-
-    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        self.inner.transmit(now_ns, frame)
-    }
-
-    fn transmit_room(&self) -> usize {
-        self.inner.transmit_room()
-    }
-
-    fn flush(&mut self, now_ns: u64) {
-        self.inner.flush(now_ns);
-    }
-
-    fn next_arrival_ns(&self) -> Option<u64> {
-        self.inner.next_arrival_ns()
-    }
-
-    fn link_up(&self) -> bool {
-        self.inner.link_up()
-    }
-
-    fn check_interval_ns(&self) -> Option<u64> {
-        self.inner.check_interval_ns()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.readiness()
     }
 }
