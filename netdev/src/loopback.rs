@@ -6,15 +6,16 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
-use std::os::fd::BorrowedFd;
 
 use crate::{
-    Capabilities, Device, Medium, Refusals, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
+    Device, Medium, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame, forward_device,
 };
 
-/// Most bytes of frames that wait to be received. A frame without room is refused with `Full`, as
-/// by a full device.
-const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of frames that wait to be received: a burst of the longest frames. If the longest frame
+/// has no room, every frame is refused with `Full`, as by a full device.
+const WAITING_BYTES_MAX: usize = 64 * FRAME_LEN_MAX;
+/// Longest frame: the longest IP datagram behind a tagged link header.
+const FRAME_LEN_MAX: usize = 65_535 + 22;
 /// Most allocations kept for later frames.
 const SPARE_MAX: usize = 64;
 
@@ -45,10 +46,15 @@ impl<D: Device> Loopback<D> {
         Self { inner, mac, waiting: VecDeque::new(), waiting_bytes: 0, spare: Vec::new() }
     }
 
+    /// Returns the number of the longest frames to the interface itself that have room.
+    const fn own_room(&self) -> usize {
+        WAITING_BYTES_MAX.saturating_sub(self.waiting_bytes) / FRAME_LEN_MAX
+    }
+
     #[cold]
     fn take(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         self.inner.capabilities().check(frame)?;
-        if self.waiting_bytes + frame.len() > WAITING_BYTES_MAX {
+        if self.own_room() == 0 {
             return Err(TransmitError::Full);
         }
         let mut octets = self.spare.pop().unwrap_or_default();
@@ -83,9 +89,7 @@ impl<D: Device> Loopback<D> {
 }
 
 impl<D: Device> Device for Loopback<D> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    forward_device!(self => self.inner; capabilities, flush, link_up, refusals, check_interval_ns, readiness);
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         let own = if self.waiting.is_empty() { 0 } else { self.deliver(burst, sink) };
@@ -104,31 +108,13 @@ impl<D: Device> Device for Loopback<D> {
     }
 
     fn transmit_room(&self) -> usize {
-        self.inner.transmit_room()
-    }
-
-    fn flush(&mut self, now_ns: u64) {
-        self.inner.flush(now_ns);
+        let room = self.inner.transmit_room();
+        // Any of the next frames may be for the interface itself.
+        if self.mac.is_some() { room.min(self.own_room()) } else { room }
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
         if self.waiting.is_empty() { self.inner.next_arrival_ns() } else { Some(0) }
-    }
-
-    fn link_up(&self) -> bool {
-        self.inner.link_up()
-    }
-
-    fn refusals(&self) -> Refusals {
-        self.inner.refusals()
-    }
-
-    fn check_interval_ns(&self) -> Option<u64> {
-        self.inner.check_interval_ns()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.readiness()
     }
 }
 
@@ -206,14 +192,19 @@ mod tests {
         let (a, _b) = pair(LinkConfig::default());
         let mut a = Loopback::new(a, OWN);
         let own = head(OWN, 1000);
-        let taken = (0..).take_while(|_| a.transmit(0, &TxFrame::whole(&own)).is_ok()).count();
-        assert_eq!(taken, WAITING_BYTES_MAX / 1000);
-        assert_eq!(a.transmit(0, &TxFrame::whole(&own)), Err(TransmitError::Full));
-        assert_eq!(received(&mut a, 1).len(), 1);
-        assert_eq!(a.transmit(0, &TxFrame::whole(&own)), Ok(()));
         assert_eq!(
             a.transmit(0, &TxFrame::whole(&head(OWN, 1 << 16))),
             Err(TransmitError::TooLong)
         );
+        assert_eq!(a.transmit_room(), 64);
+        let mut taken = 0;
+        while a.transmit_room() > 0 {
+            assert_eq!(a.transmit(0, &TxFrame::whole(&own)), Ok(()), "{taken} before");
+            taken += 1;
+        }
+        assert_eq!(taken, (WAITING_BYTES_MAX - FRAME_LEN_MAX) / 1000 + 1);
+        assert_eq!(a.transmit(0, &TxFrame::whole(&own)), Err(TransmitError::Full));
+        assert_eq!(received(&mut a, 1).len(), 1);
+        assert_eq!((a.transmit_room(), a.transmit(0, &TxFrame::whole(&own))), (1, Ok(())));
     }
 }
