@@ -12,6 +12,13 @@
 //! to this process, even after its withdrawal. Peers are processes of this process's user, of root,
 //! and of the user that the device's settings name.
 //!
+//! ```text
+//!   announced   announces regions to a peer, and withdraws them
+//!   readable    regions that frames can refer to, as one sender knows them
+//!   lookup      finds the region of a fragment
+//!   runs        writes a frame: by reference, or copied
+//! ```
+//!
 //! # Withdrawal
 //!
 //! Memory is withdrawn by any thread, while other threads send frames by reference:
@@ -25,9 +32,12 @@
 //! sends this memory got it after step 2, so it sees the generation of step 1 and does not take the
 //! bytes for published ones.
 
-pub(crate) mod lookup;
+pub(crate) mod announced;
+mod lookup;
 #[cfg(test)]
 pub(crate) mod model;
+pub(crate) mod readable;
+pub(crate) mod runs;
 
 use std::ffi::CStr;
 use std::io;

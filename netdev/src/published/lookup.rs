@@ -15,10 +15,10 @@ pub(crate) struct Lookup<N> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<N> {
     start: usize,
-    pub(crate) len: usize,
+    len: usize,
     /// [`Region::id`].
     pub(crate) id: u64,
-    pub(crate) name: N,
+    name: N,
 }
 
 impl<N> Default for Lookup<N> {
@@ -32,15 +32,6 @@ impl<N: Copy> Lookup<N> {
         let Region { id, start, len, .. } = *region;
         let at = self.entries.partition_point(|entry| entry.start < start);
         self.entries.insert(at, Entry { start, len, id, name });
-    }
-
-    /// Returns the regions, ordered by address.
-    pub(crate) fn entries(&self) -> &[Entry<N>] {
-        &self.entries
-    }
-
-    pub(crate) fn entries_mut(&mut self) -> &mut [Entry<N>] {
-        &mut self.entries
     }
 
     /// Keeps only the regions for which `stays` returns true.

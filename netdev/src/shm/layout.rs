@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Fragment;
+use crate::published::runs;
 use crate::shm::limits::{INLINE_LEN, RING_LEN};
 use crate::sys::published;
 use crate::sys::read_mapping::ReadMapping;
@@ -70,15 +71,8 @@ impl Header {
     }
 }
 
-/// Contiguous bytes of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    /// [`INLINE`], or the number of a published region.
-    pub(super) region: u32,
-    pub(super) len: u32,
-    /// Offset in the region, in bytes.
-    pub(super) offset: u64,
-}
+/// Contiguous bytes of a frame. The region is [`INLINE`], or the number of a published region.
+pub(super) type Run = runs::Run<u32>;
 
 impl Run {
     #[inline]

@@ -21,9 +21,6 @@ pub(super) const INLINE_LEN: usize = 66 * FRAME_SPACE_MAX;
 pub(super) const FRAME_SPACE_MAX: usize = FRAME_LEN_MAX.next_multiple_of(FRAME_ALIGNMENT);
 pub(super) const FRAME_ALIGNMENT: usize = 128;
 
-/// Shortest fragment that is sent by reference. Copying a shorter one takes less time than the
-/// reader needs to fetch one more descriptor and the cache lines that it refers to.
-pub(super) const REFERRED_LEN_MIN: usize = 256;
 /// Longest frame that its receiver copies as a whole.
 pub(super) const WHOLE_LEN_MAX: usize = 256;
 

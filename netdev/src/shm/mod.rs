@@ -9,7 +9,7 @@
 //!   limits      all limits
 //!   layout      layout of an outbox
 //!   message     messages on the socket
-//!   announced   regions of this end's published memory that the peer knows
+//!   announced   announces regions of this end's published memory
 //!   outbox      writes frames into the ring: copied, or by reference to published memory
 //!   regions     mappings of the peer's published memory
 //!   inbox       reads frames from the peer's ring, in place
@@ -39,8 +39,9 @@
 //! - *A frame is read before the message that announces its region.* The sender sends Publish
 //!   before it publishes the frame, so Publish is in the socket by then. A receiver that does not
 //!   know a region handles waiting messages before it refuses the frame.
-//! - *A region is withdrawn while frames in the ring refer to it.* Withdraw has the position behind
-//!   those frames. The peer unmaps the region when it has read the ring up to there.
+//! - *A region is withdrawn while frames in the ring refer to it.* The sender sends Withdraw when the
+//!   peer has read those frames. (Withdraw has a position: the peer unmaps the region when it has
+//!   read the ring up to there.)
 //! - *A frame refers to a region whose Refuse is not handled yet.* The receiver refuses the frame.
 //!   TCP retransmits it, copied.
 //! - *The peer closes the socket, and another process still writes its outbox.* The receiver loads

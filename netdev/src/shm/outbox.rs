@@ -1,21 +1,6 @@
 //! Outbox of this end: writes frames into its ring, as descriptors of their bytes.
 //!
-//! The peer reads bytes sent by reference when it reaches their descriptor, long after `put` has
-//! returned. The application may have overwritten them by then. This is correct for a transport
-//! whose receiver acknowledges bytes only after it has read them:
-//!
-//! - *First transmission.* The application must not change bytes before their request is completed,
-//!   and the request is completed only when the peer has acknowledged the bytes. So the peer reads
-//!   them unchanged.
-//! - *Retransmission.* The peer may reach the descriptor of a retransmitted frame after it has
-//!   acknowledged the bytes, and may then read changed bytes. Its transport drops them as
-//!   duplicates, by their sequence numbers.
-//! - *Failed stream.* Frames of a failed stream may remain in the ring. Their requests failed with
-//!   the stream. The peer places their bytes only if the CRC is right, and never reports their
-//!   message as complete.
-//! - *Withdrawn memory.* The peer can read it until the peer has read the ring up to the position
-//!   of the withdrawal.
-//!
+//! The head of `published/readable.rs` explains why bytes can be sent by reference.
 //! [`referred`](Outbox::referred) counts the frames with bytes by reference that the peer has not
 //! read.
 
@@ -24,18 +9,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
+use crate::published::Publisher;
+use crate::published::readable::Readable;
+use crate::published::runs::{RunMemory, RunWriter, Written};
 use crate::shm::ShmCounters;
-use crate::shm::announced::Announced;
 use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
-use crate::shm::limits::{
-    FRAME_ALIGNMENT, FRAME_LEN_MAX, FRAME_SPACE_MAX, INLINE_LEN, REFERRED_LEN_MIN, RING_LEN,
-};
+use crate::shm::limits::{FRAME_ALIGNMENT, FRAME_LEN_MAX, FRAME_SPACE_MAX, INLINE_LEN, RING_LEN};
 use crate::{Fragment, TransmitError, TxFrame, vnet};
 
 /// Frames to the peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) memory: OwnMemory,
+    /// Published memory that frames can refer to.
+    pub(super) readable: Readable<u32>,
     /// File of the memory, which the peer maps.
     pub(super) file: OwnedFd,
     /// Position of the next descriptor to write.
@@ -77,10 +64,11 @@ impl Outbox {
     ///
     /// # Errors
     /// As [`published::memory`](crate::sys::published::memory).
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(publisher: &Publisher) -> io::Result<Self> {
         let (file, memory) = OwnMemory::new()?;
         Ok(Self {
             memory,
+            readable: Readable::new(publisher),
             file,
             written: 0,
             published: 0,
@@ -190,7 +178,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Puts a frame into the ring. The peer can read it after [`publish`](Self::publish).
+    /// Puts a frame into the ring. The peer can read it after [`publish`](Self::publish). Requires
+    /// that the published memory [is current](Readable::is_current).
     ///
     /// # Errors
     /// - The errors of [`vnet::encode`].
@@ -201,7 +190,6 @@ impl Outbox {
     pub(super) fn put(
         &mut self,
         frame: &TxFrame<'_>,
-        announced: &mut Announced,
         counters: &mut ShmCounters,
     ) -> Result<(), TransmitError> {
         let offload = vnet::encode(frame)?;
@@ -219,41 +207,33 @@ impl Outbox {
         let at = self.inline_used % INLINE_LEN;
         let left_over = if INLINE_LEN - at < FRAME_SPACE_MAX { INLINE_LEN - at } else { 0 };
         let start = if left_over > 0 { 0 } else { at };
-        // The head and each fragment may need a run each, while a copied frame needs one run only.
         // Leave descriptors for `room - 1` more copied frames, which `room` has promised.
         let runs_max = self.free_descriptors(self.consumed) - DESCRIPTORS_MIN * (room - 1) - 1;
-        let refers = frame.payload.len() < runs_max;
         let first = self.written.wrapping_add(1);
-        let mut writer = Writer { memory: &self.memory, next: first, open: None, inline_at: start };
-        let mut referred = 0;
-        writer.put_inline(Fragment::from_slice(frame.head));
+        let memory = FrameMemory { memory: &self.memory, first, start };
+        let mut writer = RunWriter::new(memory, &mut self.readable, runs_max);
+        writer.copy(Fragment::from_slice(frame.head));
         for fragment in frame.payload {
-            let found = (refers && fragment.len() >= REFERRED_LEN_MIN)
-                .then(|| announced.find(*fragment))
-                .flatten();
-            match found {
-                Some((region, offset)) => {
-                    writer.put_run(region, offset, fragment.len());
-                    referred += fragment.len();
-                }
-                None => writer.put_inline(*fragment),
-            }
+            writer.put(*fragment);
         }
-        writer.close();
-        let Writer { next, inline_at, .. } = writer;
-        let runs = u16::try_from(next.wrapping_sub(first)).expect("at most RUNS_MAX");
+        let Written { runs, copied, referred } = writer.finish();
+        let runs = u16::try_from(runs).expect("at most RUNS_MAX");
         let header = Header { len: u32::try_from(len).expect("FRAME_LEN_MAX"), runs, offload };
         self.memory.put_descriptor(self.written, header.to_octets());
-        self.written = next;
-        let taken = left_over + (inline_at - start).next_multiple_of(FRAME_ALIGNMENT);
+        self.written = first.wrapping_add(runs.into());
+        let taken = left_over + copied.next_multiple_of(FRAME_ALIGNMENT);
         self.inline_used += taken;
         self.inline_free -= taken;
         let is_referred = referred > 0;
         self.referred += usize::from(is_referred);
-        self.frames.push_back(Sent { end: next, inline_used: self.inline_used, is_referred });
+        self.frames.push_back(Sent {
+            end: self.written,
+            inline_used: self.inline_used,
+            is_referred,
+        });
         counters.frames_tx += 1;
         counters.tx_bytes_referred += referred as u64;
-        counters.tx_bytes_copied += (len - referred) as u64;
+        counters.tx_bytes_copied += copied as u64;
         Ok(())
     }
 
@@ -287,49 +267,32 @@ impl Outbox {
     }
 }
 
-/// Writes the runs of one frame.
-struct Writer<'a> {
+/// Descriptors and inline bytes of one frame.
+struct FrameMemory<'a> {
     memory: &'a OwnMemory,
-    /// Position of the next descriptor.
-    next: u32,
-    /// Last run, not in the ring yet: bytes that follow it directly extend it.
-    open: Option<Run>,
-    /// Offset in the inline area of the next copied byte.
-    inline_at: usize,
+    /// Position of the first run.
+    first: u32,
+    /// Offset in the inline area of the first copied byte.
+    start: usize,
 }
 
-impl Writer<'_> {
+impl RunMemory for FrameMemory<'_> {
+    type Name = u32;
+
     #[inline]
-    fn put_inline(&mut self, fragment: Fragment<'_>) {
-        self.memory.put_inline(self.inline_at, fragment);
-        self.put_run(INLINE, self.inline_at as u64, fragment.len());
-        self.inline_at += fragment.len();
+    fn place(&self, at: usize) -> (u32, u64) {
+        (INLINE, (self.start + at) as u64)
     }
 
     #[inline]
-    fn put_run(&mut self, region: u32, offset: u64, len: usize) {
-        if len == 0 {
-            return;
-        }
-        let len = u32::try_from(len).expect("no more than a frame");
-        if let Some(open) = &mut self.open {
-            if open.region == region && open.offset + u64::from(open.len) == offset {
-                open.len += len;
-                return;
-            }
-            let octets = open.to_octets();
-            self.memory.put_descriptor(self.next, octets);
-            self.next = self.next.wrapping_add(1);
-        }
-        self.open = Some(Run { region, len, offset });
+    fn copy(&self, at: usize, octets: Fragment<'_>) {
+        self.memory.put_inline(self.start + at, octets);
     }
 
     #[inline]
-    fn close(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.memory.put_descriptor(self.next, open.to_octets());
-            self.next = self.next.wrapping_add(1);
-        }
+    fn write(&self, index: usize, run: Run, _has_next: bool) {
+        let index = u32::try_from(index).expect("at most RUNS_MAX");
+        self.memory.put_descriptor(self.first.wrapping_add(index), run.to_octets());
     }
 }
 

@@ -10,7 +10,7 @@ use crate::TRACE;
 use crate::peer::channel::{self, Channel, ChannelError};
 use crate::published::Publisher;
 use crate::shm::ShmCounters;
-use crate::shm::announced::Announced;
+use crate::shm::announced::{Announced, Peer, announced};
 use crate::shm::inbox::{Inbox, Refusal, RingFault};
 use crate::shm::layout::{OUTBOX_LEN, PeerMemory};
 use crate::shm::limits::{MAPPED_IN_ONE_GO, MESSAGES_MAX, REGIONS_MAX};
@@ -78,10 +78,10 @@ impl Session {
         publisher: &Publisher,
         mtu: u32,
     ) -> Result<Self, SessionError> {
-        let outbox = Outbox::new()?;
+        let outbox = Outbox::new(publisher)?;
         let hello = Message::Hello { mtu, outbox_len: OUTBOX_LEN as u64 };
         hello.send(&channel, &[outbox.file.as_fd()])?;
-        let announced = Announced::new(publisher);
+        let announced = announced(publisher);
         Ok(Self { channel, mtu, outbox, announced, inbox: None, is_closed: false, fault: None })
     }
 
@@ -93,8 +93,10 @@ impl Session {
     /// Handles the peer's messages, and sends due announcements.
     pub(super) fn turn(&mut self, counters: &mut ShmCounters) -> Result<(), SessionError> {
         self.listen(counters)?;
-        self.announced.settle(self.outbox.consumed());
-        self.announce(self.announced.is_behind())
+        if let Some(inbox) = &self.inbox {
+            self.outbox.reap(&inbox.memory)?;
+        }
+        self.announce()
     }
 
     /// Handles at most [`MESSAGES_MAX`] messages. Returns their number.
@@ -155,7 +157,8 @@ impl Session {
                 Ok(0)
             }
             (Message::Refuse { number }, Some(_), _) => {
-                self.announced.refuse(number);
+                let (announced, mut peer) = self.announced();
+                announced.refuse(number, &mut peer);
                 Ok(0)
             }
             (Message::Wake, Some(_), _) => Ok(0),
@@ -163,18 +166,24 @@ impl Session {
         }
     }
 
-    /// Announces or withdraws regions at the peer, if that is due or the publisher has changed.
-    #[inline]
-    fn announce(&mut self, is_due: bool) -> Result<(), SessionError> {
-        if !self.is_up() || !(is_due || self.announced.is_outdated()) {
+    /// Announces and withdraws regions at the peer.
+    fn announce(&mut self) -> Result<(), SessionError> {
+        if !self.is_up() {
             return Ok(());
         }
-        let (position, consumed) = (self.outbox.written(), self.outbox.consumed());
-        match self.announced.refresh(&self.channel, position, consumed) {
+        let (announced, mut peer) = self.announced();
+        match announced.turn(&mut peer) {
             // The next `listen` finds the closed socket, and lets the rest of the ring be received.
             Err(error) if error.is_closed() => Ok(()),
             outcome => Ok(outcome?),
         }
+    }
+
+    /// Returns the announced regions, and the peer that knows them.
+    const fn announced(&mut self) -> (&mut Announced, Peer<'_>) {
+        let Self { channel, announced, outbox, .. } = self;
+        let (written, consumed) = (outbox.written(), outbox.consumed());
+        (announced, Peer { channel, readable: &mut outbox.readable, written, consumed })
     }
 
     /// Hands at most `burst` frames to `sink`. Returns the number of frames read, including refused
@@ -228,12 +237,12 @@ impl Session {
         if !self.is_up() {
             return Err(TransmitError::LinkDown);
         }
-        if self.announced.is_outdated()
-            && let Err(error) = self.announce(true)
+        if !self.outbox.readable.is_current()
+            && let Err(error) = self.announce()
         {
             return Err(self.end_later(error));
         }
-        let Self { outbox, inbox: Some(inbox), announced, .. } = self else {
+        let Self { outbox, inbox: Some(inbox), .. } = self else {
             return Err(TransmitError::LinkDown);
         };
         if outbox.is_full()
@@ -241,7 +250,7 @@ impl Session {
         {
             return Err(self.end_later(error.into()));
         }
-        outbox.put(frame, announced, counters)
+        outbox.put(frame, counters)
     }
 
     /// Lets the peer read the frames in the ring. Wakes the peer if it asked for that.

@@ -3,6 +3,7 @@
 use super::liar::Liar;
 use super::*;
 use crate::published::PUBLISHED_REGIONS_MAX;
+use crate::published::runs::REFERRED_LEN_MIN;
 use crate::shm::message::Message;
 
 #[test]

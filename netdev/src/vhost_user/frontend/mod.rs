@@ -4,10 +4,10 @@ mod announced;
 mod arena;
 mod control;
 mod pair;
-mod readable;
 mod referring;
 mod request;
 mod session;
+mod sharing;
 
 use std::cell::Cell;
 use std::io;

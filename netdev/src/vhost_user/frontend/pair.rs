@@ -8,10 +8,11 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::arena::{Arena, QUEUE_SIZE, SLOT_LEN, WRITTEN_AT, slot};
-use super::readable::Readable;
-use super::referring::{self, Written, has_long_run};
+use super::referring::{self, has_long_run};
+use super::sharing::Sharing;
 use crate::peer::tell::{Watch, event, tell};
 use crate::published::Publisher;
+use crate::published::runs::Written;
 use crate::vhost_user::offload::{self, EVENT_INDEX, HEADER_LEN, MRG_RXBUF};
 use crate::vhost_user::{FRAME_LEN_MAX, RingCounters, shared_pair};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable, QueueFault, Run};
@@ -50,6 +51,11 @@ impl Pair {
     pub(super) const fn is_up(&self) -> bool {
         self.queues.is_some() && !self.is_broken
     }
+
+    /// Returns the published memory that this pair sends by reference.
+    pub(super) fn sharing(&mut self) -> Option<&mut Sharing> {
+        self.queues.as_mut()?.sharing.as_mut()
+    }
 }
 
 /// Both queues of a virtqueue pair.
@@ -64,7 +70,7 @@ pub(super) struct Queues {
     /// there, at half the speed of the cache that both cores share.
     pub(super) free: VecDeque<u16>,
     /// Published memory sent by reference, if memory is shared.
-    pub(super) readable: Option<Readable>,
+    pub(super) sharing: Option<Sharing>,
 }
 
 /// One queue, and the events of both ends.
@@ -117,7 +123,7 @@ impl Vring {
     fn offer_written(&mut self, table: &MemoryTable, number: u16, frame: Written) {
         let address = self.address(number);
         if frame.referred > 0 {
-            return self.queue.offer_table(table, number, address, frame.entries);
+            return self.queue.offer_table(table, number, address, frame.runs);
         }
         let len = u32::try_from(frame.copied).expect("no more than a buffer");
         let address = address + WRITTEN_AT as u64;
@@ -155,8 +161,8 @@ impl Queues {
             to_driver.offer(&table, number, SLOT_LEN, Direction::ToDriver);
         }
         let free = (0..QUEUE_SIZE).collect();
-        let readable = publisher.map(Readable::new);
-        Ok(Self { table, features, to_driver, from_driver, free, readable })
+        let sharing = publisher.map(Sharing::new);
+        Ok(Self { table, features, to_driver, from_driver, free, sharing })
     }
 
     /// Takes back the transmit buffers that the backend has returned.
@@ -166,8 +172,8 @@ impl Queues {
         for _ in 0..queue.waiting(&self.table)? {
             let number = queue.take(&self.table)?.0;
             self.free.push_back(number);
-            if let Some(readable) = &mut self.readable {
-                readable.take_back(number);
+            if let Some(sharing) = &mut self.sharing {
+                sharing.take_back(number);
             }
         }
         Ok(())
@@ -183,20 +189,20 @@ impl Queues {
         header: &[u8],
         frame: &TxFrame<'_>,
     ) -> Option<usize> {
-        let Self { table, from_driver, readable, free, .. } = self;
-        let readable = readable.as_mut()?;
-        if !has_long_run(frame) || !readable.is_current() {
+        let Self { table, from_driver, sharing, free, .. } = self;
+        let sharing = sharing.as_mut()?;
+        if !has_long_run(frame) || !sharing.readable.is_current() {
             return None;
         }
         let buffer = (from_driver.slot(number), from_driver.address(number));
-        let written = referring::write(header, frame, table, buffer, readable);
+        let written = referring::write(header, frame, table, buffer, &mut sharing.readable);
         from_driver.offer_written(table, number, written);
         if written.referred > 0 {
-            readable.give(number);
+            sharing.give(number);
             // The next frame probably has the same layout. Prefetch the lines of its buffer, which
             // are in the cache of the backend's core.
             if let Some(next) = free.front() {
-                for part in written.parts() {
+                for part in referring::parts(written) {
                     table.prefetch_to_write(from_driver.slot(*next).part(part.start, part.len()));
                 }
             }

@@ -29,13 +29,14 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use super::announced::{Announced, Unasked};
+use super::announced::{Announced, Backend, announced};
 use super::arena::{Arena, QUEUE_SIZE};
 use super::pair::{Queues, SharedPair};
 use super::request;
 use crate::TRACE;
 use crate::peer::channel::{Channel, ChannelError, Message};
 use crate::published::Publisher;
+use crate::published::announced::Unasked;
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request,
 };
@@ -161,10 +162,8 @@ impl Session {
         while let Some(message) = self.channel.receive()? {
             self.handle(&message)?;
         }
-        match &mut self.announced {
-            Some(announced) => Ok(announced.turn(&self.channel, &self.pairs)?),
-            None => Ok(()),
-        }
+        let Self { channel, pairs, announced: Some(announced), .. } = self else { return Ok(()) };
+        Ok(announced.turn(&mut Backend { channel, pairs })?)
     }
 
     /// Returns true if memory was published or withdrawn since the last turn.
@@ -214,7 +213,7 @@ impl Session {
                 // One slot is taken by the memory of the queues.
                 let slots = word.saturating_sub(1);
                 self.announced =
-                    self.publisher.as_ref().map(|publisher| Announced::new(publisher, slots));
+                    self.publisher.as_ref().map(|publisher| announced(publisher, slots));
                 self.agree()
             }
             Awaits::Memory if word == 0 => {
@@ -223,8 +222,13 @@ impl Session {
             }
             Awaits::Memory => Err(SessionError::Memory),
             Awaits::Nothing => {
-                let announced = self.announced.as_mut().ok_or(SessionError::Unasked)?;
-                announced.answer(word, &self.pairs).map_err(|Unasked| SessionError::Unasked)
+                if word != 0 {
+                    debug!(target: TRACE, word, "a backend refused published memory: it is copied");
+                }
+                let Self { channel, pairs, announced, .. } = self;
+                let announced = announced.as_mut().ok_or(SessionError::Unasked)?;
+                let answered = announced.answer(word == 0, &mut Backend { channel, pairs });
+                answered.map_err(|Unasked| SessionError::Unasked)
             }
         }
     }
