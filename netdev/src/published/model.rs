@@ -8,7 +8,7 @@
 //! - Regions are announced once each, oldest first, up to the number that the peer accepts.
 //!   Regions are withdrawn in the order in which the device learned of it.
 //! - At rest, the peer has exactly the regions that exist, and the device refers to each of them.
-//! - After a crash of the peer, and after the device, nobody but the owner has a region's file.
+//! - After a crash of the peer, and after the device, only the owner has a region's file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
