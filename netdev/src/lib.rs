@@ -266,9 +266,6 @@ macro_rules! forward_device {
         }
     };
     (@look_ahead $this:ident $inner:expr) => {
-        fn look_ahead(&mut $this, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
-            $inner.look_ahead(now_ns, burst, look);
-        }
     };
     (@transmit $this:ident $inner:expr) => {
         fn transmit(
