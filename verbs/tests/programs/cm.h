@@ -32,13 +32,34 @@ struct told {
 	char private_data[256];
 };
 
-static inline struct told next_event(int end)
+/* Prints that the expected event has not come. Exits if events wait at the other end: those may
+ * say why. */
+static inline void lacks_event(int line, int end, const char *expected)
+{
+	struct pollfd readable = { channels[!end]->fd, POLLIN };
+	struct rdma_cm_event *event;
+	fprintf(stderr, "line %d: end %d: no %s\n", line, end, expected);
+	if (poll(&readable, 1, 0) == 0)
+		return;
+	while (poll(&readable, 1, 0) == 1 && !rdma_get_cm_event(channels[!end], &event))
+		fprintf(stderr, "end %d: %s (%d)\n", !end, rdma_event_str(event->event), event->status);
+	exit(1);
+}
+
+/* Waits for the next event, whose type is `expected`. The test limits the time of the program. */
+static inline struct told expect_at(int line, int end, enum rdma_cm_event_type expected)
 {
 	struct told told = { 0 };
 	struct rdma_cm_event *event;
 	struct pollfd readable = { channels[end]->fd, POLLIN };
-	CHECK(poll(&readable, 1, 10000) == 1);
+	while (poll(&readable, 1, 10000) == 0)
+		lacks_event(line, end, rdma_event_str(expected));
 	CHECK(!rdma_get_cm_event(channels[end], &event));
+	if (event->event != expected) {
+		fprintf(stderr, "line %d: end %d: %s (%d) in place of %s\n", line, end,
+			rdma_event_str(event->event), event->status, rdma_event_str(expected));
+		exit(1);
+	}
 	told.event = *event;
 	memcpy(told.private_data, event->param.conn.private_data ? event->param.conn.private_data : "",
 	       event->param.conn.private_data_len);
@@ -46,16 +67,7 @@ static inline struct told next_event(int end)
 	return told;
 }
 
-static inline struct told expect(int end, enum rdma_cm_event_type type)
-{
-	struct told told = next_event(end);
-	if (told.event.event != type) {
-		fprintf(stderr, "end %d: %s (%d) in place of %s\n", end, rdma_event_str(told.event.event),
-			told.event.status, rdma_event_str(type));
-		exit(1);
-	}
-	return told;
-}
+#define expect(end, type) expect_at(__LINE__, end, type)
 
 static inline int is_quiet(int end)
 {
