@@ -21,7 +21,8 @@
 //!   references. The object gets no turn.
 //! - *The process forks.* Requests in the parent's channel get no turn in the child, which does not
 //!   have the thread. Objects of the parent cannot be used in the child.
-//! - *The thread cannot be started.* An error is logged. Requests wait, and the next one tries again.
+//! - *The thread cannot be started.* An error is logged. Requests wait; the next one after
+//!   [`RESTART_PAUSE`] tries again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -115,28 +116,37 @@ struct Channel {
     sender: Sender<Request>,
     /// End for the thread, until the thread has started.
     requests: Option<Receiver<Request>>,
+    /// Time before which the thread is not started: the last try has failed shortly before.
+    start_at: Instant,
 }
+
+/// Pause between two tries to start the thread: each try that fails logs an error.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 fn send(request: Request) {
     static CHANNEL: Mutex<Option<Channel>> = Mutex::new(None);
-    send_by(&mut locked(&CHANNEL), fork::generation(), request, start);
+    send_by(&mut locked(&CHANNEL), fork::generation(), request, monotonic_now(), start);
 }
 
 /// Sends a request. Starts the thread if it has not started; if that fails, the request waits in the
-/// channel until the next one.
+/// channel until a later one starts the thread.
 fn send_by(
     channel: &mut Option<Channel>,
     generation: u32,
     request: Request,
+    now: Instant,
     start: impl FnOnce(Receiver<Request>) -> bool,
 ) {
     channel.take_if(|channel| channel.generation != generation);
     let channel = channel.get_or_insert_with(|| {
         let (sender, requests) = unbounded();
-        Channel { generation, sender, requests: Some(requests) }
+        Channel { generation, sender, requests: Some(requests), start_at: now }
     });
     let _the_thread_never_ends = channel.sender.send(request);
-    channel.requests.take_if(|requests| start(requests.clone()));
+    if channel.start_at <= now {
+        channel.start_at = now + RESTART_PAUSE;
+        channel.requests.take_if(|requests| start(requests.clone()));
+    }
 }
 
 /// Starts the thread. Returns false if the system refuses it.
@@ -247,15 +257,20 @@ mod tests {
         let of: Weak<dyn Turn> = Arc::downgrade(&(Arc::clone(&bell) as Arc<dyn Turn>));
         let request = || Request { of: Weak::clone(&of), at: None };
         let (mut channel, mut thread) = (None, None);
-        send_by(&mut channel, 0, request(), |_refused| false);
-        send_by(&mut channel, 0, request(), |requests| {
+        let begin = monotonic_now();
+        send_by(&mut channel, 0, request(), begin, |_refused| false);
+        for soon in [Duration::ZERO, RESTART_PAUSE - Duration::from_nanos(1)] {
+            send_by(&mut channel, 0, request(), begin + soon, |_| panic!("tried again too soon"));
+        }
+        send_by(&mut channel, 0, request(), begin + RESTART_PAUSE, |requests| {
             thread = Some(requests);
             true
         });
-        send_by(&mut channel, 0, request(), |_| panic!("the thread was started twice"));
-        assert_eq!(thread.take().unwrap().try_iter().count(), 3);
+        let late = begin + 3 * RESTART_PAUSE;
+        send_by(&mut channel, 0, request(), late, |_| panic!("the thread was started twice"));
+        assert_eq!(thread.take().unwrap().try_iter().count(), 5);
         // A forked child has none of them, and no thread.
-        send_by(&mut channel, 1, request(), |requests| {
+        send_by(&mut channel, 1, request(), begin, |requests| {
             thread = Some(requests);
             true
         });
