@@ -122,6 +122,9 @@ impl Connecting {
                 Error::Closed if failure == StartupFailure::Refused => {
                     Error::Io(io::ErrorKind::ConnectionRefused)
                 }
+                Error::Closed if failure == StartupFailure::Unreachable => {
+                    Error::Io(io::ErrorKind::HostUnreachable)
+                }
                 Error::Closed => Error::Startup(failure),
                 earlier => earlier,
             }),

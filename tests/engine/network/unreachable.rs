@@ -44,7 +44,7 @@ fn a_connect_ends_when_the_network_says_that_nobody_wants_it() {
         });
         scene.begin(address);
         assert!(scene.run_for(Duration::from_secs(1), |scene| !scene.closed.is_empty()));
-        assert_eq!(failure(&scene), Some(StartupFailure::ConnectionLost));
+        assert_eq!(failure(&scene), Some(StartupFailure::Unreachable), "{kind}/{code}");
     }
 }
 

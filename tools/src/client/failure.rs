@@ -118,6 +118,12 @@ fn why(
             "{remote} took the connection and reset it instead of starting RDMA: what listens there \
              may not speak MPA, or has ended; check the port number, and its log"
         ),
+        Error::Io(ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
+        | Error::Startup(StartupFailure::Unreachable) => anyhow!(
+            "the network reports that {remote} cannot be reached: check the address and the routes; a \
+             firewall that refuses TCP port {} may say so too",
+            remote.port()
+        ),
         Error::Io(kind) => {
             anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
         }
@@ -264,9 +270,15 @@ mod tests {
             (startup(StartupFailure::Timeout), "did not answer within 5s: ADVICE", ""),
             (
                 Error::Io(ErrorKind::HostUnreachable),
-                "cannot connect to 192.0.2.7:7174: host unreachable",
-                "",
+                "the network reports that 192.0.2.7:7174 cannot be reached",
+                "check the address",
             ),
+            (
+                startup(StartupFailure::Unreachable),
+                "the network reports that 192.0.2.7:7174 cannot be reached",
+                "check the address",
+            ),
+            (Error::Io(ErrorKind::Other), "cannot connect to 192.0.2.7:7174: other error", ""),
             (
                 Error::Down,
                 "cannot connect to 192.0.2.7:7174: the endpoint has ended",

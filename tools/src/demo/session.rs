@@ -175,7 +175,8 @@ impl<'a> Session<'a> {
                     StreamEvent::StartupFailed(
                         StartupFailure::Timeout
                         | StartupFailure::ConnectionLost
-                        | StartupFailure::Refused,
+                        | StartupFailure::Refused
+                        | StartupFailure::Unreachable,
                     ) => Ok(false),
                     other => Err(Failure::new(format!("{other:?}"))),
                 }

@@ -21,7 +21,6 @@ use crate::cm::address::source_for;
 use crate::device::{Personality, personality};
 use crate::errno::Errno;
 use crate::event_queue::locked;
-use crate::network;
 use crate::turn::Turn;
 
 impl Turn for Id {
@@ -270,16 +269,9 @@ const fn has_no_reply(error: &Error) -> bool {
     }
 }
 
-/// Returns true if probably nothing listens at the peer. On an interface with urnic's own TCP the
-/// error is that of any reset.
-fn is_refusal(error: &Error) -> bool {
-    match error {
-        Error::Io(kind) => *kind == ErrorKind::ConnectionRefused,
-        Error::Startup(failure) => {
-            *failure == StartupFailure::ConnectionLost && network::device().is_some()
-        }
-        _ => false,
-    }
+/// Returns true if nothing listens at the peer.
+const fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Io(ErrorKind::ConnectionRefused))
 }
 
 #[cfg(test)]

@@ -558,9 +558,8 @@ impl OwnTcp {
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
                 tcp::TcpEvent::Refused => self.stream.connection_refused(),
-                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Unreachable => {
-                    self.stream.connection_lost()
-                }
+                tcp::TcpEvent::Unreachable => self.stream.connection_unreachable(),
+                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut => self.stream.connection_lost(),
             }
         }
     }

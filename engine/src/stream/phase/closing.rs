@@ -137,6 +137,12 @@ impl Stream {
         self.gone = true;
     }
 
+    /// The network has reported that the peer cannot be reached.
+    pub(crate) fn connection_unreachable(&mut self) {
+        self.give_up_for(StartupFailure::Unreachable);
+        self.gone = true;
+    }
+
     /// All work fails, and this end closes.
     pub(in crate::stream) fn give_up(&mut self) {
         self.give_up_for(StartupFailure::ConnectionLost);

@@ -97,6 +97,9 @@ pub enum StartupFailure {
     /// The peer's host refused the connection.
     #[error("the peer refused the connection: nothing listens at that address and port")]
     Refused,
+    /// The network reported that the peer cannot be reached.
+    #[error("the network reports that the peer cannot be reached")]
+    Unreachable,
 }
 
 impl Stream {
@@ -416,9 +419,10 @@ impl Stream {
             _ if self.closing => None,
             StartupFailure::ConnectionLost if self.connected => Some(Setback::Closed),
             StartupFailure::Protocol(error) => Some(Setback::Unusable(error)),
-            StartupFailure::ConnectionLost | StartupFailure::Timeout | StartupFailure::Refused => {
-                None
-            }
+            StartupFailure::ConnectionLost
+            | StartupFailure::Timeout
+            | StartupFailure::Refused
+            | StartupFailure::Unreachable => None,
         };
         self.closing = true;
         if let Some(retry) = setback.and_then(|setback| self.retry_after(&setback)) {
