@@ -237,10 +237,14 @@ impl Id {
     }
 
     /// Repeats the attempt.
-    pub(super) fn try_again(&self) -> Option<Connecting> {
+    ///
+    /// # Errors
+    /// Those of [`urnic::Endpoint::connect`].
+    pub(super) fn try_again(&self) -> Result<Connecting, Error> {
         let attempt = locked(&self.attempt);
-        let Attempt { remote, qp, options, .. } = attempt.as_ref()?;
-        process().ok()?.network.endpoint.connect(*remote, qp, options).ok()
+        let Attempt { remote, qp, options, .. } = attempt.as_ref().ok_or(Error::Closed)?;
+        let process = process().map_err(|_| Error::Down)?;
+        process.network.endpoint.connect(*remote, qp, options)
     }
 }
 

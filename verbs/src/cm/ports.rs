@@ -5,7 +5,8 @@
 //! 1. A listener takes TCP port N if it is free, as siw expects. Otherwise it takes any TCP port.
 //! 2. In both cases it takes UDP port N, and answers questions there with its TCP port.
 //! 3. A connecting end connects to TCP port N, and sends a question to UDP port N at the same time.
-//!    It repeats the question until there is an answer, up to 300 ms.
+//!    It repeats the question until there is an answer, for up to 2 s, or for up to 300 ms if no
+//!    socket has UDP port N.
 //! 4. **The TCP port of the number takes precedence**: if the server at TCP port N sends an MPA
 //!    Reply, answers are ignored.
 //! 5. The end connects to the TCP port of the answer if the attempt at TCP port N failed without an
@@ -26,12 +27,14 @@
 //!   than N.
 //! - *The server at TCP port N is silent.* It may be the peer, whose application has not answered
 //!   yet, or a server of another protocol. The probe decides.
+#![expect(unsafe_code, reason = "a socket option that is in no crate")]
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 
+use libc::c_int;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 use tracing::{debug, warn};
@@ -214,6 +217,8 @@ pub(super) struct Asking {
     wait: Duration,
     /// Time until which an answer is awaited.
     until: Instant,
+    /// Time that replaces `until` if the peer's host reports that no socket has the UDP port.
+    refused_until: Instant,
     /// TCP port that the holder of the UDP port has named.
     answer: Option<u16>,
     probe: Option<Probe>,
@@ -221,9 +226,11 @@ pub(super) struct Asking {
 
 /// First pause between questions; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// Time to wait for an answer.
-const PATIENCE: Duration = Duration::from_millis(300);
-/// Interval of the checks for an answer.
+/// Time to wait for an answer: the thread that answers may wait for a processor.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Time to wait if no socket has the UDP port: the application may listen soon.
+const REFUSED_PATIENCE: Duration = Duration::from_millis(300);
+/// Interval of the checks of a probe.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Asking {
@@ -240,12 +247,21 @@ impl Asking {
         };
         let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
         socket.set_nonblocking(true).ok()?;
+        report_refusals(&socket, remote);
         let mut nonce = [0; 8];
         getrandom::fill(&mut nonce).ok()?;
         let now = monotonic_now();
-        let (again, until) = (now + FIRST_WAIT, now + PATIENCE);
-        let (wait, answer, probe) = (FIRST_WAIT, None, None);
-        let asking = Self { socket, remote, nonce, again, wait, until, answer, probe };
+        let asking = Self {
+            socket,
+            remote,
+            nonce,
+            again: now + FIRST_WAIT,
+            wait: FIRST_WAIT,
+            until: now + PATIENCE,
+            refused_until: now + REFUSED_PATIENCE,
+            answer: None,
+            probe: None,
+        };
         asking.ask();
         Some(asking)
     }
@@ -260,11 +276,20 @@ impl Asking {
         let mut octets = [0; LEN];
         // A peer with several addresses may answer from another one: the nonce identifies its
         // answer. The sender must hold the UDP port of the number.
-        while let Ok((len, from)) = self.socket.recv_from(&mut octets) {
-            let answer =
-                parse(&octets[..len], ANSWER).filter(|_| from.port() == self.remote.port());
-            if let Some((tcp_port, _)) = answer.filter(|(_, nonce)| *nonce == self.nonce) {
-                return (tcp_port != 0).then_some(tcp_port);
+        loop {
+            match self.socket.recv_from(&mut octets) {
+                Ok((len, from)) => {
+                    let answer =
+                        parse(&octets[..len], ANSWER).filter(|_| from.port() == self.remote.port());
+                    if let Some((tcp_port, _)) = answer.filter(|(_, nonce)| *nonce == self.nonce) {
+                        return (tcp_port != 0).then_some(tcp_port);
+                    }
+                }
+                // The kernel reports each refusal once.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    self.until = self.refused_until;
+                }
+                Err(_) => break,
             }
         }
         let now = monotonic_now();
@@ -302,8 +327,27 @@ impl Asking {
     /// Returns the time of the next check; `None` if there is nothing left to wait for.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let probes = self.probe.as_ref().is_some_and(|probe| probe.found.is_none());
-        (probes || self.awaits_answer()).then(|| monotonic_now() + LOOK)
+        let pause = if probes { LOOK } else { self.wait / LOOKS_PER_WAIT };
+        (probes || self.awaits_answer()).then(|| monotonic_now() + pause)
     }
+}
+
+/// Number of checks for an answer between two questions.
+const LOOKS_PER_WAIT: u32 = 4;
+
+/// Has the kernel report that the UDP port of a question is closed. The socket has no fixed peer,
+/// since the answer may come from another address, so the kernel does not report that by itself
+/// (ip(7), `IP_RECVERR`). If it refuses, such a question waits as long as one without an answer.
+fn report_refusals(socket: &UdpSocket, remote: SocketAddr) {
+    let (level, name) = match remote {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    };
+    let yes: c_int = 1;
+    let len = libc::socklen_t::try_from(size_of_val(&yes)).unwrap_or(0);
+    // SAFETY: a live socket, and an integer of the given length, which the call reads.
+    let _refused =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const yes).cast(), len) };
 }
 
 #[cfg(test)]
@@ -477,6 +521,24 @@ mod tests {
             asking.answer
         });
         assert_eq!(asking.answer, Some(8));
+    }
+
+    /// The listener's thread may wait for a processor; where no socket has the number, none answers.
+    #[test]
+    fn an_answer_is_awaited_longer_while_a_socket_has_the_number() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10).into())).unwrap();
+        let mut asking = Asking::start(peer.local_addr().unwrap()).unwrap();
+        let until = asking.until;
+        peer.recv_from(&mut [0; LEN]).unwrap();
+        assert_eq!((asking.receive(), asking.until), (None, until));
+        drop(peer);
+        asking.ask();
+        look_until(|| {
+            assert_eq!(asking.receive(), None);
+            (asking.until < until).then_some(())
+        });
+        assert_eq!(asking.until, asking.refused_until);
     }
 
     /// A question without an answer is repeated; an answer with a wrong nonce does not count.

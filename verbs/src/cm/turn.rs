@@ -104,8 +104,11 @@ impl Id {
                 }
             },
             None => match self.try_again() {
-                Some(connecting) => self.connecting(connecting),
-                None => Phase::Ended,
+                Ok(connecting) => self.connecting(connecting),
+                Err(error) => {
+                    self.failed(error);
+                    Phase::Ended
+                }
             },
         }
     }
