@@ -49,19 +49,30 @@ pub(crate) fn rate(bits: u64) -> String {
     scaled(bits, &[(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1000, "kbit/s")], "bit/s")
 }
 
-/// Formats three significant digits, or all digits of a small number.
+/// Formats three rounded digits without zeros at the end, or all digits of a number below 1000.
+/// `units` begins with the largest.
 fn scaled(number: u64, units: &[(u64, &str)], least: &str) -> String {
-    let Some((unit, name)) = units.iter().find(|(unit, _)| number >= *unit) else {
-        return format!("{number} {least}");
-    };
-    let (whole, part) = (number / unit, u128::from(number % unit));
-    let hundredths = part * 100 / u128::from(*unit);
-    let text = match whole {
-        0..=9 => format!("{whole}.{hundredths:02}"),
-        10..=99 => format!("{whole}.{}", hundredths / 10),
-        _ => return format!("{whole} {name}"),
-    };
-    format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'))
+    let mut shown = format!("{number} {least}");
+    if number < 1000 {
+        return shown;
+    }
+    for (unit, name) in units.iter().rev() {
+        for (scale, decimals) in [(100, 2), (10, 1), (1, 0)] {
+            let unit = u128::from(*unit);
+            let rounded = (u128::from(number) * scale + unit / 2) / unit;
+            let (whole, part) = (rounded / scale, rounded % scale);
+            shown = if part == 0 {
+                format!("{whole} {name}")
+            } else {
+                let part = format!("{part:0decimals$}");
+                format!("{whole}.{} {name}", part.trim_end_matches('0'))
+            };
+            if rounded < 1000 {
+                return shown;
+            }
+        }
+    }
+    shown
 }
 
 /// Escapes text for HTML or SVG, without characters that reverse adjacent text.
@@ -87,7 +98,12 @@ mod tests {
     #[test]
     fn figures_have_units_and_digits_that_count() {
         assert_eq!([octets(0), octets(999), octets(1500)], ["0 B", "999 B", "1.5 kB"]);
-        assert_eq!([octets(20_480), octets(123_456_789)], ["20.4 kB", "123 MB"]);
+        assert_eq!([octets(20_480), octets(123_456_789)], ["20.5 kB", "123 MB"]);
+        assert_eq!([octets(999_499), octets(999_500)], ["999 kB", "1 MB"]);
+        assert_eq!([octets(9_994), octets(9_995), octets(99_950)], ["9.99 kB", "10 kB", "100 kB"]);
+        assert_eq!([octets(1_004), octets(1_050)], ["1 kB", "1.05 kB"]);
+        assert_eq!([time(56_492_000), time(999_500_000_000)], ["56.5 ms", "1000 s"]);
+        assert_eq!([rate(2_226_720), rate(u64::MAX)], ["2.23 Mbit/s", "18446744074 Gbit/s"]);
         assert_eq!([time(17), time(2_000_000), time(61_000_000_000)], ["17 ns", "2 ms", "61 s"]);
         assert_eq!(rate(9_410_000_000), "9.41 Gbit/s");
     }
