@@ -1,4 +1,6 @@
-//! Figures for people.
+//! Figures for people, and names of opcodes.
+
+use urnic_engine::wire::rdmap::Opcode;
 
 /// Formats a count with separated thousands: `1 234 567`.
 pub fn count(number: u64) -> String {
@@ -23,6 +25,28 @@ pub fn plural(number: u64, one: &str) -> String {
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with one decimal")]
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "–".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// Returns the key of an opcode in the report.
+pub(crate) fn json_name(bits: u8) -> String {
+    let name = match Opcode::from_bits(bits) {
+        Opcode::RdmaWrite => "rdma_write",
+        Opcode::ReadRequest => "read_request",
+        Opcode::ReadResponse => "read_response",
+        Opcode::Send => "send",
+        Opcode::SendInvalidate => "send_invalidate",
+        Opcode::SendSolicited => "send_se",
+        Opcode::SendSolicitedInvalidate => "send_se_invalidate",
+        Opcode::Terminate => "terminate",
+        Opcode::Immediate => "immediate",
+        Opcode::ImmediateSolicited => "immediate_se",
+        Opcode::AtomicRequest => "atomic_request",
+        Opcode::AtomicResponse => "atomic_response",
+        Opcode::SendImmediate => "send_immediate",
+        Opcode::SendImmediateSolicited => "send_immediate_se",
+        Opcode::Reserved(_) => return format!("opcode_{bits:#x}"),
+    };
+    name.to_owned()
 }
 
 #[cfg(test)]

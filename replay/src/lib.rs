@@ -1,7 +1,8 @@
 //! Replay: captured frames through the receive code, one passive endpoint for each direction.
 //!
-//! A capture is read twice. The first pass (`scan.rs`) finds the beginnings of streams and the
-//! damaged frames; the second pass replays. The engine's own code runs TCP, MPA, DDP and RDMAP. The
+//! Each step is a room: `read`, `observe`, `judge`, `report`, `draw`. A capture is read twice. The
+//! first pass (`read/scan.rs`) finds the beginnings of streams and the damaged frames; the second
+//! pass, in this file, replays. The engine's own code runs TCP, MPA, DDP and RDMAP. The
 //! observer substitutes what a real endpoint would have: it invents registered memory, and goes on
 //! after an error, so that it can report what follows.
 //!
@@ -9,71 +10,41 @@
 //! reached, a finding says so. Each connection also has a share that others cannot use up.
 #![forbid(unsafe_code)]
 
-mod acks;
-mod advice;
-mod alignment;
-mod arrivals;
-mod atomics;
-mod behaviour;
-mod comments;
-pub mod compare;
-mod connection;
-mod copies;
-mod direction;
+mod draw;
 pub mod figures;
-mod file_findings;
-mod findings;
-mod frames;
-mod image;
-pub mod input;
+mod judge;
 mod limits;
 pub mod live;
-mod observer;
-mod order;
-mod packet;
-pub mod page;
-mod pages;
-mod passed;
-mod pending_requests;
-mod picture;
+mod observe;
 pub mod printable;
-mod ranges;
-mod recut;
+mod read;
 pub mod report;
-mod resume;
-mod rtr;
-mod scan;
-mod startup;
-mod tally;
-pub mod text;
-pub mod times;
 mod trace;
-mod tunnel;
-mod unpack;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::iter::{Copied, Peekable};
 
-use comments::Comments;
-use comments::spool::Spool;
-use connection::{Finished, ReplayedConnection};
-use direction::Shared;
-use file_findings::{CHECKSUM, about_file, is_cut_short};
-use findings::Listing;
-use frames::{Capture, Frames, Summary};
+use judge::file_findings::{CHECKSUM, about_file, is_cut_short};
+use judge::findings::Listing;
 use limits::{
     CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, MARKS_MAX, MARKS_MIN, REPORTED_MPA_MAX,
     REPORTED_OTHERS_MAX,
 };
-use packet::Segment;
+use observe::connection::{Finished, ReplayedConnection};
+use observe::direction::Shared;
+use read::frames::{Capture, Frames, Summary};
+use read::packet::{self, Segment};
+use read::scan::{Connections, Ended, Plan};
+use read::unpack::Unpacked;
+use report::comments::spool::Spool;
+use report::comments::{self, Comments};
+use report::times::Times;
 use report::{ConnectionReport, Finding, Severity};
-use scan::{Connections, Ended, Plan};
-use times::Times;
 use trace::ConnectionTrace;
-use unpack::Unpacked;
 
-pub use report::{FileReport, Report, Written};
+pub use read::input;
+pub use report::{FileReport, Report, Written, compare, page, text};
 
 /// Replays the capture that `open` opens; `open` is called more than once.
 pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {

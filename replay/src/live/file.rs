@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::LiveFrame;
-use crate::comments::blocks::{
+use crate::report::comments::blocks::{
     ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_COMMENT, SECTION_HEADER,
 };
 

@@ -11,17 +11,17 @@ use std::collections::{HashMap, VecDeque};
 use urnic_engine::tcp::{Flags, SeqNum};
 use urnic_netdev::capture::LinkType;
 
-pub use crate::passed::LiveFigures;
+pub use crate::observe::passed::LiveFigures;
 pub use file::LiveFile;
 
-use crate::comments::Comments;
-use crate::connection::{Finished, ReplayedConnection};
-use crate::direction::Shared;
-use crate::findings::Listing;
+use crate::judge::findings::Listing;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_FRAMES_MAX};
-use crate::packet::{Checksum, Segment};
-use crate::scan::{ConnectionPlan, Connections, SidePlan};
-use crate::tunnel;
+use crate::observe::connection::{Finished, ReplayedConnection};
+use crate::observe::direction::Shared;
+use crate::read::packet::{Checksum, Segment};
+use crate::read::scan::{ConnectionPlan, Connections, SidePlan};
+use crate::read::tunnel;
+use crate::report::comments::Comments;
 
 /// Selection of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -189,7 +189,7 @@ fn the_time_from_a_send_to_its_terminate_is_told() {
         stop.extend(19_u16.to_be_bytes());
         stop.extend(&send(about, b"x")[..18]);
         talk.wait(5000).fpdu(RESPONDER, &stop);
-        crate::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))])
+        crate::report::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))])
     };
     let page = page_of(2);
     assert!(

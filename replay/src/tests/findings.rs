@@ -338,7 +338,7 @@ fn frames_without_a_timestamp_are_not_the_first_with_payload() {
     talk.now_us = 5_000_000;
     talk.fpdu(INITIATOR, &send(1, b"x")).wait(30).fpdu(INITIATOR, &send(2, b"x"));
     assert_eq!(connection(&talk.file).span_ns, 30_000);
-    let page = crate::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))]);
+    let page = crate::report::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))]);
     assert!(page.contains(" within 30 µs ("), "{page}");
 }
 
@@ -391,7 +391,7 @@ fn terminates_are_told_with_their_own_frames() {
         talk.fpdu(INITIATOR, &terminate([0x02, code, 0, 0]));
         told.push(format!("Terminate 0/2/{code:02X} in frame {}: ", talk.frames));
     }
-    let page = crate::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))]);
+    let page = crate::report::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))]);
     for (terminate, told) in told.iter().enumerate() {
         assert!(page.contains(told), "{terminate}: {told}");
     }

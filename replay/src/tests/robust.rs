@@ -25,18 +25,18 @@ fn survives(capture: &[u8]) {
     let report = super::super::replay("test", || Ok(capture));
     let json = serde_json::to_string(&report).unwrap();
     let report = crate::report::Report { files: vec![report] };
-    assert!(crate::text::of(&report).starts_with("test: "));
+    assert!(crate::report::text::of(&report).starts_with("test: "));
     let mut pictured = [crate::replay_pictured("test", || Ok(capture))];
     for connection in &mut pictured[0].report.connections {
         connection.directions.iter_mut().for_each(|direction| direction.times = None);
     }
     assert_eq!(serde_json::to_string(&pictured[0].report).unwrap(), json);
-    let page = crate::page::of(&pictured);
+    let page = crate::report::page::of(&pictured);
     assert!(page.ends_with("</html>\n") && !page.contains("NaN"));
-    let pictures = crate::page::pictures(&pictured);
+    let pictures = crate::report::page::pictures(&pictured);
     assert!(pictures.iter().all(|(_, svg)| svg.ends_with("</svg>\n")));
     // Without an iWARP connection nothing is compared.
-    let _is_compared = crate::compare::of(&pictured);
+    let _is_compared = crate::report::compare::of(&pictured);
 }
 
 proptest! {

@@ -1,0 +1,57 @@
+//! State of a connection during a live capture.
+
+use super::{Direction, ReplayedConnection, State};
+use crate::observe::direction::Shared;
+use crate::observe::passed::LiveFigures;
+use crate::read::packet::Segment;
+
+impl ReplayedConnection {
+    /// Returns true if an end sent an MPA startup frame.
+    pub(crate) fn is_mpa(&self) -> bool {
+        self.sides.iter().any(|side| side.startup().is_some())
+    }
+
+    /// Returns true if it is known not to be MPA.
+    pub(crate) fn is_other(&self) -> bool {
+        !self.is_mpa() && self.sides.iter().any(Direction::is_lost)
+    }
+
+    /// Records a segment with the RST bit.
+    pub(crate) const fn note_reset(&mut self) {
+        self.is_reset = true;
+    }
+
+    /// Checks for bytes that `side` acknowledges and that did not pass.
+    pub(crate) fn note_lost(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        frame: u64,
+        shared: &mut Shared,
+    ) {
+        if self.sides[1 - side].note_lost(segment, shared)
+            && let Some(comments) = &self.findings.comments
+        {
+            let from = self.name(1 - side);
+            comments.line(
+                frame,
+                &format!(
+                    "acknowledges bytes that the capture lacks: FPDUs of the {from} are no longer \
+                     followed"
+                ),
+            );
+        }
+    }
+
+    /// Adds the counts so far.
+    pub(crate) fn add_figures(&self, figures: &mut LiveFigures) {
+        let is_over = self.is_reset
+            || self.state == State::Refused
+            || self.sides.iter().all(|side| side.is_finished);
+        figures.connections += 1;
+        figures.connections_open += u64::from(!is_over);
+        for side in &self.sides {
+            side.add_figures(figures, is_over);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Step 1: reads a capture twice. The first pass (`scan.rs`) finds the beginnings of streams, and
+//! the damaged frames.
+
+pub(crate) mod copies;
+pub(crate) mod frames;
+pub mod input;
+pub(crate) mod packet;
+pub(crate) mod ranges;
+pub(crate) mod resume;
+pub(crate) mod scan;
+pub(crate) mod tunnel;
+pub(crate) mod unpack;
