@@ -1,29 +1,35 @@
-//! Reader of capture files: pcap and pcapng.
+//! Capture files, pcap and pcapng: frames are read, blocks are copied, files are written.
 //!
-//! Owns the file's position and returns its frames one by one, each with its link type, so that
-//! [`CapturedFrame::ip_packet`] finds the IP datagram behind any link header. No file makes it
-//! panic, hang or allocate more than [`FRAME_LEN_MAX`] bytes at once: lengths in the file are
-//! checked before they are used.
+//! [`CaptureReader`] owns the file's position and returns its frames one by one, each with its link
+//! type, so that [`CapturedFrame::ip_packet`] finds the IP datagram behind any link header. No file
+//! makes it panic, hang or allocate more than [`FRAME_LEN_MAX`] bytes at once: lengths in the file
+//! are checked before they are used. [`BlockReader`] returns the blocks of a file for a copy of it.
+//! Both share the rules of the formats (`format.rs`, `classic.rs`) and of reading (`source.rs`).
 //!
-//! The formats are parsed here and not by `pcap-file`, which this package writes with. Version 2.0
-//! of that crate takes every pcapng timestamp for nanoseconds, ignoring `if_tsresol`; returns the
+//! The formats are parsed here and not by `pcap-file`, which tests compare with. Version 2.0 of
+//! that crate takes every pcapng timestamp for nanoseconds, ignoring `if_tsresol`; returns the
 //! padding of simple packets as data; refuses frames longer than the snap length, which every
 //! truncating capture has, and options without an end mark, which the format allows; and rejects a
 //! whole file for a malformed option of a kind that does not matter here.
 
 mod classic;
+mod copy;
 mod foreign;
+mod format;
 mod link;
 mod pcapng;
 mod source;
+mod write;
 
 use std::io::Read;
 
 use classic::Classic;
+pub use copy::{Block, BlockReader};
 pub use foreign::{ForeignFormat, link_name};
 pub use link::{LinkError, LinkType};
 use pcapng::Pcapng;
 use source::Source;
+pub use write::{PcapWriter, PcapngWriter, WrittenFrame};
 
 /// A frame of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]

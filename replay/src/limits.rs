@@ -72,9 +72,6 @@ pub(super) const COMMENT_LEN_MAX: usize = 4096;
 pub(super) const LIVE_FRAMES_MAX: usize = 1 << 16;
 /// Their bytes.
 pub(super) const LIVE_BYTES_MAX: usize = 32 << 20;
-/// Longest pcapng block that is copied in memory, in bytes; a longer block is copied through a
-/// file.
-pub(super) const BLOCK_LEN_MAX: usize = 64 << 20;
 
 /// Bytes placed under steering tags that are kept.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 30;

@@ -3,26 +3,30 @@
 
 use std::io::Read;
 
-use super::source::{Endianness, Source};
+use super::format::Endianness;
+use super::source::Source;
 use super::{CaptureError, CapturedFrame, LinkType};
 
-/// Contents of the file header.
-#[derive(Debug)]
-pub(super) struct Classic {
-    endianness: Endianness,
-    link: LinkType,
+/// Variant of the format.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Variant {
+    pub(super) endianness: Endianness,
     /// Nanoseconds per unit of the timestamps' fraction.
-    fraction_ns: u64,
+    pub(super) fraction_ns: u64,
     is_modified: bool,
 }
 
-impl Classic {
-    /// Reads the rest of the header behind a magic number. Returns `None` if the magic number is of
-    /// another format.
-    pub(super) fn open<R: Read>(
-        magic: [u8; 4],
-        source: &mut Source<R>,
-    ) -> Result<Option<Self>, CaptureError> {
+/// Header of a record.
+pub(super) struct Record {
+    pub(super) seconds: u32,
+    pub(super) fraction: u32,
+    pub(super) captured_len: u32,
+    pub(super) original_len: u32,
+}
+
+impl Variant {
+    /// Returns the variant that begins with a magic number; `None` if that is of another format.
+    pub(super) const fn of(magic: [u8; 4]) -> Option<Self> {
         let (endianness, fraction_ns, is_modified) = match u32::from_be_bytes(magic) {
             0xa1b2_c3d4 => (Endianness::Big, 1000, false),
             0xd4c3_b2a1 => (Endianness::Little, 1000, false),
@@ -31,27 +35,33 @@ impl Classic {
             // Kuznetzov's patch of libpcap.
             0xa1b2_cd34 => (Endianness::Big, 1000, true),
             0x34cd_b2a1 => (Endianness::Little, 1000, true),
-            _ => return Ok(None),
+            _ => return None,
         };
-        let version = source.array::<4>()?;
-        let major = endianness.u16([version[0], version[1]]);
-        let minor = endianness.u16([version[2], version[3]]);
-        if major != 2 {
-            return Err(CaptureError::UnsupportedVersion { major, minor });
-        }
-        // Skip time zone, accuracy and snap length, which are not used.
-        source.skip(12)?;
-        // The upper half tells whether frames end with a check sequence, which IP ignores.
-        let number = endianness.u32(source.array()?) & 0xffff;
-        let link = LinkType::from_number(number)
-            .ok_or(CaptureError::UnsupportedLink { number, frame: 1 })?;
-        Ok(Some(Self { endianness, link, fraction_ns, is_modified }))
+        Some(Self { endianness, fraction_ns, is_modified })
     }
 
-    pub(super) fn next_frame<R: Read>(
-        &self,
+    /// Reads major and minor version behind the magic number.
+    pub(super) fn version<R: Read>(
+        self,
         source: &mut Source<R>,
-    ) -> Result<Option<CapturedFrame>, CaptureError> {
+    ) -> Result<(u16, u16), CaptureError> {
+        let [a, b, c, d] = source.array()?;
+        Ok((self.endianness.u16([a, b]), self.endianness.u16([c, d])))
+    }
+
+    /// Reads the rest of the file header; returns the snap length, and the link type with its
+    /// flags.
+    pub(super) fn head<R: Read>(self, source: &mut Source<R>) -> Result<(u32, u32), CaptureError> {
+        // Time zone and accuracy are not used.
+        let rest = source.array::<16>()?;
+        Ok((self.endianness.u32_at(&rest, 2), self.endianness.u32_at(&rest, 3)))
+    }
+
+    /// Reads the header of the next record; `None` at the end of the file.
+    pub(super) fn record<R: Read>(
+        self,
+        source: &mut Source<R>,
+    ) -> Result<Option<Record>, CaptureError> {
         if source.is_at_end()? {
             return Ok(None);
         }
@@ -62,15 +72,49 @@ impl Classic {
             // Interface, protocol and type of the frame.
             source.skip(MODIFIED_LEN)?;
         }
-        let timestamp_ns =
-            u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.fraction_ns;
-        let bytes = source.octets(captured_len)?;
+        Ok(Some(Record { seconds, fraction, captured_len, original_len }))
+    }
+}
+
+/// A file whose frames are read.
+#[derive(Debug)]
+pub(super) struct Classic {
+    variant: Variant,
+    link: LinkType,
+}
+
+impl Classic {
+    /// Reads the rest of the header behind a magic number. Returns `None` if the magic number is of
+    /// another format.
+    pub(super) fn open<R: Read>(
+        magic: [u8; 4],
+        source: &mut Source<R>,
+    ) -> Result<Option<Self>, CaptureError> {
+        let Some(variant) = Variant::of(magic) else { return Ok(None) };
+        let (major, minor) = variant.version(source)?;
+        if major != 2 {
+            return Err(CaptureError::UnsupportedVersion { major, minor });
+        }
+        // The upper half tells whether frames end with a check sequence, which IP ignores.
+        let number = variant.head(source)?.1 & 0xffff;
+        let link = LinkType::from_number(number)
+            .ok_or(CaptureError::UnsupportedLink { number, frame: 1 })?;
+        Ok(Some(Self { variant, link }))
+    }
+
+    pub(super) fn next_frame<R: Read>(
+        &self,
+        source: &mut Source<R>,
+    ) -> Result<Option<CapturedFrame>, CaptureError> {
+        let Some(record) = self.variant.record(source)? else { return Ok(None) };
+        let fraction_ns = u64::from(record.fraction) * self.variant.fraction_ns;
+        let bytes = source.octets(record.captured_len)?;
         Ok(Some(CapturedFrame {
             number: source.frame(),
-            timestamp_ns,
+            timestamp_ns: u64::from(record.seconds) * 1_000_000_000 + fraction_ns,
             link: self.link,
             interface: 0,
-            original_len: usize::try_from(original_len).unwrap_or(usize::MAX),
+            original_len: usize::try_from(record.original_len).unwrap_or(usize::MAX),
             bytes,
         }))
     }

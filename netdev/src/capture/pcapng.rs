@@ -10,7 +10,11 @@ use std::io::Read;
 
 use interface::Interface;
 
-use super::source::{Endianness, Source};
+use super::format::{
+    BLOCK_LEN_MIN, ENHANCED_PACKET, Endianness, INTERFACE_DESCRIPTION, PACKET, SECTION_HEADER,
+    SIMPLE_PACKET, block_len,
+};
+use super::source::Source;
 use super::{CaptureError, CapturedFrame, FRAME_LEN_MAX, foreign};
 
 /// The section being read.
@@ -92,11 +96,8 @@ impl Pcapng {
     fn begin_section<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), CaptureError> {
         let total_len = source.array::<4>()?;
         // The length precedes the number that defines the byte order.
-        self.endianness = match u32::from_be_bytes(source.array()?) {
-            0x1a2b_3c4d => Endianness::Big,
-            0x4d3c_2b1a => Endianness::Little,
-            _ => return Err(source.malformed("no byte-order magic in a section header")),
-        };
+        self.endianness = Endianness::of_section(source.array()?)
+            .ok_or_else(|| source.malformed(NO_BYTE_ORDER))?;
         self.interfaces.clear();
         let mut block = Block::new(self.endianness.u32(total_len), source)?;
         block.take(4, source)?;
@@ -186,23 +187,19 @@ impl Pcapng {
     fn end<R: Read>(&self, block: &Block, source: &mut Source<R>) -> Result<(), CaptureError> {
         source.skip(block.left)?;
         let last = self.endianness.u32(source.array()?);
-        if last.checked_next_multiple_of(4) == Some(block.total_len) {
+        if block_len(last) == Some(block.total_len) {
             Ok(())
         } else {
-            Err(source.malformed("a block whose two lengths differ"))
+            Err(source.malformed(LENGTHS_DIFFER))
         }
     }
 }
 
 impl Block {
-    /// Begins a block. Some writers leave the padding out of the length, so it is rounded up to a
-    /// multiple of four bytes.
+    /// Begins a block.
     fn new<R: Read>(total_len: u32, source: &Source<R>) -> Result<Self, CaptureError> {
-        let rounded = total_len.checked_next_multiple_of(4);
-        match rounded.and_then(|total_len| Some((total_len, total_len.checked_sub(12)?))) {
-            Some((total_len, left)) => Ok(Self { total_len, left }),
-            None => Err(source.malformed("an impossible block length")),
-        }
+        let total_len = block_len(total_len).ok_or_else(|| source.malformed(IMPOSSIBLE_LENGTH))?;
+        Ok(Self { total_len, left: total_len - BLOCK_LEN_MIN })
     }
 
     /// Counts `len` bytes as read.
@@ -235,10 +232,8 @@ impl Block {
     }
 }
 
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE_DESCRIPTION: u32 = 1;
-const PACKET: u32 = 2;
-const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
 /// Most interfaces of a section; a file that declares more is not a capture.
 const INTERFACES_MAX: usize = 65_536;
+pub(super) const NO_BYTE_ORDER: &str = "no byte-order magic in a section header";
+pub(super) const IMPOSSIBLE_LENGTH: &str = "an impossible block length";
+pub(super) const LENGTHS_DIFFER: &str = "a block whose two lengths differ";

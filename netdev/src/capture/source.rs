@@ -1,6 +1,6 @@
 //! Bytes of a capture file, and the reader's position.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 use super::{CaptureError, FRAME_LEN_MAX};
 
@@ -16,17 +16,15 @@ pub(super) struct Source<R> {
     spare: Vec<u8>,
 }
 
-/// Byte order of the file's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Endianness {
-    Big,
-    Little,
-}
-
 impl<R: Read> Source<R> {
     pub(super) fn new(file: R) -> Self {
         let file = BufReader::with_capacity(BUFFER_LEN, file);
         Self { file, offset: 0, frame: 1, spare: Vec::new() }
+    }
+
+    /// Returns the file.
+    pub(super) fn get_ref(&self) -> &R {
+        self.file.get_ref()
     }
 
     /// Keeps memory for the next frame.
@@ -78,33 +76,37 @@ impl<R: Read> Source<R> {
             Ok(usable) if usable <= FRAME_LEN_MAX => usable,
             _ => return Err(CaptureError::FrameTooLong { frame: self.frame, len }),
         };
-        // Reserve no more than the buffer's length: a short file can claim many long frames.
         let mut octets = std::mem::take(&mut self.spare);
         octets.clear();
-        octets.reserve(len.min(BUFFER_LEN));
-        while octets.len() < len {
-            let available = self.fill()?;
-            if available.is_empty() {
-                return Err(self.truncated());
-            }
-            let taken = available.len().min(len - octets.len());
-            octets.extend_from_slice(&available[..taken]);
-            self.consume(taken);
-        }
+        self.extend(&mut octets, len)?;
         Ok(octets)
+    }
+
+    /// Appends to `octets` until there are `len`.
+    pub(super) fn extend(&mut self, octets: &mut Vec<u8>, len: usize) -> Result<(), CaptureError> {
+        let missing = len.saturating_sub(octets.len());
+        // Reserve no more than the buffer's length: a short file can claim many long frames.
+        octets.reserve(missing.min(BUFFER_LEN));
+        self.copy(octets, missing as u64)
     }
 
     /// Skips the next `len` bytes.
     pub(super) fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
-        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+        self.copy(&mut io::sink(), u64::from(len))
+    }
+
+    /// Writes the next `len` bytes to a sink.
+    pub(super) fn copy(&mut self, sink: &mut impl Write, len: u64) -> Result<(), CaptureError> {
+        let mut left = len;
         while left > 0 {
-            let available = self.fill()?.len();
-            if available == 0 {
+            let available = self.fill()?;
+            if available.is_empty() {
                 return Err(self.truncated());
             }
-            let skipped = available.min(left);
-            self.consume(skipped);
-            left -= skipped;
+            let taken = available.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            sink.write_all(&available[..taken])?;
+            self.consume(taken);
+            left -= taken as u64;
         }
         Ok(())
     }
@@ -128,40 +130,11 @@ impl<R: Read> Source<R> {
         loop {
             match self.file.fill_buf() {
                 Ok(_) => break,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(self.file.buffer())
-    }
-}
-
-impl Endianness {
-    pub(super) const fn u16(self, octets: [u8; 2]) -> u16 {
-        match self {
-            Self::Big => u16::from_be_bytes(octets),
-            Self::Little => u16::from_le_bytes(octets),
-        }
-    }
-
-    pub(super) const fn u32(self, octets: [u8; 4]) -> u32 {
-        match self {
-            Self::Big => u32::from_be_bytes(octets),
-            Self::Little => u32::from_le_bytes(octets),
-        }
-    }
-
-    pub(super) const fn u64(self, octets: [u8; 8]) -> u64 {
-        match self {
-            Self::Big => u64::from_be_bytes(octets),
-            Self::Little => u64::from_le_bytes(octets),
-        }
-    }
-
-    /// Returns the 32-bit number at `index` of an array.
-    pub(super) fn u32_at(self, octets: &[u8], index: usize) -> u32 {
-        let at = index * 4;
-        self.u32([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
     }
 }
 

@@ -1,25 +1,15 @@
 //! A pcapng file being written, shared by its recorders.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::Block;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-use pcap_file::{DataLink, PcapError};
 
 use crate::Medium;
+use crate::capture::{PcapngWriter, WrittenFrame};
 
 /// Handle to a pcapng file being written to a `W`; clones are handles to the same file.
 ///
-/// Frames are written in the order of the calls. Wrap a file in [`io::BufWriter`]: each frame takes
-/// several small writes.
+/// Frames are written in the order of the calls, each by one write.
 pub struct CaptureWriter<W: Write> {
     shared: Arc<Mutex<Shared<W>>>,
 }
@@ -38,7 +28,7 @@ pub enum Direction {
 }
 
 struct Shared<W: Write> {
-    file: PcapNgWriter<W>,
+    file: PcapngWriter<W>,
     interfaces: u32,
     /// First error. After an error nothing is written, so that the file ends in a truncated block
     /// at worst, not in a wrong one.
@@ -51,7 +41,7 @@ impl<W: Write> CaptureWriter<W> {
     /// # Errors
     /// If its header cannot be written.
     pub fn new(sink: W) -> io::Result<Self> {
-        let file = PcapNgWriter::new(sink).map_err(into_io)?;
+        let file = PcapngWriter::new(sink, None)?;
         let shared = Shared { file, interfaces: 0, error: None };
         Ok(Self { shared: Arc::new(Mutex::new(shared)) })
     }
@@ -60,19 +50,12 @@ impl<W: Write> CaptureWriter<W> {
     #[must_use]
     pub fn interface(&self, name: &str, medium: Medium) -> Interface {
         let mut shared = self.lock();
-        let block = InterfaceDescriptionBlock {
-            linktype: match medium {
-                Medium::Ethernet => DataLink::ETHERNET,
-                Medium::Ip => DataLink::RAW,
-            },
-            // No limit: super-frames are written whole.
-            snaplen: 0,
-            options: vec![
-                InterfaceDescriptionOption::IfName(Cow::Owned(shortened(name).to_owned())),
-                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
-            ],
+        let link = match medium {
+            Medium::Ethernet => ETHERNET,
+            Medium::Ip => RAW_IP,
         };
-        shared.write(&Block::InterfaceDescription(block));
+        // No limit: super-frames are written whole.
+        shared.write(|file| file.interface(link, shortened(name), 0));
         let interface = Interface(shared.interfaces);
         shared.interfaces += 1;
         interface
@@ -80,19 +63,15 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Adds a frame. An error is kept for [`finish`](Self::finish).
     pub fn write(&self, interface: Interface, now_ns: u64, direction: Direction, frame: &[u8]) {
-        let mut shared = self.lock();
-        let flags = match direction {
-            Direction::Inbound => 0b01,
-            Direction::Outbound => 0b10,
+        let frame = WrittenFrame {
+            interface: interface.0,
+            at_ns: now_ns,
+            is_outbound: direction == Direction::Outbound,
+            original_len: frame.len(),
+            bytes: frame,
+            comment: None,
         };
-        let block = Block::EnhancedPacket(EnhancedPacketBlock {
-            interface_id: interface.0,
-            timestamp: Duration::from_nanos(now_ns),
-            original_len: u32::try_from(frame.len()).unwrap_or(u32::MAX),
-            data: Cow::Borrowed(frame),
-            options: vec![EnhancedPacketOption::Flags(flags)],
-        });
-        shared.write(&block);
+        self.lock().write(|file| file.frame(&frame, u64::MAX).map(|_| ()));
     }
 
     /// Flushes the file.
@@ -102,7 +81,7 @@ impl<W: Write> CaptureWriter<W> {
     pub fn finish(&self) -> io::Result<()> {
         let mut shared = self.lock();
         match shared.error.take() {
-            None => shared.file.get_mut().flush(),
+            None => shared.file.flush(),
             Some(error) => {
                 // Keeps writing disabled: further blocks would not repair the file.
                 shared.error = Some(error.kind().into());
@@ -125,11 +104,9 @@ impl<W: Write> CaptureWriter<W> {
 }
 
 impl<W: Write> Shared<W> {
-    fn write(&mut self, block: &Block<'_>) {
-        if self.error.is_none()
-            && let Err(error) = self.file.write_block(block)
-        {
-            self.error = Some(into_io(error));
+    fn write(&mut self, part: impl FnOnce(&mut PcapngWriter<W>) -> io::Result<()>) {
+        if self.error.is_none() {
+            self.error = part(&mut self.file).err();
         }
     }
 }
@@ -147,18 +124,12 @@ impl<W: Write> fmt::Debug for CaptureWriter<W> {
     }
 }
 
-fn into_io(error: PcapError) -> io::Error {
-    match error {
-        PcapError::IoError(error) => error,
-        other => io::Error::other(other),
-    }
-}
-
 /// Returns the longest prefix of `name` that an option can hold.
 fn shortened(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_LEN_MAX)]
 }
 
-/// `if_tsresol`: 10^-9 seconds.
-const NANOSECONDS: u8 = 9;
+/// Link types (`LINKTYPE_` values).
+const ETHERNET: u16 = 1;
+const RAW_IP: u16 = 101;
 const NAME_LEN_MAX: usize = 255;

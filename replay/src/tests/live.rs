@@ -201,6 +201,6 @@ fn a_file_with_a_snap_length_has_the_first_bytes_of_each_frame() {
         let text: String = findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
         let told = format!("payload was cut: of {cut} of {} frames", passed.len());
         assert_eq!(text.contains(&told), cut > 0, "{snap_len}: {text}");
-        assert!(cut == 0 || text.contains(&format!("{snap_len} bytes")), "{snap_len}: {text}");
+        assert!(cut == 0 || text.contains(&format!("({snap_len} bytes")), "{snap_len}: {text}");
     }
 }

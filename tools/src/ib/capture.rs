@@ -7,12 +7,14 @@
 //! ```
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use urnic_netdev::capture::PcapWriter;
 
 /// A file being written.
 #[derive(Debug)]
 pub(crate) struct ErfCapture<W: Write> {
-    sink: W,
+    file: PcapWriter<W>,
     /// The first error; nothing is written after it.
     error: Option<io::Error>,
     /// Time of the next flush.
@@ -33,14 +35,10 @@ impl<W: Write> ErfCapture<W> {
     ///
     /// # Errors
     /// If its header cannot be written.
-    pub(crate) fn new(mut sink: W) -> io::Result<Self> {
-        let version = [2_u16, 4].map(u16::to_le_bytes).concat();
-        let rest = [0, 0, 1 << 16, NETWORK_ERF].map(u32::to_le_bytes).concat();
-        sink.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;
-        sink.write_all(&version)?;
-        sink.write_all(&rest)?;
-        sink.flush()?;
-        Ok(Self { sink, error: None, flush_ns: 0 })
+    pub(crate) fn new(sink: W) -> io::Result<Self> {
+        let mut file = PcapWriter::new(sink, NETWORK_ERF, 1 << 16)?;
+        file.flush()?;
+        Ok(Self { file, error: None, flush_ns: 0 })
     }
 
     /// Adds a packet. An error is kept for [`finish`](Self::finish).
@@ -49,8 +47,7 @@ impl<W: Write> ErfCapture<W> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(len) = u16::try_from(packet.len()) else { return };
         if self.error.is_none() {
-            let record = record(since.as_secs(), since.subsec_nanos(), len, packet);
-            self.error = self.sink.write_all(&record).err();
+            self.error = self.file.frame(since, &record(since, len, packet)).err();
         }
     }
 
@@ -60,7 +57,7 @@ impl<W: Write> ErfCapture<W> {
         if now_ns >= self.flush_ns {
             self.flush_ns = now_ns.saturating_add(FLUSH_EVERY_NS);
             if self.error.is_none() {
-                self.error = self.sink.flush().err();
+                self.error = self.file.flush().err();
             }
         }
     }
@@ -72,23 +69,17 @@ impl<W: Write> ErfCapture<W> {
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),
-            None => self.sink.flush(),
+            None => self.file.flush(),
         }
     }
 }
 
-fn record(seconds: u64, nanos: u32, len: u16, packet: &[u8]) -> Vec<u8> {
-    let fraction = (u64::from(nanos) << 32) / 1_000_000_000;
+fn record(at: Duration, len: u16, packet: &[u8]) -> Vec<u8> {
+    let fraction = (u64::from(at.subsec_nanos()) << 32) / 1_000_000_000;
     let whole = HEADER_LEN + packet.len();
-    let captured = u32::try_from(whole).unwrap_or(u32::MAX).to_le_bytes();
     let record_len = u16::try_from(whole).unwrap_or(u16::MAX).to_be_bytes();
-    let mut record = Vec::with_capacity(16 + whole);
-    let seconds_low = u32::try_from(seconds & 0xffff_ffff).unwrap_or(0);
-    record.extend(seconds_low.to_le_bytes());
-    record.extend((nanos / 1000).to_le_bytes());
-    record.extend(captured);
-    record.extend(captured);
-    record.extend((seconds << 32 | fraction).to_le_bytes());
+    let mut record = Vec::with_capacity(whole);
+    record.extend((at.as_secs() << 32 | fraction).to_le_bytes());
     record.extend([TYPE_INFINIBAND, FLAGS_VARYING_LENGTH]);
     record.extend(record_len);
     record.extend([0; 2]);
@@ -131,7 +122,14 @@ mod tests {
 
     #[test]
     fn a_record_octet_by_octet() {
-        let octets = record(3, 500_000_000, 5, &[1, 2, 3, 4, 5]);
+        let mut octets = Vec::new();
+        let at = Duration::new(3, 500_000_000);
+        let mut file = PcapWriter::new(&mut octets, NETWORK_ERF, 1 << 16).unwrap();
+        file.frame(at, &record(at, 5, &[1, 2, 3, 4, 5])).unwrap();
+        let magic = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
+        assert_eq!(octets[..8], magic);
+        assert_eq!(octets[8..24], [0, 0, 1 << 16, 197].map(u32::to_le_bytes).concat());
+        let octets = &octets[24..];
         assert_eq!(octets[..16], [3, 500_000, 21, 21].map(u32::to_le_bytes).concat());
         assert_eq!(octets[16..24], [0, 0, 0, 0x80, 3, 0, 0, 0], "half of the fourth second");
         assert_eq!(octets[24..], [21, 4, 0, 21, 0, 0, 0, 5, 1, 2, 3, 4, 5]);

@@ -1,7 +1,9 @@
 //! Interface of a pcapng section: link type and timestamp unit.
 
 use crate::capture::LinkType;
-use crate::capture::source::Endianness;
+use crate::capture::format::{
+    Endianness, OPTION_END, OPTION_TIMESTAMP_OFFSET, OPTION_TIMESTAMP_UNIT,
+};
 
 /// A declared interface.
 #[derive(Debug)]
@@ -81,7 +83,3 @@ impl Unit {
         }
     }
 }
-
-const OPTION_END: u16 = 0;
-const OPTION_TIMESTAMP_UNIT: u16 = 9;
-const OPTION_TIMESTAMP_OFFSET: u16 = 14;

@@ -5,8 +5,6 @@
 //! is kept until it is among the oldest of [`COMMENTS_OPEN_MAX`]; later findings are counted and
 //! left out.
 
-pub(crate) mod blocks;
-pub(crate) mod classic;
 pub(crate) mod spool;
 pub(crate) mod write;
 

@@ -1,9 +1,9 @@
 //! A capture, copied block by block with its comments.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 
-use super::blocks::{self, Block, End, Order};
-use super::classic::Classic;
+use urnic_netdev::capture::{Block, BlockReader, CaptureError};
+
 use super::spool::Spooled;
 use crate::read::unpack::Unpacked;
 use crate::report::Written;
@@ -14,71 +14,33 @@ pub(crate) fn copy<R: Read>(
     sink: &mut impl Write,
     comments: &mut Spooled,
 ) -> io::Result<Written> {
-    let mut source = BufReader::new(source);
+    let mut source = BlockReader::open(source).map_err(|error| match error {
+        CaptureError::Io(error) => error,
+        CaptureError::UnknownFormat { .. } => {
+            io::Error::new(io::ErrorKind::InvalidData, "neither pcap nor pcapng")
+        }
+        _ => io::Error::new(io::ErrorKind::UnexpectedEof, "the capture is empty"),
+    })?;
     let mut written = Written::default();
-    let mut magic = Vec::new();
-    if !blocks::fill(&mut source, &mut magic, 4)? {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the capture is empty"));
-    }
-    let magic = *magic.first_chunk().unwrap_or(&[0; 4]);
-    let end = match Classic::of(magic) {
-        Some(classic) => copy_classic(classic, &mut source, sink, comments, &mut written)?,
-        None => copy_blocks(magic, &mut source, sink, comments, &mut written)?,
+    let end = loop {
+        match source.next_block(tempfile::tempfile) {
+            Ok(Some(block)) => put(block, sink, comments, &mut written)?,
+            Ok(None) => break source.get_ref().cut().map(|_| CUT),
+            Err(CaptureError::Io(error)) => return Err(error),
+            Err(CaptureError::Malformed { what, .. }) => {
+                written.is_malformed = true;
+                break Some(what);
+            }
+            Err(CaptureError::FrameTooLong { .. }) => {
+                written.is_malformed = true;
+                break Some("a frame of absurd length");
+            }
+            Err(_) => break Some(CUT),
+        }
     };
-    written.is_malformed = matches!(end, End::Malformed(_));
-    written.cut = match end {
-        End::Whole => source.get_ref().cut().map(|_| "the capture is cut off"),
-        End::Cut => Some("the capture is cut off"),
-        End::Malformed(what) => Some(what),
-    };
+    written.cut = end;
     sink.flush()?;
     Ok(written)
-}
-
-fn copy_classic(
-    classic: Classic,
-    source: &mut impl BufRead,
-    sink: &mut impl Write,
-    comments: &mut Spooled,
-    written: &mut Written,
-) -> io::Result<End> {
-    match classic.head(source)? {
-        Ok(head) => {
-            for block in head {
-                block.write(sink)?;
-            }
-        }
-        Err(end) => return Ok(end),
-    }
-    loop {
-        match classic.next(source)? {
-            Ok(block) => put(block, sink, comments, written)?,
-            Err(end) => return Ok(end),
-        }
-    }
-}
-
-fn copy_blocks(
-    magic: [u8; 4],
-    source: &mut impl BufRead,
-    sink: &mut impl Write,
-    comments: &mut Spooled,
-    written: &mut Written,
-) -> io::Result<End> {
-    if u32::from_be_bytes(magic) != blocks::SECTION_HEADER {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "neither pcap nor pcapng"));
-    }
-    let mut magic = Some(magic);
-    let mut order = Order::Little;
-    loop {
-        match blocks::next(source, magic.take(), order)? {
-            Ok(block) => {
-                order = block.order;
-                put(block, sink, comments, written)?;
-            }
-            Err(end) => return Ok(end),
-        }
-    }
 }
 
 fn put(
@@ -98,3 +60,5 @@ fn put(
     }
     block.write(sink)
 }
+
+const CUT: &str = "the capture is cut off";

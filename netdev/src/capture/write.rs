@@ -1,0 +1,238 @@
+//! Writers of capture files: pcapng, of one section with timestamps in nanoseconds, and pcap.
+//!
+//! Each block or record is written by one call of the sink.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::format::{
+    BYTE_ORDER_MAGIC, ENHANCED_PACKET, Endianness, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS,
+    OPTION_COMMENT, OPTION_DROPPED, OPTION_FLAGS, OPTION_NAME, OPTION_PROGRAM,
+    OPTION_TIMESTAMP_UNIT, SECTION_HEADER,
+};
+
+/// Writer of a pcapng file.
+#[derive(Debug)]
+pub struct PcapngWriter<W: Write> {
+    sink: W,
+    len: u64,
+    /// The last block; keeps its allocation.
+    block: Vec<u8>,
+}
+
+/// Frame to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenFrame<'a> {
+    /// Number of its interface, from 0.
+    pub interface: u32,
+    /// Time of capture, in nanoseconds since 1970.
+    pub at_ns: u64,
+    /// Set if it was sent; otherwise it was received.
+    pub is_outbound: bool,
+    /// Length on the link, in bytes.
+    pub original_len: usize,
+    /// Captured bytes.
+    pub bytes: &'a [u8],
+    /// Comment on the frame. A comment that is too long for its length field is left out.
+    pub comment: Option<&'a str>,
+}
+
+impl<W: Write> PcapngWriter<W> {
+    /// Begins a file, written by `program`.
+    ///
+    /// # Errors
+    /// If its header cannot be written.
+    pub fn new(sink: W, program: Option<&str>) -> io::Result<Self> {
+        let mut file = Self { sink, len: 0, block: Vec::new() };
+        let body = |block: &mut Vec<u8>| {
+            section(ORDER, block);
+            if let Some(program) = program {
+                option(ORDER, block, OPTION_PROGRAM, program.as_bytes());
+                block.extend([0; 4]);
+            }
+        };
+        file.put(SECTION_HEADER, body, u64::MAX)?;
+        Ok(file)
+    }
+
+    /// Declares an interface with a link type (`LINKTYPE_` value) and a snap length; 0 is no limit.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn interface(&mut self, link: u16, name: &str, snap_len: u32) -> io::Result<()> {
+        let body = |block: &mut Vec<u8>| {
+            interface(ORDER, block, link, snap_len);
+            option(ORDER, block, OPTION_NAME, name.as_bytes());
+            option(ORDER, block, OPTION_TIMESTAMP_UNIT, &[NANOSECONDS]);
+            block.extend([0; 4]);
+        };
+        self.put(INTERFACE_DESCRIPTION, body, u64::MAX).map(|_| ())
+    }
+
+    /// Adds a frame. Returns false, and writes nothing, if the file would then be longer than
+    /// `len_max` with [`statistics`](Self::statistics) at its end.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn frame(&mut self, frame: &WrittenFrame<'_>, len_max: u64) -> io::Result<bool> {
+        let flags: u32 = if frame.is_outbound { 0b10 } else { 0b01 };
+        let number = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let body = |block: &mut Vec<u8>| {
+            let lens = [number(frame.bytes.len()), number(frame.original_len)];
+            packet(ORDER, block, frame.interface, frame.at_ns, lens);
+            block.extend(frame.bytes);
+            block.resize(block.len().next_multiple_of(4), 0);
+            option(ORDER, block, OPTION_FLAGS, &flags.to_le_bytes());
+            if let Some(comment) = frame.comment {
+                option(ORDER, block, OPTION_COMMENT, comment.as_bytes());
+            }
+            block.extend([0; 4]);
+        };
+        self.put(ENHANCED_PACKET, body, len_max.saturating_sub(STATISTICS_LEN))
+    }
+
+    /// Writes the number of frames that the first interface has lost until `at_ns`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn statistics(&mut self, at_ns: u64, dropped: u64) -> io::Result<()> {
+        let body = |block: &mut Vec<u8>| {
+            let [high, low] = halves(at_ns);
+            block.extend([0, high, low].map(|number| ORDER.of_u32(number)).as_flattened());
+            option(ORDER, block, OPTION_DROPPED, &dropped.to_le_bytes());
+            block.extend([0; 4]);
+        };
+        self.put(INTERFACE_STATISTICS, body, u64::MAX).map(|_| ())
+    }
+
+    /// Writes buffered data.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    /// Returns the sink.
+    pub fn into_inner(self) -> W {
+        self.sink
+    }
+
+    /// Writes a block, if the file is then not longer than `len_max`.
+    fn put(
+        &mut self,
+        kind: u32,
+        body: impl FnOnce(&mut Vec<u8>),
+        len_max: u64,
+    ) -> io::Result<bool> {
+        let Self { sink, len, block } = self;
+        block.clear();
+        begin(ORDER, block, kind);
+        body(block);
+        end(ORDER, block);
+        if *len + block.len() as u64 > len_max {
+            return Ok(false);
+        }
+        *len += block.len() as u64;
+        sink.write_all(block).map(|()| true)
+    }
+}
+
+/// Writer of a pcap file with timestamps in microseconds.
+#[derive(Debug)]
+pub struct PcapWriter<W: Write> {
+    sink: W,
+}
+
+impl<W: Write> PcapWriter<W> {
+    /// Begins a file of frames of a link type (`LINKTYPE_` value).
+    ///
+    /// # Errors
+    /// If its header cannot be written.
+    pub fn new(mut sink: W, link: u32, snap_len: u32) -> io::Result<Self> {
+        let mut header = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+        header.extend([2_u16, 4].map(u16::to_le_bytes).as_flattened());
+        header.extend([0, 0, snap_len, link].map(u32::to_le_bytes).as_flattened());
+        sink.write_all(&header)?;
+        Ok(Self { sink })
+    }
+
+    /// Adds a whole frame that was captured at a time since 1970.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn frame(&mut self, at: Duration, bytes: &[u8]) -> io::Result<()> {
+        let [_, seconds] = halves(at.as_secs());
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let header = [seconds, at.subsec_micros(), len, len].map(u32::to_le_bytes);
+        self.sink.write_all(&[header.as_flattened(), bytes].concat())
+    }
+
+    /// Writes buffered data.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+/// Begins a block; [`end`] sets its length.
+pub(super) fn begin(order: Endianness, block: &mut Vec<u8>, kind: u32) {
+    block.extend(order.of_u32(kind));
+    block.extend([0; 4]);
+}
+
+/// Ends a block that is all of `block`: sets both its lengths.
+pub(super) fn end(order: Endianness, block: &mut Vec<u8>) {
+    let len = order.of_u32(u32::try_from(block.len() + 4).unwrap_or(u32::MAX));
+    block.extend(len);
+    block[4..8].copy_from_slice(&len);
+}
+
+/// Adds the body of a section header, without options. The length of the section is unset.
+pub(super) fn section(order: Endianness, block: &mut Vec<u8>) {
+    block.extend(order.of_u32(BYTE_ORDER_MAGIC));
+    block.extend([1, 0].map(|number| order.of_u16(number)).as_flattened());
+    block.extend([0xff; 8]);
+}
+
+/// Adds the body of an interface description, without options.
+pub(super) fn interface(order: Endianness, block: &mut Vec<u8>, link: u16, snap_len: u32) {
+    block.extend([link, 0].map(|number| order.of_u16(number)).as_flattened());
+    block.extend(order.of_u32(snap_len));
+}
+
+/// Adds the fields before the bytes of an enhanced packet; the lengths are the captured and the
+/// original one.
+pub(super) fn packet(
+    order: Endianness,
+    block: &mut Vec<u8>,
+    interface: u32,
+    ticks: u64,
+    [captured_len, original_len]: [u32; 2],
+) {
+    let [high, low] = halves(ticks);
+    let fields = [interface, high, low, captured_len, original_len];
+    block.extend(fields.map(|number| order.of_u32(number)).as_flattened());
+}
+
+/// Adds an option; omits a value that is too long for its length field.
+pub(super) fn option(order: Endianness, block: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let Ok(len) = u16::try_from(value.len()) else { return };
+    block.extend([code, len].map(|number| order.of_u16(number)).as_flattened());
+    block.extend(value);
+    block.resize(block.len().next_multiple_of(4), 0);
+}
+
+/// Upper and lower half of a number.
+fn halves(number: u64) -> [u32; 2] {
+    [number >> 32, number & 0xffff_ffff].map(|half| u32::try_from(half).unwrap_or(0))
+}
+
+/// Byte order of files written here.
+const ORDER: Endianness = Endianness::Little;
+/// `if_tsresol`: 10^-9 seconds.
+const NANOSECONDS: u8 = 9;
+/// Length of a block of statistics.
+const STATISTICS_LEN: u64 = 12 + 12 + 12 + 4;
