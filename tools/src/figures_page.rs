@@ -41,8 +41,16 @@ pub(crate) fn compare(command: &str, printed: impl IntoIterator<Item = String>) 
 /// Holds `docs/figures.md` against a text: each label of the command is in it.
 pub(crate) fn are_printed(command: &str, text: &str) {
     let labels = defined("figures.md", command).into_iter().flat_map(|(names, _)| names);
-    let missing: Vec<_> = labels.filter(|label| !text.contains(label)).collect();
+    let missing: Vec<_> = labels.filter(|label| !has_words(text, label)).collect();
     assert!(missing.is_empty(), "{command} does not print {missing:?}");
+}
+
+/// Returns true if `label` is in the text, and is no part of longer words or numbers.
+pub(crate) fn has_words(text: &str, label: &str) -> bool {
+    text.match_indices(label).any(|(at, found)| {
+        let (before, behind) = (&text[..at], &text[at + found.len()..]);
+        !before.ends_with(char::is_alphanumeric) && !behind.starts_with(char::is_alphanumeric)
+    })
 }
 
 /// Holds the fields of objects against `docs/json.md`, both ways.
@@ -133,6 +141,12 @@ pub(crate) fn fields(text: &str) -> Vec<String> {
         before.join(" ")
     };
     parts.map(label).collect()
+}
+
+#[test]
+fn a_figure_is_not_found_in_a_longer_one() {
+    assert!(has_words("  rejected 1, 12 in all", "rejected 1") && has_words("ab 1", "1"));
+    assert!(!has_words("  rejected 12", "rejected 1") && !has_words("112", "12"));
 }
 
 #[test]
