@@ -1,4 +1,8 @@
 //! The main counters of an endpoint: for each open connection, and the sum for closed connections.
+//!
+//! One table defines them: their names, their sources in the engine, their meanings, and which of
+//! them only a TCP of urnic's own counts. Answers to `urnic top`, control messages and JSON of the
+//! command follow it.
 
 use std::net::SocketAddr;
 
@@ -6,7 +10,7 @@ use urnic_engine::port::ConnectionCounters;
 use urnic_netdev::Refusals;
 
 macro_rules! figures {
-    ($($(#[$doc:meta])* $field:ident = $from:expr,)*) => {
+    ($($(#[$doc:meta])* $of:ident $field:ident = $($from:ident).+,)*) => {
         /// Counters of connections, of all layers. Over the kernel's TCP the counters of segments
         /// and frames stay 0.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +25,40 @@ macro_rules! figures {
                 [$((stringify!($field), self.$field),)*]
             }
 
+            /// All counters with their names; `None` for counts of segments and frames over the
+            /// kernel's TCP: unknown is not zero.
+            #[must_use]
+            pub fn known(&self) -> [(&'static str, Option<u64>); FIGURES] {
+                [$((stringify!($field), Of::$of.known(self, self.$field)),)*]
+            }
+
+            /// Builds the counters from a function that returns each by its name.
+            ///
+            /// # Errors
+            /// The first error of the function.
+            pub fn from_named<E>(
+                mut named: impl FnMut(&'static str) -> Result<u64, E>,
+            ) -> Result<Self, E> {
+                Ok(Self { $($field: named(stringify!($field))?,)* })
+            }
+
             /// Sum of both, counter by counter.
             #[must_use]
             pub const fn plus(&self, other: &Self) -> Self {
                 Self { $($field: self.$field.saturating_add(other.$field),)* }
             }
 
-            pub(crate) fn of(counters: &ConnectionCounters) -> Self {
-                Self { $($field: ($from)(counters),)* }
+            /// Selects the main counters of a connection.
+            #[must_use]
+            pub const fn of(counters: &ConnectionCounters) -> Self {
+                Self { $($field: counters.$($from).+,)* }
+            }
+
+            /// Returns true if the endpoint has a TCP of its own: only this TCP counts segments and
+            /// frames. An endpoint with an open connection has received at least one segment.
+            #[must_use]
+            pub const fn knows_segments(&self) -> bool {
+                self.segments_received > 0 || self.frames_sent > 0
             }
         }
 
@@ -37,53 +67,65 @@ macro_rules! figures {
     };
 }
 
-/// Source of all counters.
-type From = ConnectionCounters;
+/// The carriers that count it.
+enum Of {
+    /// All.
+    Any,
+    /// A TCP of urnic's own.
+    Tcp,
+}
 
+impl Of {
+    fn known(self, figures: &Figures, count: u64) -> Option<u64> {
+        (matches!(self, Self::Any) || figures.knows_segments()).then_some(count)
+    }
+}
+
+// Who counts it, its name, and its source in `ConnectionCounters`.
 figures! {
     /// Bytes of the stream sent for the first time.
-    bytes_sent = |from: &From| from.bytes_sent,
+    Any bytes_sent = bytes_sent,
     /// Bytes of the stream that have arrived without a gap before them.
-    bytes_received = |from: &From| from.bytes_received,
+    Any bytes_received = bytes_received,
     /// Bytes held now because their FPDU is incomplete.
-    bytes_held_now = |from: &From| from.bytes_held_now,
+    Any bytes_held_now = bytes_held_now,
     /// Bytes of Read Responses, copied from memory when they were framed.
-    payload_bytes_snapshot = |from: &From| from.rdma_tx.bytes_snapshot,
+    Any payload_bytes_snapshot = rdma_tx.bytes_snapshot,
     /// Bytes of other FPDUs that were copied because a part of them was sent alone.
-    payload_bytes_kept = |from: &From| from.rdma_tx.bytes_kept,
+    Any payload_bytes_kept = rdma_tx.bytes_kept,
     /// Bytes placed in registered memory.
-    bytes_placed = |from: &From| from.rdma.bytes_placed,
+    Any bytes_placed = rdma.bytes_placed,
     /// Bytes of `bytes_placed` that were placed before all earlier bytes had arrived.
-    bytes_placed_out_of_order = |from: &From| from.rdma.bytes_placed_out_of_order,
+    Any bytes_placed_out_of_order = rdma.bytes_placed_out_of_order,
     /// Total of the bytes that had to be held because their FPDU was incomplete.
-    bytes_held = |from: &From| from.mpa.bytes_held,
+    Any bytes_held = mpa.bytes_held,
     /// FPDUs framed for sending.
-    fpdus_sent = |from: &From| from.fpdus_framed,
+    Any fpdus_sent = fpdus_framed,
     /// Valid FPDUs received and placed.
-    fpdus_received = |from: &From| from.mpa.fpdus,
+    Any fpdus_received = mpa.fpdus,
     /// FPDUs received with a wrong CRC; not in `fpdus_received`.
-    crc_bad = |from: &From| from.mpa.crc_bad,
+    Any crc_bad = mpa.crc_bad,
     /// Markers read.
-    markers_received = |from: &From| from.mpa.markers,
+    Any markers_received = mpa.markers,
     /// Segments with FPDUs that were sent.
-    segments_sent = |from: &From| from.alignment.segments,
+    Tcp segments_sent = alignment.segments,
     /// Segments of `segments_sent` that begin and end with an FPDU.
-    segments_aligned = |from: &From| from.alignment.segments_aligned,
+    Tcp segments_aligned = alignment.segments_aligned,
     /// Segments received.
-    segments_received = |from: &From| from.tcp.segments_received,
+    Tcp segments_received = tcp.segments_received,
     /// Segments of `segments_received` ahead of missing bytes.
-    segments_out_of_order = |from: &From| from.tcp.out_of_order,
+    Tcp segments_out_of_order = tcp.out_of_order,
     /// Segments retransmitted.
-    retransmissions = |from: &From| from.tcp.retransmissions,
+    Tcp retransmissions = tcp.retransmissions,
     /// Retransmission timeouts.
-    rtos = |from: &From| from.tcp.rtos,
+    Tcp rtos = tcp.rtos,
     /// Frames sent, acknowledgments included.
-    frames_sent = |from: &From| from.frames_sent,
+    Tcp frames_sent = frames_sent,
     /// Frames of `frames_sent` with more than one segment (super-frames).
-    super_frames_sent = |from: &From| from.alignment.super_frames,
+    Tcp super_frames_sent = alignment.super_frames,
     /// Refused accesses of peers: a steering tag, an offset or a right that they do not have. Each
     /// ends its connection.
-    accesses_refused = |from: &From| from.accesses_refused,
+    Any accesses_refused = accesses_refused,
 }
 
 /// An open connection.

@@ -186,17 +186,17 @@ impl Bandwidth {
             (name, here.of_tcp(value(here)), there.of_tcp(value(there)))
         };
         [
-            known("bytes placed", |end| end.bytes_placed),
+            known("bytes placed", |end| end.figures.bytes_placed),
             known("payload copied, sending", |end| end.payload_bytes_copied_tx),
-            known("of it, Read Responses", |end| end.payload_bytes_snapshot),
-            known("payload copied, receiving", |end| end.payload_bytes_copied_rx),
-            known("FPDUs sent", |end| end.fpdus_sent),
-            known("FPDUs received", |end| end.fpdus_received),
-            of_tcp("segments with FPDUs sent", |end| end.segments_sent),
-            of_tcp("of them aligned", |end| end.segments_aligned),
-            of_tcp("segments retransmitted", |end| end.retransmissions),
-            of_tcp("frames sent", |end| end.frames_sent),
-            of_tcp("of them super-frames", |end| end.super_frames_sent),
+            known("of it, Read Responses", |end| end.figures.payload_bytes_snapshot),
+            known("payload copied, receiving", Counters::payload_bytes_copied_rx),
+            known("FPDUs sent", |end| end.figures.fpdus_sent),
+            known("FPDUs received", |end| end.figures.fpdus_received),
+            of_tcp("segments with FPDUs sent", |end| end.figures.segments_sent),
+            of_tcp("of them aligned", |end| end.figures.segments_aligned),
+            of_tcp("segments retransmitted", |end| end.figures.retransmissions),
+            of_tcp("frames sent", |end| end.figures.frames_sent),
+            of_tcp("of them super-frames", |end| end.figures.super_frames_sent),
         ]
     }
 }
@@ -220,12 +220,16 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    use urnic::Figures;
+
     use crate::host::StackOptions;
 
     /// Two seconds of messages of 125,000 bytes: 3000 of this end, 1000 of the server.
     fn outcome(op: Op, is_both: bool) -> Bandwidth {
-        let local = Counters { bytes_placed: 1, segments_sent: 12, segments_aligned: 9, ..own() };
-        let peer = Counters { bytes_placed: 500_000_000, ..Counters::default() };
+        let of = |figures| Counters { figures, ..Counters::default() };
+        let own = Figures { segments_received: 1, frames_sent: 40, ..Figures::default() };
+        let local = of(Figures { bytes_placed: 1, segments_sent: 12, segments_aligned: 9, ..own });
+        let peer = of(Figures { bytes_placed: 500_000_000, ..Figures::default() });
         let measured = Measured {
             messages: 3000,
             messages_of_server: if is_both { 1000 } else { 0 },
@@ -253,10 +257,6 @@ mod tests {
         };
         let stack = StackOptions::kernel(Duration::from_secs(1));
         Bandwidth::new(&plan, &measured, Vec::new(), &stack)
-    }
-
-    fn own() -> Counters {
-        Counters { segments_received: 1, frames_sent: 40, ..Counters::default() }
     }
 
     #[test]
@@ -331,15 +331,15 @@ mod tests {
     #[test]
     fn each_figure_that_has_a_definition_is_printed() {
         let mut result = outcome(Op::Read, true);
-        result.local = Counters {
-            payload_bytes_copied_tx: 1,
+        result.local.payload_bytes_copied_tx = 1;
+        result.local.figures = Figures {
             payload_bytes_snapshot: 2,
-            payload_bytes_copied_rx: 3,
+            bytes_held: 2,
             fpdus_sent: 4,
             fpdus_received: 5,
             retransmissions: 6,
             super_frames_sent: 7,
-            ..result.local
+            ..result.local.figures
         };
         let text = format!("{}{}", header(true), result.text());
         crate::figures_page::are_printed("bw", &text);

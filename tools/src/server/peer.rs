@@ -375,7 +375,7 @@ impl Peer {
                     return Ok(self.channel.send(&self.qp, &answer)?);
                 }
                 let placed = match &message {
-                    Control::Verify { .. } => self.counters()?.bytes_placed,
+                    Control::Verify { .. } => self.counters()?.figures.bytes_placed,
                     _ => 0,
                 };
                 let Self { qp, channel, role, .. } = self;

@@ -1,8 +1,8 @@
 //! Differences between two answers.
 
 use serde::Serialize;
+use urnic::Figures;
 
-use super::reports::Figures;
 use crate::{figure, report};
 
 /// Rates, and counts of segments by kind.

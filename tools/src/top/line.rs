@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use serde::Serialize;
+use urnic::Figures;
 use urnic::top::Process;
 
 use super::flow::{COLUMNS, Flow};
-use super::reports::{DeviceFigures, EndpointReport, Figures, known};
+use super::reports::{DeviceFigures, EndpointReport, known};
 use crate::{figure, report};
 
 /// All endpoints at one time.
@@ -224,7 +225,8 @@ mod tests {
             ("accesses refused", 5),
             ("rejected", 6),
         ] {
-            assert!(line.contains(&format!("  {name} {count}")), "{name}: {line}");
+            let figure = format!("  {name} {count}");
+            assert!(figures_page::has_words(&line, &figure), "{name}: {line}");
         }
     }
 

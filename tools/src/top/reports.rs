@@ -1,54 +1,26 @@
 //! Answer of an endpoint: a line of JSON, parsed.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Map;
+use urnic::Figures;
 
-use crate::counters::OF_TCP;
-
-/// Counters of connections. `urnic::Figures` defines each one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Figures {
-    pub(super) bytes_sent: u64,
-    pub(super) bytes_received: u64,
-    pub(super) bytes_held_now: u64,
-    pub(super) payload_bytes_snapshot: u64,
-    pub(super) payload_bytes_kept: u64,
-    pub(super) bytes_placed: u64,
-    pub(super) bytes_placed_out_of_order: u64,
-    pub(super) bytes_held: u64,
-    pub(super) fpdus_sent: u64,
-    pub(super) fpdus_received: u64,
-    pub(super) crc_bad: u64,
-    pub(super) markers_received: u64,
-    pub(super) segments_sent: u64,
-    pub(super) segments_aligned: u64,
-    pub(super) segments_received: u64,
-    pub(super) segments_out_of_order: u64,
-    pub(super) retransmissions: u64,
-    pub(super) rtos: u64,
-    pub(super) frames_sent: u64,
-    pub(super) super_frames_sent: u64,
-    // A process of an earlier version does not count them.
-    #[serde(default)]
-    pub(super) accesses_refused: u64,
-}
-
-impl Figures {
-    /// Returns true if the endpoint has a TCP of its own: only this TCP counts segments and frames.
-    pub(super) const fn knows_segments(&self) -> bool {
-        self.segments_received > 0 || self.frames_sent > 0
-    }
-}
-
-/// Serializes all counters; counts of segments and frames are null over the kernel's TCP.
+/// Serializes all counters, in the order of their names; counts of segments and frames are null
+/// over the kernel's TCP.
 pub(super) fn known<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut value = serde_json::to_value(figures).map_err(serde::ser::Error::custom)?;
-    if !figures.knows_segments() {
-        OF_TCP.iter().for_each(|name| value[*name] = Value::Null);
-    }
-    value.serialize(serializer)
+    serializer.collect_map(BTreeMap::from(figures.known()))
+}
+
+/// Reads all counters. A process of an earlier version does not count all of them: these are 0.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Figures, D::Error> {
+    let fields = Map::deserialize(deserializer)?;
+    Figures::from_named(|name| match fields.get(name) {
+        None => Ok(0),
+        Some(count) => count.as_u64().ok_or_else(|| Error::custom(format!("{name}: no count"))),
+    })
 }
 
 /// Counts of what the endpoint's device has refused from the process at its other end.
@@ -65,7 +37,7 @@ pub(super) struct DeviceFigures {
 pub(super) struct ConnectionReport {
     pub(super) number: u64,
     pub(super) remote: SocketAddr,
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "named")]
     pub(super) figures: Figures,
 }
 
@@ -80,6 +52,7 @@ pub(super) struct EndpointReport {
     #[serde(default)]
     pub(super) connections_rejected: u64,
     pub(super) connections_untold: u64,
+    #[serde(deserialize_with = "named")]
     pub(super) total: Figures,
     #[serde(default)]
     pub(super) device: DeviceFigures,
@@ -90,31 +63,55 @@ pub(super) struct EndpointReport {
 mod tests {
     use super::*;
 
-    #[test]
-    fn segments_of_the_kernel_are_null() {
-        let shown = |figures| known(&figures, serde_json::value::Serializer).unwrap();
-        let kernel = Figures { bytes_sent: 5, ..Figures::default() };
-        let value = shown(kernel);
-        assert!(OF_TCP.iter().all(|name| value[*name].is_null()), "{value}");
-        assert_eq!((&value["bytes_sent"], &value["bytes_held"]), (&5.into(), &0.into()));
-        for own in
-            [Figures { frames_sent: 1, ..kernel }, Figures { segments_received: 1, ..kernel }]
-        {
-            assert!(OF_TCP.iter().all(|name| shown(own)[*name].is_u64()));
-        }
+    /// An answer as the library writes it, with counters that count up.
+    fn answer(leave_out: &str) -> String {
+        let names = Figures::default().named().map(|(name, _)| name);
+        let counts = (1..).zip(names).filter(|(_, name)| *name != leave_out);
+        let counts: Vec<_> = counts.map(|(count, name)| format!("\"{name}\":{count}")).collect();
+        let counts = counts.join(",");
+        format!(
+            "{{\"schema\":1,\"pid\":7,\"shown_ns\":5,\"is_new\":true,\"connections\":1,\
+             \"connections_open\":1,\"connections_rejected\":0,\"connections_untold\":0,\
+             \"total\":{{{counts}}},\"device\":{{\"peers_refused\":1,\"regions_refused\":2,\
+             \"frames_refused\":3,\"sessions_ended\":4}},\"open\":[{{\"number\":3,\
+             \"remote\":\"127.0.0.1:1\",{counts}}}]}}"
+        )
     }
 
     #[test]
     fn all_figures_of_the_library_are_read() {
-        let names = urnic::Figures::default().named();
-        let all: Vec<String> =
-            (1..).zip(names).map(|(value, (name, _))| format!("\"{name}\":{value}")).collect();
-        let read: Figures = serde_json::from_str(&format!("{{{}}}", all.join(","))).unwrap();
-        let value = serde_json::to_value(read).unwrap();
-        let written = value.as_object().unwrap();
-        assert_eq!(written.len(), names.len());
-        for (value, (name, _)) in (1_u64..).zip(names) {
-            assert_eq!(written[name], value, "{name}");
+        let read: EndpointReport = serde_json::from_str(&answer("")).unwrap();
+        for figures in [read.total, read.open[0].figures] {
+            for ((name, count), expected) in figures.named().into_iter().zip(1..) {
+                assert_eq!(count, expected, "{name}");
+            }
         }
+        let older: EndpointReport = serde_json::from_str(&answer("accesses_refused")).unwrap();
+        let newer = Figures { accesses_refused: 0, ..read.total };
+        assert_eq!((older.total, older.open[0].figures), (newer, newer));
+        let wrong = answer("").replace("\"rtos\":18", "\"rtos\":-1");
+        let told = serde_json::from_str::<EndpointReport>(&wrong).unwrap_err().to_string();
+        assert!(told.starts_with("rtos: no count"), "{told}");
+    }
+
+    /// Other programs read this.
+    #[test]
+    fn totals_are_written_in_the_order_of_their_names() {
+        let read: EndpointReport = serde_json::from_str(&answer("")).unwrap();
+        let mut own = Vec::new();
+        known(&read.total, &mut serde_json::Serializer::new(&mut own)).unwrap();
+        assert_eq!(
+            String::from_utf8(own).unwrap(),
+            "{\"accesses_refused\":21,\"bytes_held\":8,\"bytes_held_now\":3,\"bytes_placed\":6,\
+             \"bytes_placed_out_of_order\":7,\"bytes_received\":2,\"bytes_sent\":1,\"crc_bad\":11,\
+             \"fpdus_received\":10,\"fpdus_sent\":9,\"frames_sent\":19,\"markers_received\":12,\
+             \"payload_bytes_kept\":5,\"payload_bytes_snapshot\":4,\"retransmissions\":17,\
+             \"rtos\":18,\"segments_aligned\":14,\"segments_out_of_order\":16,\
+             \"segments_received\":15,\"segments_sent\":13,\"super_frames_sent\":20}"
+        );
+        let kernel = Figures { segments_received: 0, frames_sent: 0, ..read.total };
+        let kernel = known(&kernel, serde_json::value::Serializer).unwrap();
+        let unknown = kernel.as_object().unwrap().values().filter(|count| count.is_null());
+        assert_eq!((unknown.count(), &kernel["bytes_sent"]), (8, &1.into()));
     }
 }
