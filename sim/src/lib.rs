@@ -22,7 +22,6 @@
 mod address;
 mod drawing;
 mod fabric;
-mod failure;
 mod flow;
 mod guess;
 mod liar;
@@ -40,12 +39,34 @@ mod sweep;
 mod switch;
 mod world;
 
+use std::fmt;
 use std::io::{self, Write};
 
-pub use failure::Failure;
 pub use plan::Plan;
 pub use scenario::Scenario;
 pub use sweep::{Sweep, SweepEvent};
+
+/// A failure of a run, as the oracle reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Time of the failure, in nanoseconds of the virtual clock.
+    pub at_ns: u64,
+    /// Description of the failure.
+    pub what: String,
+}
+
+impl Failure {
+    pub(crate) fn new(at_ns: u64, what: impl Into<String>) -> Self {
+        Self { at_ns, what: what.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanos) = (self.at_ns / 1_000_000_000, self.at_ns % 1_000_000_000);
+        write!(f, "at {seconds}.{nanos:09} s: {}", self.what)
+    }
+}
 
 /// Counts over runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

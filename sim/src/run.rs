@@ -10,14 +10,13 @@ use urnic_engine::port::{ConnectionId, ListenParams, LowerLayer, PortEvent};
 use urnic_engine::stream::StreamEvent;
 use urnic_engine::time::{Duration, Instant};
 
-use crate::Outcome;
 use crate::address::address;
-use crate::failure::Failure;
 use crate::flow::{Flow, Stage};
 use crate::liar::Liars;
 use crate::plan::{FlowPlan, NodePlan, Plan, Sabotage, Says, Silence, Start};
 use crate::shared::{Pool, SharedPool};
 use crate::world::{self, Sink, World};
+use crate::{Failure, Outcome};
 
 /// Maximum number of steps, more than any plan needs: stops two ends that keep each other busy for
 /// ever.

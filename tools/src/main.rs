@@ -31,7 +31,6 @@ mod interrupt;
 mod lat;
 mod logging;
 mod measure;
-mod printable;
 mod progress;
 mod protocol;
 mod report;

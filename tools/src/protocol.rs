@@ -33,8 +33,7 @@ mod control;
 pub(crate) use control::{CONTROL_LEN_MAX, Control};
 
 use urnic::{RemoteBuffer, Stag, TaggedOffset};
-
-use crate::printable::printable;
+use urnic_replay::printable::printable;
 
 /// First bytes of Private Data in both directions.
 const MAGIC: [u8; 4] = *b"urnc";

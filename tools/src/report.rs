@@ -5,8 +5,7 @@ use std::io::{self, BufWriter, Write};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 pub(crate) use urnic_replay::figures::{count, share};
-
-use crate::printable::printable;
+use urnic_replay::printable::printable;
 
 /// Creates an empty table in the style of all reports: `header` names its columns, all but the
 /// first aligned to the right.

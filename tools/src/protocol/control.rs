@@ -1,7 +1,8 @@
 //! Control messages: Sends with Solicited Event.
 
+use urnic_replay::printable::printable;
+
 use crate::counters::{Counters, FIELD_COUNT};
-use crate::printable::printable;
 use crate::protocol::{Input, ProtocolError, truncated};
 
 /// Longest control message in bytes.

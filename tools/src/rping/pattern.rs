@@ -1,6 +1,6 @@
 //! Contents of a ping.
 
-use crate::printable::printable;
+use urnic_replay::printable::printable;
 
 /// Builds ping `number` of `size` bytes: `rdma-ping-N: `, then the characters from `A` to `z`,
 /// repeated, beginning one further in every ping, then a zero.

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use urnic_engine::time::Instant;
+use urnic_replay::printable::printable;
 
-use crate::printable::printable;
 use crate::report;
 
 /// Form of the log.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use urnic::top::{self, Process};
-
-use crate::printable::printable;
+use urnic_replay::printable::printable;
 
 /// All processes of this user with endpoints that are shown, or the listed ones.
 #[derive(Clone, Debug, Default)]
