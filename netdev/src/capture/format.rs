@@ -82,14 +82,14 @@ pub(super) const ENHANCED_PACKET: u32 = 6;
 
 pub(super) const OPTION_END: u16 = 0;
 pub(super) const OPTION_COMMENT: u16 = 1;
-/// Of an interface.
+// Options of an interface:
 pub(super) const OPTION_NAME: u16 = 2;
 pub(super) const OPTION_TIMESTAMP_UNIT: u16 = 9;
 pub(super) const OPTION_FCS_LEN: u16 = 13;
 pub(super) const OPTION_TIMESTAMP_OFFSET: u16 = 14;
-/// Of a packet.
+// Options of a packet:
 pub(super) const OPTION_FLAGS: u16 = 2;
-/// Of a section.
+// Options of a section:
 pub(super) const OPTION_PROGRAM: u16 = 4;
-/// Of statistics.
+// Options of statistics:
 pub(super) const OPTION_DROPPED: u16 = 5;
