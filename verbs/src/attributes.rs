@@ -216,4 +216,54 @@ mod tests {
             assert_eq!(asked, answer, "{port}");
         }
     }
+
+    /// Applications size their queues by these, and refuse a device with a zero.
+    #[test]
+    fn the_attributes_are_the_limits_of_the_engine() {
+        let mut place = ibv_device_attr_ex::zeroed();
+        let (context, size) = (std::ptr::null_mut(), size_of::<ibv_device_attr_ex>());
+        // SAFETY: a place of that length.
+        let asked = unsafe { query_device_ex(context, std::ptr::null(), &raw mut place, size) };
+        assert_eq!((asked, place.phys_port_cnt_ex), (0, 1));
+        let of = place.orig_attr;
+        let text: Vec<u8> = of.fw_ver.iter().map(|c| c.to_ne_bytes()[0]).collect();
+        assert!(text.starts_with(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()));
+        assert_eq!((of.node_guid, of.sys_image_guid), (node_guid(), node_guid()));
+        assert_eq!((of.max_mr_size, of.page_size_cap), (u64::MAX, !0xfff));
+        assert_eq!((of.vendor_id, of.vendor_part_id, of.max_qp), (0xffff, 1, 65_536));
+        assert_eq!((of.max_qp_wr, of.max_sge, of.max_sge_rd), (16_384, 6, 6));
+        assert_eq!(
+            (of.max_cq, of.max_cqe, of.max_mr, of.max_pd),
+            (65_536, 1_048_575, 1 << 20, 65_536)
+        );
+        let reads = c_int::from(READS_OUTSTANDING_MAX);
+        assert_eq!((of.max_qp_rd_atom, of.max_qp_init_rd_atom), (reads, reads));
+        assert_eq!((of.max_res_rd_atom, of.atomic_cap), (reads * 65_536, IBV_ATOMIC_HCA));
+        assert_eq!(of.max_mw, c_int::try_from(WINDOWS_MAX).unwrap());
+        assert_eq!((of.max_srq, of.max_srq_wr, of.max_srq_sge), (65_536, 16_384, 6));
+        assert_eq!((of.max_ah, of.max_pkeys, of.phys_port_cnt), (65_536, 1, 1));
+        let mut plain = ibv_device_attr::zeroed();
+        // SAFETY: a place of that length.
+        assert_eq!(unsafe { ibv_query_device(context, &raw mut plain) }, 0);
+        assert_eq!((plain.max_qp_wr, plain.max_cqe), (of.max_qp_wr, of.max_cqe));
+        let short = size_of::<ibv_device_attr>();
+        for (size, answer) in [(short - 1, libc::EINVAL), (short, 0)] {
+            // SAFETY: a place of that length.
+            let asked = unsafe { query_device_ex(context, std::ptr::null(), &raw mut place, size) };
+            assert_eq!(asked, answer, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_port_is_an_active_one_of_ethernet() {
+        let mut port = ibv_port_attr::zeroed();
+        // SAFETY: a place of 48 bytes at least.
+        assert_eq!(unsafe { ibv_query_port(std::ptr::null_mut(), PORT, &raw mut port) }, 0);
+        assert_eq!((port.state, port.max_mtu, port.active_mtu), (IBV_PORT_ACTIVE, 5, 5));
+        assert_eq!(usize::try_from(port.gid_tbl_len), Ok(gid::table().len()));
+        assert_eq!(port.port_cap_flags, IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS);
+        assert_eq!((port.max_msg_sz, port.pkey_tbl_len, port.lid), (1 << 31, 1, lid()));
+        assert_eq!((port.max_vl_num, port.active_width, port.active_speed), (1, 2, 4));
+        assert_eq!((port.phys_state, port.link_layer), (5, IBV_LINK_LAYER_ETHERNET));
+    }
 }

@@ -134,6 +134,12 @@ mod tests {
         assert_eq!(next(), Err(Errno(libc::EAGAIN)), "a program may make it not blocking");
         events.push(4);
         assert_eq!(next(), Ok(4));
+        // An application that polls the descriptor sleeps.
+        events.push(5);
+        assert_eq!(events.remove(|_| true), [5]);
+        let mut polled = [PollFd::new(&events.fd, PollFlags::IN)];
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(poll(&mut polled, Some(&now)).unwrap(), 0);
     }
 
     /// Threads push, wait for and remove events at the same time.

@@ -233,4 +233,72 @@ mod tests {
         });
         assert_eq!(others, 0);
     }
+
+    /// The ways to ask for an entry agree, and refuse the same entries.
+    #[test]
+    fn each_question_about_an_entry_has_the_same_answer() {
+        let context = std::ptr::null_mut();
+        let table = table();
+        let mut entries = vec![entry(99, &table[0]); table.len()];
+        let size = size_of::<ibv_gid_entry>();
+        // SAFETY: memory for the entries.
+        let written =
+            unsafe { _ibv_query_gid_table(context, entries.as_mut_ptr(), entries.len(), 0, size) };
+        assert_eq!(usize::try_from(written), Ok(table.len()));
+        // SAFETY: memory for one entry less.
+        let refused = unsafe {
+            _ibv_query_gid_table(context, entries.as_mut_ptr(), entries.len() - 1, 0, size)
+        };
+        assert_eq!(refused, -(libc::EINVAL as isize));
+        let raw = |gid: ibv_gid| {
+            // SAFETY: 16 bytes by either name.
+            unsafe { gid.raw }
+        };
+        let last = c_int::try_from(table.len()).unwrap();
+        for (port, index, is_there) in
+            [(PORT, 0, true), (PORT, last - 1, true), (PORT, last, false), (2, 0, false)]
+        {
+            let (mut gid, mut kind) = (ibv_gid { raw: [0; 16] }, 99);
+            let unsigned = index.cast_unsigned();
+            let expected = if is_there { 0 } else { -1 };
+            // SAFETY: memory for the answer.
+            assert_eq!(unsafe { ibv_query_gid(context, port, index, &raw mut gid) }, expected);
+            // SAFETY: memory for the answer.
+            let asked = unsafe { ibv_query_gid_type(context, port, unsigned, &raw mut kind) };
+            assert_eq!((asked, kind), (expected, if is_there { SYSFS_ROCE_V2 } else { 99 }));
+            let mut found = entries[0];
+            found.gid_index = 99;
+            let place = &raw mut found;
+            // SAFETY: memory for the answer.
+            let asked =
+                unsafe { _ibv_query_gid_ex(context, port.into(), unsigned, place, 0, size) };
+            let error = if port == PORT { libc::ENODATA } else { libc::EINVAL };
+            assert_eq!(asked, if is_there { 0 } else { error }, "{port} {index}");
+            let Some(of) = table.get(usize::try_from(index).unwrap()).filter(|_| is_there) else {
+                continue;
+            };
+            let listed = entries[usize::try_from(index).unwrap()];
+            for entry in [found, listed] {
+                assert_eq!(raw(entry.gid), octets(of.address));
+                assert_eq!((entry.gid_index, entry.port_num), (unsigned, 1));
+                assert_eq!((entry.gid_type, entry.ndev_ifindex), (2, of.interface_index));
+            }
+            assert_eq!(raw(gid), octets(of.address));
+        }
+        // SAFETY: no memory is written for an index below zero.
+        assert_eq!(unsafe { ibv_query_gid(context, PORT, -1, std::ptr::null_mut()) }, -1);
+    }
+
+    #[test]
+    fn the_only_partition_is_the_default_one() {
+        let context = std::ptr::null_mut();
+        for (port, index, answer) in [(PORT, 0, 0), (PORT, 1, -1), (2, 0, -1)] {
+            let mut pkey = 7;
+            // SAFETY: memory for the answer.
+            let asked = unsafe { ibv_query_pkey(context, port, index, &raw mut pkey) };
+            assert_eq!((asked, pkey), (answer, if answer == 0 { 0xffff } else { 7 }));
+        }
+        let index = |port, pkey| ibv_get_pkey_index(context, port, pkey);
+        assert_eq!((index(PORT, 0xffff), index(2, 0xffff), index(PORT, 0x7fff)), (0, -1, -1));
+    }
 }

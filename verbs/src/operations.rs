@@ -108,3 +108,37 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         unsafe { AsyncEvents::acknowledge(event) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C's inline functions call these without a look if they are there.
+    #[test]
+    fn an_open_device_has_every_operation() {
+        let mut c = verbs_context::zeroed();
+        fill_in(&mut c);
+        let ops = &c.context.ops;
+        let of_device = [
+            c.query_port.is_some(),
+            c.query_device_ex.is_some(),
+            c.create_qp_ex.is_some(),
+            c.get_srq_num.is_some(),
+            c.create_cq_ex.is_some(),
+            c.alloc_parent_domain.is_some(),
+            c.alloc_td.is_some(),
+            c.dealloc_td.is_some(),
+        ];
+        let of_queues = [
+            ops.poll_cq.is_some(),
+            ops.req_notify_cq.is_some(),
+            ops.post_send.is_some(),
+            ops.post_recv.is_some(),
+            ops.post_srq_recv.is_some(),
+            ops.alloc_mw.is_some(),
+            ops.bind_mw.is_some(),
+            ops.dealloc_mw.is_some(),
+        ];
+        assert_eq!((of_device, of_queues), ([true; 8], [true; 8]));
+    }
+}

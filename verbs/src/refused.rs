@@ -288,3 +288,163 @@ fn qp_attr(from: &ib_uverbs_qp_attr, old: &ibv_qp_attr) -> ibv_qp_attr {
         rate_limit: old.rate_limit,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives each named field a number of its own, from `first` on.
+    macro_rules! number {
+        ($of:expr, $first:expr, $($field:ident)*) => {
+            let mut next: u8 = $first;
+            $( $of.$field = next.into(); next += 1; )*
+            let _end = next;
+        };
+    }
+
+    /// Compares the named fields of both forms.
+    macro_rules! compare {
+        ($a:expr, $b:expr, $($field:ident)*) => {
+            $( assert_eq!(i64::from($a.$field), i64::from($b.$field), stringify!($field)); )*
+        };
+    }
+
+    fn errno() -> Option<c_int> {
+        std::io::Error::last_os_error().raw_os_error()
+    }
+
+    #[test]
+    fn a_path_is_the_same_in_both_forms() {
+        let mut kernels = ib_user_path_rec::zeroed();
+        number!(
+            kernels, 1,
+            dlid slid raw_traffic flow_label reversible mtu pkey hop_limit traffic_class numb_path
+            sl mtu_selector rate_selector rate packet_life_time_selector packet_life_time preference
+        );
+        (kernels.dgid, kernels.sgid) = ([0xd; 16], [0x5; 16]);
+        let mut path = ibv_sa_path_rec::zeroed();
+        // SAFETY: a path, and memory for one.
+        unsafe { ibv_copy_path_rec_from_kern(&raw mut path, &raw const kernels) };
+        let mut back = ib_user_path_rec::zeroed();
+        // SAFETY: as above.
+        unsafe { ibv_copy_path_rec_to_kern(&raw mut back, &raw const path) };
+        assert_eq!((raw(path.dgid), raw(path.sgid)), (kernels.dgid, kernels.sgid));
+        assert_eq!((back.dgid, back.sgid), (kernels.dgid, kernels.sgid));
+        compare!(
+            path, kernels,
+            dlid slid raw_traffic flow_label reversible mtu pkey hop_limit traffic_class numb_path
+            sl mtu_selector rate_selector rate packet_life_time_selector packet_life_time preference
+        );
+        compare!(
+            path, back,
+            dlid slid raw_traffic flow_label reversible mtu pkey hop_limit traffic_class numb_path
+            sl mtu_selector rate_selector rate packet_life_time_selector packet_life_time preference
+        );
+    }
+
+    fn kernels_address(first: u8) -> ib_uverbs_ah_attr {
+        let mut address = ib_uverbs_ah_attr::zeroed();
+        number!(address, first, dlid sl src_path_bits static_rate is_global port_num);
+        number!(address.grh, first + 10, flow_label sgid_index hop_limit traffic_class);
+        address.grh.dgid = [first; 16];
+        address
+    }
+
+    fn assert_same_address(to: &ibv_ah_attr, from: &ib_uverbs_ah_attr) {
+        compare!(to, from, dlid sl src_path_bits static_rate is_global port_num);
+        compare!(to.grh, from.grh, flow_label sgid_index hop_limit traffic_class);
+        assert_eq!(raw(to.grh.dgid), from.grh.dgid);
+    }
+
+    #[test]
+    fn an_address_and_attributes_are_the_same_in_both_forms() {
+        let kernels = kernels_address(1);
+        let mut address = ibv_ah_attr::zeroed();
+        // SAFETY: an address, and memory for one.
+        unsafe { ibv_copy_ah_attr_from_kern(&raw mut address, &raw const kernels) };
+        assert_same_address(&address, &kernels);
+        let mut kernels = ib_uverbs_qp_attr::zeroed();
+        number!(
+            kernels, 1,
+            qp_state cur_qp_state path_mtu path_mig_state qkey rq_psn sq_psn dest_qp_num
+            qp_access_flags max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data
+            pkey_index alt_pkey_index en_sqd_async_notify sq_draining max_rd_atomic
+            max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry alt_port_num
+            alt_timeout
+        );
+        (kernels.ah_attr, kernels.alt_ah_attr) = (kernels_address(100), kernels_address(200));
+        let mut to = ibv_qp_attr::zeroed();
+        (to.qp_state, to.rate_limit) = (77, 78);
+        // SAFETY: attributes of both forms.
+        unsafe { ibv_copy_qp_attr_from_kern(&raw mut to, &raw const kernels) };
+        assert_eq!((to.qp_state, to.rate_limit), (77, 78), "kept");
+        compare!(
+            to, kernels,
+            cur_qp_state path_mtu path_mig_state qkey rq_psn sq_psn dest_qp_num qp_access_flags
+            pkey_index alt_pkey_index en_sqd_async_notify sq_draining max_rd_atomic
+            max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry alt_port_num
+            alt_timeout
+        );
+        compare!(
+            to.cap, kernels,
+            max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data
+        );
+        assert_same_address(&to.ah_attr, &kernels.ah_attr);
+        assert_same_address(&to.alt_ah_attr, &kernels.alt_ah_attr);
+    }
+
+    #[test]
+    fn refusals_are_those_of_a_device_without_the_operation() {
+        let (qp, id, none) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let unsupported = [
+            ibv_attach_mcast(qp, ptr::null(), 0),
+            ibv_detach_mcast(qp, ptr::null(), 0),
+            ibv_query_ece(qp, ptr::null_mut()),
+            ibv_set_ece(qp, ptr::null_mut()),
+        ];
+        assert_eq!(unsupported, [libc::EOPNOTSUPP; 4]);
+        Errno(0).set();
+        assert_eq!((rdma_join_multicast(id, ptr::null_mut(), none), errno()), (-1, Some(95)));
+        Errno(0).set();
+        assert_eq!((rdma_join_multicast_ex(id, ptr::null_mut(), none), errno()), (-1, Some(95)));
+        Errno(0).set();
+        assert_eq!((rdma_set_local_ece(id, ptr::null_mut()), errno()), (-1, Some(95)));
+        let left = rdma_leave_multicast(id, ptr::null_mut());
+        assert_eq!((left, errno()), (-1, Some(libc::EADDRNOTAVAIL)));
+        Errno(0).set();
+        let pd = ptr::null_mut();
+        assert!(ibv_import_device(0).is_null() && ibv_import_pd(ptr::null_mut(), 0).is_null());
+        assert!(ibv_import_mr(pd, 0).is_null() && ibv_import_dm(ptr::null_mut(), 0).is_null());
+        assert!(ibv_reg_dmabuf_mr(pd, 0, 0, 0, 0, 0).is_null());
+        assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+        let mut ece = ibv_ece::zeroed();
+        // SAFETY: no id, and memory for the options.
+        assert_eq!(unsafe { rdma_get_remote_ece(id, &raw mut ece) }, -1);
+        assert_eq!(errno(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_file_is_read_without_its_line_end_if_it_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = CString::new(folder.path().as_os_str().as_bytes()).unwrap();
+        let read = |content: &str, size: usize| {
+            fs::write(folder.path().join("f"), content).unwrap();
+            let mut buffer = [b'#'; 8];
+            // SAFETY: two C strings, and a buffer of at least `size` bytes.
+            let len = unsafe {
+                ibv_read_sysfs_file(path.as_ptr(), c"f".as_ptr(), buffer.as_mut_ptr().cast(), size)
+            };
+            (len, buffer)
+        };
+        assert_eq!(read("abc\n", 8), (3, *b"abc\0####"));
+        assert_eq!(read("abc", 4), (3, *b"abc\0####"));
+        assert_eq!(read("", 8), (0, *b"\0#######"));
+        assert_eq!((read("abcd", 4), errno()), ((-1, *b"########"), Some(libc::EINVAL)));
+        let mut buffer = [0_u8; 8];
+        // SAFETY: as above.
+        let len = unsafe {
+            ibv_read_sysfs_file(path.as_ptr(), c"none".as_ptr(), buffer.as_mut_ptr().cast(), 8)
+        };
+        assert_eq!((len, errno()), (-1, Some(libc::ENOENT)));
+    }
+}

@@ -157,3 +157,28 @@ fn window_access(flags: c_uint) -> Result<Access, Errno> {
     }
     Ok(rights.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, right)| *right).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_the_rights_that_it_is_given_and_no_others() {
+        const READ: c_uint = IBV_ACCESS_REMOTE_READ;
+        const WRITE: c_uint = IBV_ACCESS_REMOTE_WRITE;
+        let none = Access::empty();
+        for (flags, rights) in [
+            (0, none),
+            (IBV_ACCESS_LOCAL_WRITE, none),
+            (IBV_ACCESS_ZERO_BASED, none),
+            (IBV_ACCESS_OPTIONAL_RANGE, none),
+            (READ, Access::REMOTE_READ),
+            (WRITE, Access::REMOTE_WRITE),
+            (READ | WRITE, Access::REMOTE_READ | Access::REMOTE_WRITE),
+            (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+        ] {
+            assert_eq!(window_access(flags).unwrap(), rights, "{flags:#x}");
+        }
+        assert!(window_access(1 << 10).is_err());
+    }
+}

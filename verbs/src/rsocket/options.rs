@@ -175,3 +175,113 @@ impl Options {
 fn queue(value: c_int) -> u32 {
     number(value).clamp(QUEUE_LEN_MIN, QUEUE_LEN_MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every option, with a value, and the value that `getsockopt` returns for it then.
+    const OPTIONS: [(c_int, c_int, c_int, c_int); 16] = [
+        (SOL_SOCKET, SO_REUSEADDR, 1, 1),
+        (SOL_SOCKET, SO_RCVBUF, 100_000, 200_000),
+        (SOL_SOCKET, SO_SNDBUF, 300_000, 600_000),
+        (SOL_SOCKET, SO_KEEPALIVE, 7, 1),
+        (SOL_SOCKET, SO_OOBINLINE, 1, 1),
+        (SOL_SOCKET, SO_LINGER, 0, 0),
+        (IPPROTO_TCP, TCP_KEEPCNT, 9, 1),
+        (IPPROTO_TCP, TCP_KEEPINTVL, 9, 1),
+        (IPPROTO_TCP, TCP_KEEPIDLE, 60, 60),
+        (IPPROTO_TCP, TCP_NODELAY, 1, 1),
+        (IPPROTO_TCP, TCP_MAXSEG, 1000, 2048),
+        (IPPROTO_IPV6, IPV6_V6ONLY, 1, 1),
+        (SOL_RDMA, RDMA_SQSIZE, 100, 100),
+        (SOL_RDMA, RDMA_RQSIZE, 200, 200),
+        (SOL_RDMA, RDMA_INLINE, 32, 32),
+        (SOL_RDMA, RDMA_IOMAPSIZE, 300, 256),
+    ];
+
+    fn all(options: &Options) -> [c_int; 16] {
+        OPTIONS.map(|(level, name, ..)| options.get(level, name).unwrap())
+    }
+
+    #[test]
+    fn an_option_is_returned_as_it_was_set_and_changes_no_other() {
+        let fresh = all(&Options::default());
+        let rings = 1 << 18;
+        assert_eq!(
+            fresh,
+            [0, rings, rings, 0, 0, 1, 1, 1, 7200, 0, 2048, 0, 384, 384, 64, 0],
+            "defaults"
+        );
+        for (index, (level, name, value, found)) in OPTIONS.into_iter().enumerate() {
+            let mut options = Options::default();
+            options.set(true, level, name, value).unwrap();
+            let mut expected = fresh;
+            expected[index] = found;
+            assert_eq!(all(&options), expected, "{level} {name}");
+            if level != SOL_RDMA && fresh[index] <= 1 {
+                options.set(true, level, name, fresh[index]).unwrap();
+                assert_eq!(all(&options), fresh, "{level} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_are_kept_within_their_ranges() {
+        let set = |level, name, value| {
+            let mut options = Options::default();
+            options.set(true, level, name, value).unwrap();
+            options.get(level, name).unwrap()
+        };
+        for name in [SO_RCVBUF, SO_SNDBUF] {
+            assert_eq!([0, 4096, 4097].map(|len| set(SOL_SOCKET, name, len)), [8192, 8192, 8194]);
+            let most = 1 << 24;
+            assert_eq!([most / 2, most, -1].map(|len| set(SOL_SOCKET, name, len)), [most; 3]);
+        }
+        for name in [RDMA_SQSIZE, RDMA_RQSIZE] {
+            assert_eq!([0, 15, 17].map(|len| set(SOL_RDMA, name, len)), [16, 16, 17]);
+            assert_eq!([16_384, 16_385, -1].map(|len| set(SOL_RDMA, name, len)), [16_384; 3]);
+        }
+        assert_eq!(set(SOL_RDMA, RDMA_IOMAPSIZE, 1 << 20), 127 << 8);
+    }
+
+    #[test]
+    fn a_socket_with_a_stream_keeps_its_queues() {
+        let mut options = Options::default();
+        let before = all(&options);
+        for (level, name, value, _) in OPTIONS {
+            let set = options.set(false, level, name, value);
+            assert_eq!(set, if level == SOL_RDMA { Err(Errno::INVALID) } else { Ok(()) }, "{name}");
+        }
+        let after = all(&options);
+        assert_eq!((after[1], after[2], &after[12..]), (before[1], before[2], &before[12..]));
+        assert_eq!((after[8], after[9]), (60, 1), "those of TCP may change");
+        for value in [0, -1] {
+            let set = options.set(true, IPPROTO_TCP, TCP_KEEPIDLE, value);
+            assert_eq!(set, Err(Errno::INVALID));
+        }
+        for (level, name) in [(SOL_SOCKET, 9999), (IPPROTO_TCP, 9999), (SOL_RDMA, 4), (-1, 1)] {
+            assert_eq!(options.set(true, level, name, 1), Err(Errno::NOT_SUPPORTED));
+            assert_eq!(options.get(level, name), Err(Errno::NOT_SUPPORTED));
+        }
+    }
+
+    #[test]
+    fn a_stream_has_the_sizes_of_its_socket() {
+        let mut options = Options::default();
+        for (name, value) in [(SO_SNDBUF, 10_000), (SO_RCVBUF, 20_000)] {
+            options.set(true, SOL_SOCKET, name, value).unwrap();
+        }
+        for (name, value) in [(RDMA_SQSIZE, 100), (RDMA_RQSIZE, 200), (RDMA_IOMAPSIZE, 5)] {
+            options.set(true, SOL_RDMA, name, value).unwrap();
+        }
+        let sizes = options.sizes();
+        assert_eq!((sizes.send_ring, sizes.receive_ring), (20_000, 40_000));
+        assert_eq!((sizes.send_queue, sizes.receive_queue, sizes.iomap), (100, 200, 5));
+        // An accepted socket has the options, but not the flags, of its listener.
+        options.flags = libc::O_RDWR | libc::O_NONBLOCK;
+        let accepted = options.inherited();
+        assert_eq!((accepted.flags, accepted.is_told_open), (libc::O_RDWR, true));
+        assert_eq!(all(&accepted), all(&options));
+    }
+}

@@ -212,3 +212,76 @@ pub(super) unsafe fn select(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use super::*;
+
+    const NOW: timeval = timeval { tv_sec: 0, tv_usec: 0 };
+
+    fn set(fds: &[c_int]) -> fd_set {
+        // SAFETY: all bits of a set may be zero.
+        let mut set = unsafe { std::mem::zeroed::<fd_set>() };
+        for fd in fds {
+            // SAFETY: a set, and a descriptor below its size.
+            unsafe { libc::FD_SET(*fd, &raw mut set) };
+        }
+        set
+    }
+
+    /// Calls `select` with these descriptors to read and to write; returns the ready ones.
+    fn ready(reads: &[c_int], writes: &[c_int], time: timeval) -> Result<[Vec<c_int>; 2], Errno> {
+        let (mut read, mut write) = (set(reads), set(writes));
+        let count = reads.iter().chain(writes).max().unwrap_or(&-1) + 1;
+        let sets = [&raw mut read, &raw mut write, std::ptr::null_mut()];
+        // SAFETY: two sets, and NULL.
+        let found = unsafe { select(count, sets, Some(time)) }?;
+        // SAFETY: a set, and a descriptor below its size.
+        let is_in = |set: &fd_set, fd: c_int| unsafe { libc::FD_ISSET(fd, set) };
+        let of = |set: &fd_set| (0..1000).filter(|fd| is_in(set, *fd)).collect::<Vec<_>>();
+        let sets = [of(&read), of(&write)];
+        assert_eq!(found, sets[0].len() + sets[1].len());
+        Ok(sets)
+    }
+
+    #[test]
+    fn select_reports_other_descriptors_as_the_kernel_does() {
+        let (empty_read, empty_write) = std::io::pipe().unwrap();
+        let (full_read, mut full_write) = std::io::pipe().unwrap();
+        full_write.write_all(b"x").unwrap();
+        let [a, b, c, d] = [
+            OwnedFd::from(empty_read),
+            empty_write.into(),
+            full_read.into(),
+            full_write.try_clone().unwrap().into(),
+        ];
+        let [er, ew, fr, fw] = [&a, &b, &c, &d].map(AsRawFd::as_raw_fd);
+        assert_eq!(ready(&[er, fr], &[ew, fw], NOW), Ok([vec![fr], vec![ew.min(fw), ew.max(fw)]]));
+        assert_eq!(ready(&[er], &[], NOW), Ok([vec![], vec![]]), "the set is cleared");
+        // All writers are gone: the end can be read.
+        drop(b);
+        assert_eq!(ready(&[er], &[], NOW), Ok([vec![er], vec![]]));
+        // No reader: an error, which ends the wait of a writer.
+        drop(c);
+        assert_eq!(ready(&[], &[fw], NOW).unwrap()[1], [fw]);
+    }
+
+    #[test]
+    fn select_refuses_what_the_kernel_refuses() {
+        let none = [std::ptr::null_mut(); 3];
+        for count in [-1, c_int::try_from(libc::FD_SETSIZE).unwrap() + 1] {
+            // SAFETY: no sets.
+            assert_eq!(unsafe { select(count, none, Some(NOW)) }, Err(Errno::INVALID));
+        }
+        // SAFETY: no sets.
+        assert_eq!(unsafe { select(0, none, Some(NOW)) }, Ok(0));
+        for time in [timeval { tv_sec: -1, tv_usec: 0 }, timeval { tv_sec: 0, tv_usec: -1 }] {
+            assert_eq!(ready(&[], &[], time), Err(Errno::INVALID));
+        }
+        // Far above the descriptors of this process, which other tests open, too.
+        assert_eq!(ready(&[1000], &[], NOW), Err(Errno(libc::EBADF)));
+    }
+}

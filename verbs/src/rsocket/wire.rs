@@ -255,6 +255,13 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_knows_no_iomaps_has_none() {
+        let mut octets = said().to_octets();
+        octets[1] = 0;
+        assert_eq!(ConnData::of(&octets), Some(ConnData { iomap_size: 0, ..said() }));
+    }
+
+    #[test]
     fn messages_are_words_of_kind_and_number() {
         for (message, word) in [
             (Message::Data(7), 7),

@@ -317,3 +317,54 @@ fn a_posted_request_allocates_nothing() {
     }
     assert_eq!(counted, 0);
 }
+
+#[test]
+fn another_thread_enters_when_a_batch_is_given_up() {
+    let [a, b] = &connected(64);
+    let ex = Ex::of(a);
+    ex.start();
+    ex.write(1, b);
+    ex.abort();
+    let qp = crate::object::CPtr(a.qp);
+    let (sender, posted) = std::sync::mpsc::channel();
+    let (from, to) = (a.element(a.mr, 0, 8), b.octets.addr() as u64);
+    let rkey = End::key(b.mr);
+    thread::spawn(move || {
+        let (qp, mut element) = (qp, from);
+        let mut wr = ibv_send_wr::zeroed();
+        (wr.wr_id, wr.opcode, wr.send_flags) = (2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED);
+        (wr.sg_list, wr.num_sge) = (&raw mut element, 1);
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: to, rkey };
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live queue pair and one request.
+        sender.send(unsafe { post_send(qp.0, &raw mut wr, &raw mut bad) })
+    });
+    assert_eq!(posted.recv_timeout(PATIENCE), Ok(0));
+    assert_eq!(a.statuses(1), [(2, IBV_WC_SUCCESS)], "nothing of the batch");
+}
+
+#[test]
+fn an_extended_queue_pair_has_every_operation() {
+    let mut c = ibv_qp_ex::zeroed();
+    crate::qp::batch::install(&mut c);
+    let there = [
+        c.wr_start.is_some(),
+        c.wr_complete.is_some(),
+        c.wr_abort.is_some(),
+        c.wr_rdma_write.is_some(),
+        c.wr_rdma_write_imm.is_some(),
+        c.wr_rdma_read.is_some(),
+        c.wr_send.is_some(),
+        c.wr_send_imm.is_some(),
+        c.wr_send_inv.is_some(),
+        c.wr_local_inv.is_some(),
+        c.wr_bind_mw.is_some(),
+        c.wr_atomic_cmp_swp.is_some(),
+        c.wr_atomic_fetch_add.is_some(),
+        c.wr_set_sge.is_some(),
+        c.wr_set_sge_list.is_some(),
+        c.wr_set_inline_data.is_some(),
+        c.wr_set_inline_data_list.is_some(),
+    ];
+    assert_eq!(there, [true; 17]);
+}

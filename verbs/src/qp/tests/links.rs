@@ -9,7 +9,7 @@ use crate::abi::{
     IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
     IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
     IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, ibv_qp_attr, ibv_srq_init_attr,
+    IBV_QPS_RTS, IBV_WC_REM_ACCESS_ERR, ibv_qp_attr, ibv_srq_init_attr,
 };
 use crate::gid;
 use crate::peer::hello::{Hello, Name, Psns};
@@ -158,4 +158,21 @@ fn an_access_that_is_refused_is_fatal_to_both_ends() {
         expected.sort_unstable();
         assert_eq!(told, expected);
     }
+}
+
+/// The region lets peers write; the queue pair does not (InfiniBand §10.2.3.2).
+#[test]
+fn a_queue_pair_gives_its_peer_no_right_that_it_was_not_told_to_give() {
+    let [a, b] = &pair([IBV_QPS_RTS; 2]);
+    let write = |id| {
+        assert_eq!(a.send(id, IBV_WR_RDMA_WRITE, b, &mut [a.element(a.mr, 0, 8)]), 0);
+        a.statuses(1)
+    };
+    assert_eq!(write(1), [(1, IBV_WC_SUCCESS)]);
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+    // SAFETY: a live queue pair, and attributes.
+    let modified = unsafe { ibv_modify_qp(b.qp, &raw mut attr, IBV_QP_ACCESS_FLAGS.cast_signed()) };
+    assert_eq!(modified, 0);
+    assert_eq!(write(2), [(2, IBV_WC_REM_ACCESS_ERR)]);
 }

@@ -5,11 +5,13 @@ use super::super::modify::{ibv_modify_qp, ibv_query_qp};
 use super::*;
 use crate::abi::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QP_ACCESS_FLAGS,
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
-    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_SEND_FENCE, IBV_SEND_SOLICITED,
-    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_qp_attr,
-    ibv_qp_init_attr_ex, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
+    IBV_SEND_FENCE, IBV_SEND_SOLICITED, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_qp_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr,
 };
+use crate::attributes::WR_MAX;
 use crate::cq::extended::create_cq_ex;
 use crate::gid;
 use crate::mr::ibv_dereg_mr;
@@ -359,17 +361,48 @@ fn what_extended_queues_and_queue_pairs_do_not_have_is_refused() {
     };
     assert!(extended_queue(end, flags).is_null());
     assert_eq!(errno(), Some(libc::EOPNOTSUPP));
-    let pair = |send_ops_flags| {
+    let pair = |mask, send_ops_flags, create_flags| {
         let mut attr = ibv_qp_init_attr_ex::zeroed();
         (attr.send_cq, attr.recv_cq, attr.qp_type) = (end.cq, end.cq, IBV_QPT_RC);
-        attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attr.comp_mask = mask;
         (attr.pd, attr.send_ops_flags) = (end.pd, send_ops_flags);
+        attr.create_flags = create_flags;
         // SAFETY: an open device, and attributes of live objects.
         unsafe { create_qp_ex(end.context, &raw mut attr) }
     };
-    assert!(!pair(1).is_null());
-    assert!(pair(1 << 40).is_null());
-    assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    const PD: u32 = IBV_QP_INIT_ATTR_PD;
+    const OPS: u32 = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const FLAGS: u32 = IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    // A field that the mask does not name is not looked at.
+    for (mask, ops, flags) in
+        [(PD, 0, 0), (PD, 1 << 40, 1), (PD | OPS, 1, 1), (PD | OPS | FLAGS, 1, 0)]
+    {
+        assert!(!pair(mask, ops, flags).is_null(), "{mask:#x} {ops:#x} {flags:#x}");
+    }
+    for (mask, ops, flags, error) in [
+        (PD | OPS, 1 << 40, 0, libc::EOPNOTSUPP),
+        (PD | FLAGS, 0, 1, libc::EOPNOTSUPP),
+        (PD | 1 << 20, 0, 0, libc::EOPNOTSUPP),
+        (OPS, 1, 0, libc::EINVAL),
+    ] {
+        assert!(pair(mask, ops, flags).is_null(), "{mask:#x} {ops:#x} {flags:#x}");
+        assert_eq!(errno(), Some(error));
+    }
+}
+
+#[test]
+fn a_shared_queue_is_as_deep_as_the_device_allows_and_no_deeper() {
+    let end = End::new(4);
+    let queue = |max_wr, max_sge| {
+        let mut init = ibv_srq_init_attr::zeroed();
+        (init.attr.max_wr, init.attr.max_sge) = (max_wr, max_sge);
+        // SAFETY: a live domain, and attributes.
+        let made = unsafe { ibv_create_srq(end.pd, &raw mut init) };
+        (!made.is_null()).then_some((init.attr.max_wr, init.attr.max_sge))
+    };
+    assert_eq!(queue(0, 0), Some((1, ELEMENTS_MAX)), "at least one");
+    assert_eq!(queue(WR_MAX, ELEMENTS_MAX), Some((WR_MAX, ELEMENTS_MAX)));
+    assert_eq!((queue(WR_MAX + 1, 1), queue(1, ELEMENTS_MAX + 1)), (None, None));
 }
 
 #[test]
@@ -416,4 +449,26 @@ fn a_completion_is_read_field_by_field_and_an_empty_queue_keeps_no_thread_out() 
     assert_eq!(unsafe { ops.read_qp_num.unwrap()(cq) }, unsafe { (*b.qp).qp_num });
     // SAFETY: as above.
     unsafe { ops.end_poll.unwrap()(cq) };
+}
+
+#[test]
+fn a_list_may_name_as_much_memory_as_the_device_says() {
+    let end = End::new(4);
+    // SAFETY: a live domain.
+    let domain = unsafe { pd::pd(end.pd) };
+    let most = ELEMENTS_MAX as usize;
+    let resolve = |elements: Vec<ibv_sge>| {
+        let mut found = Vec::new();
+        domain.resolve(&elements, false, &mut found).map(|usable| (usable, found.len()))
+    };
+    let (one, empty) = (end.element(end.mr, 0, 8), end.element(end.mr, 0, 0));
+    assert_eq!(resolve(vec![one; most]), Ok((true, most)));
+    assert_eq!(resolve([vec![one; most], vec![empty; 3]].concat()), Ok((true, most)));
+    assert_eq!(resolve(vec![one; most + 1]), Err(crate::errno::Errno::INVALID));
+    // A region that is gone leaves nothing in the domain's table.
+    let key = End::key(end.read_only);
+    assert!(domain.region(key).is_some());
+    // SAFETY: live, and not used again.
+    assert_eq!(unsafe { ibv_dereg_mr(end.read_only) }, 0);
+    assert!(domain.region(key).is_none());
 }

@@ -153,6 +153,8 @@ fn memory_that_was_mapped_is_found_up_to_its_end() {
         Target { address: remote.to.0, key: remote.stag.0, len }
     };
     let (first, second) = (part(0, 100), part(100, 200));
+    // One entry is across the end of the ring, in two pieces.
+    a.ring_at = SIZES.send_ring - 5;
     assert!(a.send_iomap(0, 5000, first) && a.send_iomap(1, 5100, second));
     until("both are mapped", || {
         assert!(b.look());
@@ -195,5 +197,36 @@ fn a_message_of_another_length_ends_the_stream() {
         a.post(SendWr::send(WrId(0), [a.own.sge(0..len)]), 1, 0);
         until("it is refused", || !b.look());
         assert_eq!(b.end, Some(End::Failed(Errno(libc::ECONNRESET))), "{len}");
+        assert_eq!((b.readable, b.writable), (false, false));
     }
+}
+
+/// A peer without credits has a ring, and a peer without a ring has credits: each is given alone.
+/// What one end has still to send stays as it is meanwhile.
+#[test]
+fn a_half_of_the_ring_is_given_as_soon_as_it_was_read() {
+    let sizes = [Sizes { iomap: 5, ..SIZES }, SIZES];
+    let ([mut a, mut b], _connections) = connected(sizes);
+    assert_eq!((a.remote_iomap, b.remote_iomap), (SIZES.iomap, 5), "each has the other's");
+    let half = SIZES.receive_ring / 2;
+    let unsent = pattern(7, SIZES.send_ring);
+    b.own.copy_in(0, &unsent);
+    let (mut sent, mut done) = (0, 0);
+    while done < 5 * half {
+        until("a message as long as a half", || {
+            assert!(a.look() && b.look());
+            if sent == done {
+                sent += a.send_pattern(sent, half);
+            }
+            b.messages.iter().sum::<usize>() == half
+        });
+        let mut read = Vec::new();
+        assert_eq!(b.read(usize::MAX, append(&mut read)), half);
+        assert_eq!(read, pattern(done, half));
+        done += half;
+        b.give();
+    }
+    let mut found = vec![0; SIZES.send_ring];
+    b.own.copy_out(0, &mut found);
+    assert!(found == unsent);
 }
