@@ -150,6 +150,20 @@ mod tests {
         }
     }
 
+    /// RFC 1035 §2.3.4: 63 bytes of a label, 253 of a name.
+    #[test]
+    fn a_name_may_be_as_long_as_names_are() {
+        let label = "x".repeat(63);
+        let name = |last: usize| [&label[..], &label, &label, &label[..last]].join(".");
+        assert_eq!(name(61).len(), 253);
+        for good in [label.clone(), name(61), name(61) + "."] {
+            assert_eq!(shown(&good), format!("{good}:7174"));
+        }
+        for long in [label.clone() + "x", name(62)] {
+            assert!(shown(&long).starts_with("refused"), "{long}");
+        }
+    }
+
     #[test]
     fn what_is_no_host_is_refused() {
         let long = "x".repeat(5000);

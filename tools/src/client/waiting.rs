@@ -155,12 +155,13 @@ mod tests {
             waiting.stopped_for(at(to))
         };
         assert_eq!(looked(0, 4999), None, "the server waits 5 s");
-        assert_eq!(looked(5000, 11_000), Some(Duration::from_secs(6)));
-        assert_eq!(looked(11_100, 12_100), Some(Duration::from_secs(6)), "a short one after it");
-        assert_eq!(waiting.stopped_for(at(22_099)), Some(Duration::from_secs(6)));
-        assert_eq!(waiting.stopped_for(at(22_100)), None, "it has gone well since");
-        waiting.was_stopped(at(22_200));
-        assert_eq!(waiting.stopped_for(at(22_200)), Some(Duration::from_millis(10_100)));
+        assert_eq!(looked(5000, 10_000), Some(Duration::from_secs(5)), "as long as it waits");
+        assert_eq!(looked(10_001, 16_001), Some(Duration::from_secs(6)));
+        assert_eq!(looked(16_100, 17_100), Some(Duration::from_secs(6)), "a short one after it");
+        assert_eq!(waiting.stopped_for(at(27_099)), Some(Duration::from_secs(6)));
+        assert_eq!(waiting.stopped_for(at(27_100)), None, "it has gone well since");
+        waiting.was_stopped(at(27_200));
+        assert_eq!(waiting.stopped_for(at(27_200)), Some(Duration::from_millis(10_100)));
     }
 
     #[test]

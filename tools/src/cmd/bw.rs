@@ -166,3 +166,52 @@ const SECONDS: Duration = Duration::from_secs(5);
 const SECONDS_OF_EACH: Duration = Duration::from_secs(1);
 /// Most bytes in flight for the sizes of a table: the server's limit for one peer allows them.
 const UNDER_WAY_OF_ALL: u32 = 24 << 20;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(options: &str, size: u32) -> Plan {
+        let line = format!("bw 192.0.2.1 {options}");
+        Command::try_parse_from(line.split_whitespace()).unwrap().args.plan(size)
+    }
+
+    #[test]
+    fn a_measurement_lasts_for_its_time_or_its_count() {
+        let of = |options| {
+            let plan = plan(options, 64);
+            (plan.time.map(|time| time.as_secs()), plan.count)
+        };
+        assert_eq!(of(""), (Some(5), None));
+        assert_eq!(of("--all-sizes"), (Some(1), None));
+        assert_eq!(of("-t 7"), (Some(7), None));
+        assert_eq!(of("--all-sizes -t 7"), (Some(7), None));
+        assert_eq!(of("-n 9"), (None, Some(9)));
+    }
+
+    #[test]
+    fn a_plan_is_what_the_options_say() {
+        let of = plan("--op read --depth 32 -P 3 --bidir", 4096);
+        assert_eq!((of.op, of.size, of.depth, of.depth_asked), (Op::Read, 4096, 32, 32));
+        assert_eq!((of.connections, of.is_both, of.rate), (3, true, None));
+        assert_eq!(plan("--rate 1G", 4096).rate, Some(1_000_000_000));
+        let plain = plan("", 4096);
+        assert_eq!((plain.op, plain.depth, plain.connections), (Op::Write, 16, 1));
+        assert_eq!((plain.is_both, plain.rate), (false, None));
+        // Of a table, the largest messages are as many as the server has memory for.
+        let depths = [2, 1 << 20, 3 << 20, 8 << 20, 32 << 20].map(|size| {
+            let plan = plan("--all-sizes --depth 16", size);
+            (plan.depth, plan.depth_asked)
+        });
+        assert_eq!(depths, [(16, 16), (16, 16), (8, 16), (3, 16), (1, 16)]);
+        assert_eq!(plan("--depth 16", 32 << 20).depth, 16);
+    }
+}

@@ -196,3 +196,66 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 const SIZE: u32 = 8;
 const ITERATIONS: u32 = 10_000;
 const ITERATIONS_OF_EACH: u32 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of 2 to 9 µs of messages of 4 KiB.
+    fn latency(op: Op, interrupted: bool, has_bars: bool) -> Latency {
+        let mut recorded = Samples::new().unwrap();
+        (2..10).for_each(|us| recorded.record(us * 1000));
+        let timing = op.timing();
+        Latency {
+            op,
+            size_bytes: 4096,
+            timing,
+            iterations: recorded.len(),
+            interrupted,
+            times: Times::of(&recorded, timing),
+            processor_local_seconds: 0.5,
+            histogram: if has_bars { bars(&recorded, timing) } else { Vec::new() },
+            intervals: Vec::new(),
+            recorded,
+        }
+    }
+
+    #[test]
+    fn the_text_says_what_was_measured_how_often_and_from_when_to_when() {
+        let text = latency(Op::Write, false, false).text(false);
+        assert!(text.starts_with("write of 4K, 8 times, half of the round trip:\n"), "{text}");
+        assert_eq!(text.lines().count(), 2);
+        let text = latency(Op::Read, true, false).text(false);
+        let expected = "read of 4K, 8 times until it was interrupted, from post to completion:\n";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(latency(Op::Read, false, false).text(true).lines().count() > 4, "a histogram");
+    }
+
+    #[test]
+    fn a_row_of_the_table_has_its_figures_below_their_names() {
+        let row = latency(Op::Read, false, false).row();
+        let cells: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(cells[..4], ["4K", "8", "2.00", "5.50"], "{row}");
+        assert_eq!(cells.len(), 2 + Times::COLUMNS.len());
+        assert_eq!(row.chars().count(), 17 + 10 * Times::COLUMNS.len(), "{row}");
+    }
+
+    #[test]
+    fn the_result_of_json_is_that_of_the_text() {
+        let shown = serde_json::to_value(latency(Op::Write, true, false)).unwrap();
+        for (name, value) in [("op", "write"), ("timing", "half-round-trip")] {
+            assert_eq!(shown[name], value);
+        }
+        for (name, value) in [("size_bytes", 4096), ("iterations", 8)] {
+            assert_eq!(shown[name], value);
+        }
+        for (name, value) in [("min_us", 1.0), ("max_us", 4.5), ("processor_local_seconds", 0.5)] {
+            assert_eq!(shown[name], value);
+        }
+        assert_eq!((&shown["interrupted"], &shown["histogram"]), (&true.into(), &().into()));
+        let shown = serde_json::to_value(latency(Op::Write, false, true)).unwrap();
+        let bars = shown["histogram"].as_array().unwrap();
+        assert_eq!(bars.iter().map(|bar| bar["count"].as_u64().unwrap()).sum::<u64>(), 8);
+        assert_eq!(shown["interrupted"], false);
+    }
+}

@@ -279,3 +279,94 @@ fn pause() {
 
 /// Interval of the removal of old incomplete files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::transfer::unnamed_file;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn limits(options: &str) -> Result<Limits, String> {
+        let line = format!("serve --listen 127.0.0.1 {options}");
+        let parsed = Command::try_parse_from(line.split_whitespace());
+        let Command { args } = parsed.map_err(|why| why.to_string())?;
+        args.limits(None, Log::Silent).map_err(|why| why.to_string())
+    }
+
+    fn refusal(options: &str) -> String {
+        limits(options).err().unwrap_or_default()
+    }
+
+    /// An address has half of the memory of all, and one session may always have `--size`.
+    #[test]
+    fn memory_and_places_are_those_of_the_options() {
+        const M: u64 = 1 << 20;
+        for (options, of_peer, of_all, of_address) in [
+            ("", 64 * M, 4096 * M, 2048 * M),
+            ("--size 3G", 3072 * M, 6144 * M, 3073 * M),
+            ("--size 1G --total-size 6G", 1024 * M, 6144 * M, 3072 * M),
+            ("--size 1M --total-size 1M", M, 2 * M, 2 * M),
+            ("--size 4K --total-size 10M", 4096, 10 * M, 5 * M),
+        ] {
+            let limits = limits(options).unwrap();
+            let Places { memory_max, memory_per_source_max, .. } = limits.places;
+            assert_eq!(
+                (limits.memory_max, memory_max, memory_per_source_max),
+                (of_peer, of_all, of_address),
+                "{options}"
+            );
+        }
+        let peers = |options| {
+            let places = limits(options).unwrap().places;
+            (places.peers_max, places.peers_per_source_max)
+        };
+        assert_eq!(peers(""), (2048, 1024));
+        assert_eq!(peers("--peers 7 --peers-per-address 3"), (7, 3));
+        assert!(refusal("--size 2M --total-size 1M").contains("--total-size 1M is less"));
+        assert!(refusal("--size 4095").contains("4K are the least"));
+        assert!(refusal("--size 1025G").contains("1T are the most"));
+        assert!(limits("--size 1T").is_ok());
+        for options in ["--peers 0", "--peers 16385", "--peers-per-address 0"] {
+            assert!(refusal(options).contains("is not in 1..=16384"), "{options}");
+        }
+    }
+
+    #[test]
+    fn files_have_the_limits_of_the_options() {
+        let fresh = limits("").unwrap();
+        assert_eq!((fresh.read_only, fresh.allow_overwrite), (false, false));
+        assert_eq!(fresh.file_max, 1 << 40);
+        assert!(limits("--dir / --read-only").unwrap().read_only);
+        let open = limits("--dir / --allow-overwrite --file-size 5K").unwrap();
+        assert_eq!((open.read_only, open.allow_overwrite, open.file_max), (false, true, 5120));
+        let files = [(); 2].map(|()| unnamed_file().unwrap());
+        let why = |limits: &Limits, index: usize, len| {
+            let reserved = limits.room.reserve(&files[index], len);
+            reserved.map(|one| one.keep()).map_or_else(|why| why.to_string(), |()| String::new())
+        };
+        let quota = limits("--dir / --keep-free 0 --quota 8K").unwrap();
+        assert_eq!(why(&quota, 0, 8192), "");
+        assert!(why(&quota, 1, 1).contains("--quota"));
+        let one = limits("--dir / --keep-free 0 --files 1").unwrap();
+        assert_eq!(why(&one, 0, 1), "");
+        assert!(why(&one, 1, 1).contains("--files"));
+        let full = limits("--dir / --keep-free 100").unwrap();
+        assert!(why(&full, 0, 1 << 20).contains("100 % of it stay free"));
+        for options in [
+            "--read-only",
+            "--quota 1G",
+            "--dir / --read-only --quota 1G",
+            "--dir / --read-only --allow-overwrite",
+            "--dir / --keep-free 101",
+        ] {
+            assert!(!refusal(options).is_empty(), "{options}");
+        }
+    }
+}

@@ -115,3 +115,52 @@ pub(crate) const ALL_SIZES: [u32; 23] = {
 };
 
 const _: () = assert!(ALL_SIZES[22] == 8 << 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7306: Atomics are Reads for the peer's IRD; Immediate Data uses a receive buffer.
+    #[test]
+    fn each_operation_has_its_own_figures_and_needs() {
+        use Timing::{HalfRoundTrip, PostToCompletion};
+        for (op, name, timing, is_read, takes_buffer) in [
+            (Op::Write, "write", HalfRoundTrip, false, false),
+            (Op::Read, "read", PostToCompletion, true, false),
+            (Op::Send, "send", HalfRoundTrip, false, true),
+            (Op::FetchAdd, "fetch-add", PostToCompletion, true, false),
+            (Op::Immediate, "immediate", HalfRoundTrip, false, true),
+        ] {
+            let found = (op.name(), op.timing(), op.is_read(), op.takes_buffer());
+            assert_eq!(found, (name, timing, is_read, takes_buffer));
+            assert_eq!(serde_json::to_value(op).unwrap(), name, "the name of the option");
+        }
+        assert!(matches!(Op::Read.payload(), Payload::FromPeer));
+        assert!(matches!(Op::FetchAdd.payload(), Payload::Both));
+        for op in [Op::Write, Op::Send, Op::Immediate] {
+            assert!(matches!(op.payload(), Payload::ToPeer), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_has_the_given_size_or_the_only_one_that_it_can_have() {
+        let of = |op, given, is_all| sizes(op, given, is_all, 64).map_err(|why| why.to_string());
+        for op in [Op::Write, Op::Read, Op::Send] {
+            assert_eq!(of(op, None, false), Ok(vec![64]));
+            assert_eq!(of(op, Some(7), false), Ok(vec![7]));
+            let all = of(op, None, true).unwrap();
+            assert_eq!((all[0], all.len(), all[22]), (2, 23, 8 << 20));
+            assert!(all.is_sorted_by(|a, b| 2 * a == *b));
+        }
+        for op in [Op::FetchAdd, Op::Immediate] {
+            assert_eq!(of(op, None, false), Ok(vec![8]));
+            assert_eq!(of(op, Some(8), false), Ok(vec![8]));
+            assert!(of(op, Some(9), false).unwrap_err().starts_with("--size"));
+            assert!(of(op, None, true).unwrap_err().starts_with("--all-sizes"));
+        }
+        assert_eq!((message_size("1"), message_size("4K")), (Ok(1), Ok(4096)));
+        assert_eq!(message_size("4294967295"), Ok(u32::MAX));
+        assert!(message_size("0").unwrap_err().contains("at least"));
+        assert!(message_size("4G").unwrap_err().contains("shorter than 4 GiB"));
+    }
+}

@@ -16,7 +16,9 @@ fn every_hello_reads_back() {
         Session::Sink,
         Session::PingPong(region()),
         Session::Both { remote: region(), is_read: true },
+        Session::Both { remote: region(), is_read: false },
         Session::Put { name: name.clone(), force: true },
+        Session::Put { name: name.clone(), force: false },
         Session::Get { name },
     ] {
         let hello = Hello { session, len: 1 << 40, depth: 16 };
@@ -48,6 +50,7 @@ fn every_control_message_reads_back() {
         Control::Verify { index: 3, crc: 4, place: 12 },
         Control::Fetch { index: 13, place: 14 },
         Control::Chunk { index: 5, is_good: true },
+        Control::Chunk { index: 6, is_good: false },
         Control::Commit { sha256: [7; 32] },
         Control::Committed,
         Control::DigestRequest { index: 8 },
@@ -87,6 +90,105 @@ fn a_reason_is_cut_at_a_character_and_cannot_command_a_terminal() {
     let failed = Control::Failed("x".repeat(2000)).emit();
     assert_eq!(failed.len(), CONTROL_LEN_MAX);
     assert!(Control::parse(&failed).is_ok());
+}
+
+/// Ends of different releases meet: a message has these bytes as long as [`VERSION`] stays.
+#[test]
+fn the_bytes_of_version_3_stay_as_they_are() {
+    let hex = |octets: Vec<u8>| octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    let name = || "a".to_owned();
+    // Code, length and depth, and the session's own fields.
+    for (session, rest) in [
+        (Session::Memory, "000000000000000102 00000003"),
+        (Session::Echo, "010000000000000102 00000003"),
+        (Session::Sink, "020000000000000102 00000003"),
+        (Session::PingPong(region()), "030000000000000102 00000003 12345678 0000000000000009"),
+        (Session::Put { name: name(), force: true }, "040000000000000102 00000003 01 61"),
+        (Session::Put { name: name(), force: false }, "040000000000000102 00000003 00 61"),
+        (Session::Get { name: name() }, "050000000000000102 00000003 61"),
+        (
+            Session::Both { remote: region(), is_read: true },
+            "060000000000000102 00000003 01 12345678 0000000000000009",
+        ),
+    ] {
+        let emitted: String = hex(Hello { session, len: 0x102, depth: 3 }.emit());
+        assert_eq!(emitted, format!("75726e630003{}", rest.replace(' ', "")));
+    }
+    let welcome = Welcome { region: region(), len: 1, credits: 2, chunks_present: 3, idle_ms: 4 };
+    let emitted: String = hex(welcome.emit());
+    let fields = "12345678 0000000000000009 0000000000000001 00000002 0000000000000003 00000004";
+    assert_eq!(emitted, format!("75726e630003{}", fields.replace(' ', "")));
+    assert_eq!(emit_refusal("no"), b"urnc\0\x03no");
+    for (message, expected) in [
+        (Control::CountersRequest, "00"),
+        (Control::Credit(5), "02 00000005"),
+        (Control::Check { index: 1, crc: 2 }, "03 0000000000000001 00000002"),
+        (Control::Verify { index: 3, crc: 4, place: 5 }, "04 0000000000000003 00000004 00000005"),
+        (Control::Chunk { index: 5, is_good: true }, "05 0000000000000005 00000001"),
+        (Control::Chunk { index: 5, is_good: false }, "05 0000000000000005 00000000"),
+        (Control::Committed, "07"),
+        (Control::DigestRequest { index: 8 }, "08 0000000000000008"),
+        (Control::Digest { index: 9, crc: 10 }, "09 0000000000000009 0000000a"),
+        (Control::ShaRequest, "0a"),
+        (Control::Working, "0c"),
+        (Control::Failed("no".into()), "0d 6e6f"),
+        (Control::NotVerified, "0e"),
+        (Control::Fetch { index: 13, place: 14 }, "0f 000000000000000d 0000000e"),
+        (Control::Start, "10"),
+        (Control::Stop, "11"),
+        (Control::Stopped { messages: 15 }, "12 000000000000000f"),
+        (Control::ProcessorTimeRequest, "13"),
+        (Control::ProcessorTime { ns: 16 }, "14 0000000000000010"),
+    ] {
+        let emitted: String = hex(message.emit());
+        assert_eq!(emitted, expected.replace(' ', ""), "{message:?}");
+    }
+    let digest = [0xab; 32];
+    for (message, code) in
+        [(Control::Commit { sha256: digest }, 6), (Control::Sha { sha256: digest }, 11)]
+    {
+        assert_eq!(message.emit(), [&[code][..], &digest].concat());
+    }
+}
+
+#[test]
+fn a_name_and_a_message_may_be_as_long_as_their_limits_and_no_longer() {
+    let hello = |len| {
+        let session = Session::Get { name: "n".repeat(len) };
+        Hello::parse(&Hello { session, len: 0, depth: 0 }.emit())
+    };
+    assert!(hello(NAME_LEN_MAX).is_ok());
+    assert_eq!(hello(NAME_LEN_MAX + 1), Err(ProtocolError::Malformed));
+    // A byte less or more than the fields is malformed.
+    let whole = Hello { session: Session::PingPong(region()), len: 0, depth: 0 }.emit();
+    assert_eq!(Hello::parse(&whole[..whole.len() - 1]), Err(ProtocolError::Malformed));
+    assert_eq!(Hello::parse(&[&whole[..], &[0]].concat()), Err(ProtocolError::Malformed));
+    let control = Control::Credit(1).emit();
+    assert_eq!(Control::parse(&control[..4]), Err(ProtocolError::Malformed));
+    assert_eq!(Control::parse(&[&control[..], &[0]].concat()), Err(ProtocolError::Malformed));
+    for unknown in [21, 255] {
+        assert_eq!(Control::parse(&[unknown]), Err(ProtocolError::Malformed));
+    }
+    let unknown = [&header()[..], &[7], &[0; 12]].concat();
+    assert_eq!(Hello::parse(&unknown), Err(ProtocolError::Malformed));
+}
+
+/// The server posts these receive buffers; a client that expects more would overrun them.
+#[test]
+fn both_ends_have_buffers_for_the_messages_of_the_other() {
+    let name = || "a".to_owned();
+    for (session, requests, answers, shown) in [
+        (Session::Memory, 2, 4, "reads and writes"),
+        (Session::Echo, 2, 4, "echo"),
+        (Session::Sink, 2, 4, "sends"),
+        (Session::PingPong(region()), 2, 4, "ping-pong"),
+        (Session::Both { remote: region(), is_read: false }, 4, 4, "both ways"),
+        (Session::Put { name: name(), force: false }, 32, 32, "put a"),
+        (Session::Get { name: name() }, 32, 32, "get a"),
+    ] {
+        assert_eq!((session.requests_max(), session.answers_max()), (requests, answers), "{shown}");
+        assert_eq!(session.name(), shown);
+    }
 }
 
 proptest! {

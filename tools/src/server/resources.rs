@@ -202,4 +202,41 @@ mod tests {
             assert!(resources(session, 0, DEPTH_MAX + 1).is_err());
         }
     }
+
+    /// Requests, receive buffers and memory of the sessions whose payload has no receive buffer.
+    #[test]
+    fn each_session_has_its_own_needs() {
+        let remote = urnic::RemoteBuffer { stag: urnic::Stag(1), to: urnic::TaggedOffset(2) };
+        let most = limits().memory_max;
+        let needs = |session, len, depth| {
+            resources(session, len, depth)
+                .map(|of| (of.send, of.receive, of.receive_len, of.places, of.memory))
+        };
+        assert_eq!(needs(Session::Memory, 100, 0), Ok((1, 0, 0, 0, 100)));
+        let ping_pong = || Session::PingPong(remote);
+        assert_eq!(needs(ping_pong(), 100, 0), Ok((PING_PONG_DEPTH, 0, 0, 0, 200)));
+        assert_eq!(needs(ping_pong(), most / 2, 0).unwrap().4, most);
+        assert!(needs(ping_pong(), most / 2 + 1, 0).is_err());
+        assert!(needs(ping_pong(), 0, 0).unwrap_err().contains("1 byte at least"));
+        let both = || Session::Both { remote, is_read: false };
+        assert_eq!(needs(both(), 100, 9), Ok((9, 0, 0, 0, 200)));
+        assert!(needs(both(), most / 2 + 1, 9).unwrap_err().contains("2 regions of"));
+        assert!(needs(both(), 0, 0).is_err() && needs(both(), 0, DEPTH_MAX + 1).is_err());
+        // An echo has a request in flight for each buffer; a sink only answers.
+        assert_eq!(needs(Session::Echo, 100, 9), Ok((9, 9, 100, 0, 1100)));
+        assert_eq!(needs(Session::Sink, 100, 9), Ok((1, 9, 100, 0, 1100)));
+    }
+
+    #[test]
+    fn without_a_folder_no_file_is_read() {
+        let get = Session::Get { name: "a".into() };
+        assert!(limits().folder.is_none());
+        assert!(resources(get, 0, 0).unwrap_err().contains("--dir"));
+        // A put reserves chunk buffers; a chunk that exceeds the limit is refused.
+        let put = || Session::Put { name: "a".into(), force: false };
+        let short = resources(put(), 100, 0).unwrap();
+        assert_eq!(short.memory, place_len(100) * u64::from(short.places));
+        assert!(short.places > 0 && short.memory <= limits().memory_max);
+        assert!(resources(put(), 1 << 40, 0).unwrap_err().contains("larger --size"));
+    }
 }

@@ -240,4 +240,44 @@ mod tests {
         let error = served.open_file("none/file").unwrap_err().to_string();
         assert!(error.contains("no none/file in the folder"), "{error}");
     }
+
+    /// Only a regular file gives way, and only to `--force`.
+    #[test]
+    fn a_name_is_free_or_that_of_a_regular_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "octets").unwrap();
+        std::fs::create_dir(at("sub")).unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        std::os::unix::fs::symlink("none", at("dangling")).unwrap();
+        let kind = FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), kind, Mode::RUSR, 0).unwrap();
+        let found = |name: &str, force| {
+            let place = Place::at(&at(name)).unwrap();
+            assert_eq!(place.is_taken(), name != "new", "{name}");
+            place.check_free(force).map_err(|why| why.to_string())
+        };
+        for force in [false, true] {
+            assert_eq!(found("new", force), Ok(()));
+            for (name, text) in [
+                ("sub", "is a folder"),
+                ("link", "is a symbolic link"),
+                ("dangling", "is a symbolic link"),
+                ("pipe", "is no regular file"),
+            ] {
+                let why = found(name, force).unwrap_err();
+                assert!(why.starts_with(name) && why.contains(text), "{why}");
+            }
+        }
+        assert_eq!(found("file", true), Ok(()));
+        assert!(found("file", false).unwrap_err().contains("--force"));
+        for (path, text) in [("sub/", "is a folder"), ("..", "names no file"), ("none/x", "folder")]
+        {
+            let why = format!("{:#}", Place::at(&at(path)).unwrap_err());
+            assert!(why.contains(text), "{path}: {why}");
+        }
+        let place = Place::at(&at("file")).unwrap();
+        assert_eq!(place.name_with(PART), ".file.urnic-part");
+        assert_eq!(place.name_with(JOURNAL), ".file.urnic-journal");
+    }
 }

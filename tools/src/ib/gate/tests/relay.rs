@@ -44,7 +44,7 @@ fn messages_of_dhcp_are_relayed() {
     assert_eq!(told[0][28 + 24..28 + 28], [10, 9, 0, 8]);
     let from_server = (DHCP_SERVER, GATE[0]);
     for (flags, client, to) in
-        [(0x80, none, "255.255.255.255"), (0, none, "255.255.255.255"), (0, held, "10.9.0.50")]
+        [(0x80, held, "255.255.255.255"), (0, none, "255.255.255.255"), (0, held, "10.9.0.50")]
     {
         let answer = dhcp(from_server, 2, 0, flags, [client, own]);
         let [_, told] = scene.send(Side::Kernel, &answer);
