@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_size_of_a_figure_chooses_its_unit() {
-        let rates = [0.0, 12.0, 999.4, 999.6, 46_700_000.0, 1e9, 99.96e9, 3.4e12, 2e15];
+        let rates = [0.0, 12.0, 999.4, 999.5, 46_700_000.0, 1e9, 99.96e9, 3.4e12, 2e15];
         assert_eq!(
             rates.map(bits_per_second),
             [

@@ -286,4 +286,15 @@ mod tests {
         assert!(told.contains("no room for a frame of 1000 bytes"), "{told}");
         assert_eq!(numbered(&path, 2), folder.path().join("a.00002"));
     }
+
+    #[test]
+    fn a_capture_ends_with_the_frame_that_was_asked_for() {
+        let mut sink = Sink::new(None, "lo".parse().unwrap(), Some(3), None, None, None).unwrap();
+        let full = [0, 1, 2, 3].map(|number| {
+            sink.take(&frame(number), None);
+            (sink.frames, sink.is_full)
+        });
+        assert_eq!(full, [(1, false), (2, false), (3, true), (3, true)]);
+        assert_eq!(sink.finish(0).unwrap(), "no file");
+    }
 }
