@@ -265,8 +265,6 @@ macro_rules! forward_device {
             $inner.receive(now_ns, burst, sink)
         }
     };
-    (@look_ahead $this:ident $inner:expr) => {
-    };
     (@transmit $this:ident $inner:expr) => {
         fn transmit(
             &mut $this,
@@ -312,7 +310,7 @@ macro_rules! forward_device {
 macro_rules! device_behind {
     ($holder:ty) => {
         impl<D: Device + ?Sized> Device for $holder {
-            forward_device!(self => **self; capabilities, receive, look_ahead, transmit, transmit_room);
+            forward_device!(self => **self; capabilities, receive, transmit, transmit_room);
             forward_device!(self => **self; flush, next_arrival_ns, link_up, check_interval_ns);
             forward_device!(self => **self; readiness, refusals);
         }
