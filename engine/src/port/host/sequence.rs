@@ -123,7 +123,7 @@ mod tests {
     }
 
     fn is_sound(datagram: &[u8]) -> bool {
-        matches!(demux::parse(LinkFraming::Ip, datagram, true), Ok(Parsed::Tcp(_)))
+        matches!(demux::parse(LinkFraming::Ip, datagram, datagram.len(), true), Ok(Parsed::Tcp(_)))
     }
 
     #[test]

@@ -88,8 +88,8 @@ fn meaning(framing: LinkFraming, frame: &[u8], verify: bool) -> Result<String, F
         return Err(FrameDrop::Foreign);
     }
     let pseudo_header = checksum::pseudo_header(
-        &source,
-        &destination,
+        &source.into(),
+        &destination.into(),
         IpProtocol::Tcp,
         u32::try_from(segment.len()).unwrap(),
     );
