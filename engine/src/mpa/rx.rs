@@ -388,6 +388,7 @@ impl<T: Copy> FpduReceiver<T> {
                 self.count_fault(&fpdu, fault);
                 Err(FaultAt::whole(fault, fpdu))
             }
+            // spec: MPA-8-2
             // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
             // marker gave.
             Look::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {

@@ -132,11 +132,7 @@ fn a_fragment_within_a_datagram_of_fragments_is_refused() {
             }
         }
         let counters = port.port_counters();
-        assert_eq!(
-            (counters.reassembled, counters.drops.fragments),
-            (1, refused),
-            "{levels}"
-        );
+        assert_eq!((counters.reassembled, counters.drops.fragments), (1, refused), "{levels}");
     }
 }
 

@@ -220,6 +220,8 @@ mod tests {
     /// Each names the address, the end that refused, and what to do; no two are alike.
     #[test]
     fn each_end_that_can_refuse_has_its_own_words() {
+        const STRANGER: &str = "the application that listens at 192.0.2.7:7174 rejected";
+        const PORT: &str = "check the port number";
         let rejected = |private_data: &[u8]| {
             let peer_depths = PeerDepths::default();
             Error::Rejected(Rejection { peer_depths, private_data: private_data.into() })
@@ -238,16 +240,8 @@ mod tests {
                 "rejected the session: it has no folder",
                 "",
             ),
-            (
-                rejected(b"go away"),
-                "the application that listens at 192.0.2.7:7174 rejected",
-                "check the port number",
-            ),
-            (
-                rejected(b""),
-                "the application that listens at 192.0.2.7:7174 rejected",
-                "check the port number",
-            ),
+            (rejected(b"go away"), STRANGER, PORT),
+            (rejected(b""), STRANGER, PORT),
             // A peer that speaks no MPA.
             (
                 startup(StartupFailure::Protocol(MpaStartupError::EarlyData)),

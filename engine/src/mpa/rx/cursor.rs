@@ -44,14 +44,17 @@ pub(super) fn look<'s, W: Wire<'s>>(
         return Look::Partial { end: None };
     };
     let ulpdu_len = usize::from(u16::from_be_bytes(field));
+    // spec: MPA-4.3-13, SEC-R-19
     if ulpdu_len < config.ulpdu_len_min || ulpdu_len > config.ulpdu_len_max {
         return Look::BadLength;
     }
     let layout = grid.layout(start, ulpdu_len);
+    // spec: MPA-6-3
     // RFC 5044 §6: the ULPDU_Length decides whether the whole FPDU is there.
     let Some((fpdu, rest)) = wire.split(layout.wire_len()) else {
         return Look::Partial { end: Some(after(start, layout.wire_len())) };
     };
+    // spec: MPA-4.1-4, MPA-4.4-13, MPA-6-1, SEC-T-8
     // RFC 5044 §4.4: the receiver "MUST" compare the CRC "before" using the FPDU.
     if config.crc && !has_good_crc(fpdu, layout) {
         return Look::Faulty { layout, fault: MpaFault::Crc };
@@ -64,6 +67,7 @@ pub(super) fn look<'s, W: Wire<'s>>(
 
 /// Returns true if the CRC is right. It covers all bytes of the FPDU before it, markers too (RFC
 /// 5044 §4.4).
+// spec: MPA-4.4-9, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12
 #[inline(always)]
 fn has_good_crc<'s, W: Wire<'s>>(fpdu: W, layout: FpduLayout) -> bool {
     let crc_at = layout.crc_at();
@@ -81,6 +85,7 @@ pub(super) fn wrong_markers<'s, W: Wire<'s>>(
 ) -> impl Iterator<Item = usize> {
     (0..layout.marker_count()).filter_map(move |index| {
         let at = layout.marker_at(index);
+        // spec: MPA-4.3-7
         // RFC 5044 §4.3: all markers of an FPDU point at its header. §4.2 (erratum 1427): the
         // reserved bytes and the two low bits say nothing.
         let pointer = fpdu.read::<MARKER_LEN>(at).map(|octets| Marker::from_bytes(octets).fpduptr);
