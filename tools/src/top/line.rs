@@ -225,7 +225,7 @@ mod tests {
             ("accesses refused", 5),
             ("rejected", 6),
         ] {
-            let figure = format!("  {name} {count}");
+            let figure = format!("{name} {count}");
             assert!(figures_page::has_words(&line, &figure), "{name}: {line}");
         }
     }
