@@ -52,6 +52,12 @@ fn messages_out_of_sequence_are_errors_once() {
     let open = tagged(Opcode::RdmaWrite, 1, 0, false, b"abcd");
     assert_eq!(found(&[&open, &write(2, 0, b"x")]), [(ERROR, "RFC 5041 §5.2")]);
     assert_eq!(found(&[&open, &send(1, b"x"), &write(1, 4, b"x")]), []);
+    // The message of an FPDU that cannot be used is unknown: so is the next one's place.
+    let mut unusable = send(1, b"x");
+    unusable[0] ^= 0b11;
+    let only = [(ERROR, "RFC 5041 §4.1")];
+    assert_eq!(found(&[&unusable, &send(7, b"y"), &send(8, b"z")]), only);
+    assert_eq!(found(&[&open, &unusable, &write(2, 0, b"x")]), only);
 }
 
 #[test]
