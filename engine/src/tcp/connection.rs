@@ -354,16 +354,6 @@ impl Tcb {
         self.snd.board.is_long_delivered()
     }
 
-    /// Length of the longest segment, header and options included, that was acknowledged since
-    /// [`set_path_mtu`](Self::set_path_mtu); 0 if none was.
-    #[must_use]
-    pub(crate) fn acknowledged_len_max(&self) -> usize {
-        match usize::try_from(self.snd.board.acknowledged_len_max()).unwrap_or(usize::MAX) {
-            0 => 0,
-            data_len => data_len.saturating_add(self.snd.header_len()),
-        }
-    }
-
     /// Forgets the evidence about the path: a size that worked before is in doubt, and what arrived
     /// until now proves nothing about it.
     pub(crate) const fn forget_path_evidence(&mut self) {

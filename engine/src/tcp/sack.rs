@@ -119,8 +119,6 @@ pub(crate) struct Scoreboard {
     doubted_len: u32,
     /// The peer has received a segment of that length.
     long_delivered: bool,
-    /// Length of the longest segment that the peer has acknowledged since the path was last set.
-    acknowledged_len_max: u32,
     /// Segments that [`sack`](Self::sack) has examined so far.
     #[cfg(test)]
     steps: u64,
@@ -240,7 +238,6 @@ impl Scoreboard {
                 done.sample_from = Some(gone.sent_at);
             }
             done.last_sent_at = gone.sent_at;
-            self.acknowledged_len_max = self.acknowledged_len_max.max(gone.len);
             if !plain {
                 // A piece that was not sent by itself arrived with the whole.
                 let cut = gone.marks.contains(Marks::CUT);
@@ -280,17 +277,6 @@ impl Scoreboard {
     pub(crate) const fn forget_path_evidence(&mut self) {
         self.doubted_len = 0;
         self.long_delivered = false;
-    }
-
-    /// Starts to measure the acknowledged segments anew, because the path has another size now.
-    pub(crate) const fn path_set(&mut self) {
-        self.acknowledged_len_max = 0;
-    }
-
-    /// Returns the length of the longest segment that was acknowledged since
-    /// [`path_set`](Self::path_set).
-    pub(crate) const fn acknowledged_len_max(&self) -> u32 {
-        self.acknowledged_len_max
     }
 
     /// Returns true if the peer has a segment as long as the one for which the path was assumed to

@@ -557,7 +557,6 @@ impl SendHalf {
     // spec: TCP-A.5.2-2, TCP-PMTU-4
     pub(crate) fn set_path(&mut self, bytes: usize) {
         self.path_payload_max = bytes;
-        self.board.path_set();
         let emss = effective_mss(self.peer_mss, bytes, self.options_len);
         if emss > self.emss {
             self.board.forget_path_evidence();

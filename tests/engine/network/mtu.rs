@@ -234,32 +234,6 @@ fn a_path_that_shrinks_again_without_a_word_is_found() {
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
-/// Short segments pass whatever the size is, so they confirm none: when long segments of a size that
-/// was reached meanwhile are lost, the size falls at once to the one that long segments confirmed.
-/// Otherwise it takes a second of silence.
-#[test]
-fn a_size_is_not_confirmed_by_short_segments() {
-    for address in BOTH {
-        let mut scene = Scene::new();
-        let mtu = Rc::new(Cell::new(1300));
-        router(&mut scene, &mtu, false);
-        scene.connect(address);
-        assert!(scene.write_within(200_000, WHILE), "{address}");
-        assert_eq!(path_mtu(&scene), 1280, "{address}");
-        let end = scene.now() + Duration::from_secs(8);
-        while scene.now() < end {
-            assert!(scene.write_within(50, WHILE), "{address}");
-            scene.run_for(Duration::from_millis(60), |_| false);
-        }
-        assert_eq!(path_mtu(&scene), 1500, "{address}");
-        let start = scene.now();
-        assert!(scene.write_within(20_000, WHILE), "{address}");
-        let took = scene.now() - start;
-        assert!(took < Duration::from_millis(900), "{address} {took:?}");
-        assert_eq!(path_mtu(&scene), 1280, "{address}");
-    }
-}
-
 /// Segments that fit in the base size of 1280 bytes may still be too long for the path.
 #[test]
 fn a_path_that_shrinks_below_the_base_size_is_found_by_short_messages() {

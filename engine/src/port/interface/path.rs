@@ -3,7 +3,7 @@
 //! ```text
 //! ceiling    limit of the device, or the limit that a router has reported
 //! current    size that segments are cut for
-//! confirmed  size for which the peer has acknowledged a segment that is too long for the size before
+//! confirmed  size with which the peer has acknowledged data
 //! ```
 //!
 //! A router that drops large datagrams without an ICMP error (a black hole) is found by evidence
@@ -30,6 +30,7 @@ use crate::port::TRACE;
 use crate::siphash::{Key, TableHash};
 use crate::tcp;
 use crate::time::{Duration, Instant};
+use crate::types::StreamOffset;
 
 /// Path state of one connection. All sizes are of IP datagrams, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +41,8 @@ pub(crate) struct PathMtu {
     doubt: Option<Doubt>,
     current: usize,
     confirmed: usize,
-    /// Size before the current one was tried; 0 if that was not smaller.
-    raised_from: usize,
+    /// SND.NXT when the current size was chosen.
+    since: StreamOffset,
     /// Consecutive timeouts that are no evidence about the size: the link was down.
     forgiven: u32,
     /// The limit that a router has reported, and the time until which nothing larger is tried.
@@ -108,7 +109,7 @@ impl PathMtu {
             ip_header_len,
             probe_at: None,
             named: None,
-            raised_from: 0,
+            since: StreamOffset::ZERO,
             forgiven: 0,
             doubt: None,
             retried: false,
@@ -207,8 +208,7 @@ impl PathMtu {
     ) -> bool {
         let timeouts = tcp.consecutive_timeouts();
         let is_limit_known = self.judge(now, tcp);
-        // Shorter segments would have passed before, too.
-        if tcp.acknowledged_len_max() > self.segment_max(self.confirmed.max(self.raised_from)) {
+        if tcp.snd_una() > self.since {
             self.confirmed = self.confirmed.max(self.current);
             self.retried = false;
         }
@@ -288,7 +288,8 @@ impl PathMtu {
     }
 
     /// Returns true if a smaller size has passed, and the oldest segment in flight is longer. If the
-    /// oldest fits in that size, it is lost for another reason: the path has shrunk.
+    /// oldest fits in that size, it is lost for another reason: the path has shrunk, or only short
+    /// segments have confirmed the size.
     fn is_probing(&self, tcp: &tcp::Tcb) -> bool {
         let is_smaller = self.confirmed >= self.floor && self.confirmed < self.current;
         is_smaller && tcp.oldest_in_flight_len() > self.segment_max(self.confirmed)
@@ -357,8 +358,8 @@ impl PathMtu {
 
     fn take(&mut self, now: Instant, tcp: &mut tcp::Tcb, size: usize) {
         debug!(target: TRACE, from = self.current, to = size, "path MTU changed");
-        self.raised_from = if size > self.current { self.current } else { 0 };
         self.current = size;
+        self.since = tcp.snd_nxt();
         tcp.set_path_mtu(now, size.saturating_sub(self.ip_header_len));
     }
 
