@@ -527,7 +527,7 @@ mod tests {
     #[test]
     fn an_answer_is_awaited_longer_while_a_socket_has_the_number() {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        peer.set_read_timeout(Some(Duration::from_secs(10).into())).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut asking = Asking::start(peer.local_addr().unwrap()).unwrap();
         let until = asking.until;
         peer.recv_from(&mut [0; LEN]).unwrap();
