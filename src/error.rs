@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_the_system_says_what_was_asked_and_what_mends_it() {
+    fn system_errors_name_the_operation_and_the_remedy() {
         let full = Error::system("opening an eventfd", &Errno::MFILE.into());
         let text = full.to_string();
         assert!(text.starts_with("opening an eventfd: "), "{text}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn misuse_is_told_alike_by_both_engines() {
+    fn engines_report_misuse_with_equal_errors() {
         let phase = PhaseError::QpInUse;
         assert_eq!(Error::from(PortError::Phase(phase)), Error::Phase(phase));
     }

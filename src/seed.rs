@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_seeds_differ() {
+    fn random_seeds_differ() {
         assert_ne!(random_seed().unwrap(), random_seed().unwrap());
     }
 }

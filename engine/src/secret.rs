@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_keys_and_each_octet_of_it_counts() {
+    fn equal_seeds_give_equal_keys_and_each_octet_counts() {
         let octets = [7; Seed::LEN];
         let of = |octets| Seed::from_octets(octets).key(Purpose::Stags, 0);
         assert_eq!(of(octets), of(octets));

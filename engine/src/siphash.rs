@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_counts_as_its_octets() {
+    fn hashing_a_word_equals_hashing_its_octets() {
         let word = 0x0102_0304_0506_0708_u64;
         for before in 0..9 {
             let (mut a, mut b) = (SipHasher13::new(KEY), SipHasher13::new(KEY));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_is_another_hash_and_every_word_counts() {
+    fn hash_depends_on_the_key_and_every_word() {
         let of = |key: Key, words: [u64; 2]| TableHash::new(key).hash_one(words);
         let base = of(KEY, [1, 2]);
         assert_eq!(base, of(KEY, [1, 2]));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_groups_have_a_group() {
+    fn only_multicast_addresses_map_to_a_group() {
         let map = MulticastMap::new(Scope::LINK_LOCAL, PKey(0xffff));
         assert_eq!(map.group("192.0.2.1".parse().unwrap()), None);
         assert_eq!(map.group("fe80::1".parse().unwrap()), None);
@@ -181,7 +181,7 @@ mod tests {
 
     // spec: IPOIB-ARCH-6
     #[test]
-    fn reserved_scopes_are_none() {
+    fn reserved_scopes_are_refused() {
         assert_eq!(Scope::new(0), None);
         assert_eq!(Scope::new(15), None);
         assert_eq!(Scope::new(16), None);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_told_of_when_it_changes() {
+    fn link_changes_are_logged() {
         // With only one subscriber in the process, `tracing` asks the subscriber of the first
         // thread that reaches a callsite. That may be another test's thread, which has none.
         let _others = [Lines::default(), Lines::default()].map(Dispatch::new);

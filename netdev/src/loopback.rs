@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_for_its_own_address_reaches_both() {
+    fn query_for_its_own_address_reaches_both() {
         let (a, mut b) = pair(LinkConfig::default());
         let mut a = Loopback::new(a, OWN);
         let request = |target: u8, tag: &[u8]| {

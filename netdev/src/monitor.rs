@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_twice_or_cannot_be_is_no_frame() {
+    fn duplicate_and_malformed_slots_give_no_frame() {
         let none = File::open("/dev/null").unwrap();
         let mut looped = slot(libc::ARPHRD_LOOPBACK, libc::PACKET_OUTGOING);
         assert!(is_shown_again(&header(0, 60), &looped));

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_say_what_to_do() {
+    fn open_errors_name_a_remedy() {
         let name: Name = "tap0".parse().unwrap();
         let existing = vec!["lo".parse().unwrap(), "eth0".parse().unwrap()];
         let error = OpenError::UnknownInterface { name, existing };

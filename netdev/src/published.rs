@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_is_there_and_what_is_dropped_is_not() {
+    fn allocated_memory_is_published_until_it_is_dropped() {
         let publisher = Publisher::new();
         let before = publisher.generation();
         let a = publisher.allocate(10_000).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_whether_there_are_devices() {
+    fn publisher_counts_attached_devices() {
         let publisher = Publisher::new();
         assert!(!publisher.has_devices());
         let attached = publisher.attach();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_published_than_peers_have_room_for() {
+    fn published_regions_and_bytes_are_limited() {
         let publisher = Publisher::new();
         let refused = |len| publisher.allocate(len).unwrap_err().kind();
         assert_eq!(refused(0), io::ErrorKind::InvalidInput);

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_no_plural() {
+    fn figure_of_one_is_singular() {
         let shown = [0, 1, 2, 1000].map(|number| plural(number, "frame"));
         assert_eq!(shown, ["0 frames", "1 frame", "2 frames", "1 000 frames"]);
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn returned_items_can_be_taken_again() {
         let mut room = Room::new(10);
         let mut holding = Holding { held: 0, own: 2, held_max: 9 };
         while holding.take(&mut room) {}

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shows_as_itself_stays() {
+    fn printable_text_stays_unchanged() {
         for text in
             ["", "plain: \"text\" 'and' \\ signs~", "größer, 日本, e\u{301}, ✓, 🦀, \u{fffd}"]
         {
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_terminal_or_its_surroundings_is_replaced() {
+    fn control_and_direction_characters_are_replaced() {
         let harmful = [
             '\0',
             '\t',

@@ -227,7 +227,7 @@ fn plain(name: &str, has_startup: bool, findings: usize) -> ConnectionReport {
 }
 
 #[test]
-fn what_finds_no_room_on_the_page_is_counted() {
+fn connections_beyond_the_room_of_the_page_are_counted() {
     let startups = (0..250).map(|_| plain("iwarp", true, 2));
     let others = (0..230).map(|_| plain("other", false, 1));
     let silent = (0..40).map(|_| plain("silent", false, 0));

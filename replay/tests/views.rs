@@ -171,7 +171,7 @@ fn a_name_that_turns_text_round_is_made_fit_for_terminal_and_page() {
 
 /// `siw-terminate-bounds.pcap` ends with a Terminate about the data of its last Write.
 #[test]
-fn what_a_terminate_refuses_is_not_said_to_be_placed() {
+fn writes_refused_by_a_terminate_are_not_reported_as_placed() {
     let path = pcaps().join("siw-terminate-bounds.pcap");
     let text = text::of(&Report { files: vec![replay("capture", || File::open(&path))] });
     assert!(text.contains("had all their memory been registered"), "{text}");

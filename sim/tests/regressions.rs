@@ -69,7 +69,7 @@ pub(crate) fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
 
 /// Seed 5: everything before it was acknowledged, so no acknowledgment came to complete it.
 #[test]
-fn a_local_invalidation_completes_with_nothing_under_way() {
+fn local_invalidation_completes_with_nothing_in_flight() {
     let send = Op::new(Kind::Send, 3);
     let invalidate = Op::new(Kind::LocalInvalidate, 0);
     let outcome = urnic_sim::run(&plan(&[send, invalidate, send], &[send])).unwrap();

@@ -27,7 +27,7 @@ fn everything() -> Plan {
 }
 
 #[test]
-fn what_is_wrong_with_one_connection_is_found() {
+fn faults_of_one_connection_are_found() {
     let placed = {
         let mut plan = everything();
         plan.flows[0].sides[0].placed = true;
@@ -64,7 +64,7 @@ fn what_is_wrong_with_one_connection_is_found() {
 }
 
 #[test]
-fn what_is_wrong_in_a_scenario_is_found() {
+fn faults_of_each_scenario_are_found() {
     let cases = [
         (Scenario::Changing, Sabotage::Revoked, "bytes that were written after the invalidation"),
         (Scenario::Ends, Sabotage::LeftBehind, " messages, but only "),

@@ -74,13 +74,13 @@ fn peers_vanish_in_every_stage() {
 }
 
 #[test]
-fn the_last_seeds_there_are_come_to_an_end() {
+fn sweep_ends_at_the_last_seed() {
     let outcome = sweep(u64::MAX - 3..u64::MAX, Some(Scenario::Clean));
     assert_eq!(outcome.runs, 3);
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn equal_seeds_give_equal_runs() {
     for seed in 0..20 {
         let plan = Plan::of_seed(seed, None);
         assert_eq!(urnic_sim::run(&plan).unwrap(), urnic_sim::run(&plan).unwrap(), "seed {seed}");

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_and_the_end_of_the_last_teller_give_one_call_each() {
+    fn message_and_last_sender_drop_wake_once_each() {
         let (calls, waker) = counting();
         let called = || calls.count();
         let (teller, told) = limited(1);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_is_empty_is_small() {
+    fn empty_channel_is_small() {
         assert!(size_of::<Shared<[u64; 2]>>() <= 256 - 2 * size_of::<usize>());
         let (teller, told) = unlimited();
         teller.tell(1);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_received_is_dropped_with_the_handle() {
+    fn unreceived_messages_are_dropped_with_the_receiver() {
         let message = Arc::new(());
         let (teller, told) = unlimited();
         teller.tell(Arc::clone(&message));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_waits_until_it_is_told_or_its_time_is_over() {
+    fn receive_waits_for_a_message_or_its_timeout() {
         const MESSAGES: u32 = 1000;
         let (teller, told) = unlimited();
         let short = Some(Duration::from_millis(1));

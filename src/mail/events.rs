@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_that_are_not_taken_make_room_for_later_ones() {
+    fn unread_events_are_replaced_by_later_ones() {
         let feed = EventFeed::new();
         for _ in 0..ENDPOINT_EVENTS_MAX {
             feed.push(EndpointEvent::LinkDown);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_wait_for_an_address_are_limited_and_all_are_told() {
+    fn address_waiters_are_limited_and_all_are_answered() {
         let mut waiters = AddressWaiters::default();
         let later = monotonic_now().plus_nanos(1 << 40);
         let receivers: Vec<_> = (0..=ADDRESS_WAITERS_MAX as u64)

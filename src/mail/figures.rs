@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_still_counts_but_holds_nothing() {
+    fn closed_connections_keep_their_totals_but_hold_nothing() {
         let mut all = EndpointFigures::default();
         let counters = ConnectionCounters {
             bytes_sent: 7,

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_do_not_read_are_few_and_let_go_in_time() {
+    fn clients_that_do_not_read_are_limited_and_dropped_in_time() {
         let answer: Arc<str> = "x".repeat(1 << 20).into();
         let (mut audience, now) = (Audience::default(), Instant::ZERO);
         let mut silent = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_reads_gets_all_beside_one_that_does_not() {
+    fn reading_client_gets_all_beside_one_that_does_not_read() {
         let answer: Arc<str> = "0123456789".repeat(1 << 16).into();
         let (mut audience, now) = (Audience::default(), Instant::ZERO);
         let (near, _silent) = UnixStream::pair().unwrap();

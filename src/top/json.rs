@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_refused_is_told() {
+    fn refusals_of_the_device_are_reported() {
         let refusals = Refusals { peers: 1, regions: 2, frames: 3, sessions_ended: 4 };
         let mut figures = EndpointFigures::default();
         // From two queues.

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_grow_up_to_half_a_millisecond() {
+    fn idle_sleep_grows_up_to_half_a_millisecond() {
         let rests = std::iter::successors(Some(SHORT_REST), |rest| Some(longer(*rest)));
         let micros: Vec<_> = rests.take(7).map(|rest| rest.as_micros()).collect();
         assert_eq!(micros, [20, 40, 80, 160, 320, 500, 500]);

@@ -193,7 +193,7 @@ fn a_layered_lower_layer_allocates_nothing() {
 }
 
 #[test]
-fn loss_reordering_and_duplication_come_to_allocate_nothing() {
+fn loss_reordering_and_duplication_stop_allocating() {
     for markers in [false, true] {
         let impair = ImpairConfig {
             loss: 0.005,
@@ -207,7 +207,7 @@ fn loss_reordering_and_duplication_come_to_allocate_nothing() {
 }
 
 #[test]
-fn unaligned_arrival_comes_to_allocate_nothing() {
+fn unaligned_arrival_stops_allocating() {
     for markers in [false, true] {
         let impair = ImpairConfig { resegment: 0.2, coalesce: 0.2, ..ImpairConfig::default() };
         comes_to_allocate_nothing(Setup { impair, seed: 4, ..setup(markers) });
@@ -224,7 +224,7 @@ const QP_BYTES_MAX: i64 = 1280;
 
 /// A byte stream uses the buffers of the thread that polls it.
 #[test]
-fn a_byte_stream_is_small() {
+fn byte_stream_takes_little_memory() {
     const COUNT: i64 = 64;
     let rnic = Rnic::new(RnicConfig { seed: 1.into() });
     let before = live_bytes();
@@ -236,7 +236,7 @@ fn a_byte_stream_is_small() {
 
 /// A connection costs what it uses: queues grow when something is posted or sent.
 #[test]
-fn an_idle_connection_is_small() {
+fn idle_connection_takes_little_memory() {
     const COUNT: i64 = 256;
     const BEFORE: usize = 255;
     let (device_a, device_b) = memory::pair(LinkConfig::default());

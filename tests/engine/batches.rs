@@ -27,7 +27,7 @@ fn scene() -> (Pair, Mr, Mr) {
 
 // spec: DDP-5.3-1, RDMAP-5.1-3, RDMAP-5.5-13
 #[test]
-fn nothing_goes_before_the_batch_is_posted_and_then_all_of_it_in_order() {
+fn batch_is_sent_only_when_posted_and_then_in_order() {
     let (mut pair, source, sink) = scene();
     let write = |id| SendWr::write(WrId(id), sink.remote(0), [source.sge(0..64)]);
     let mut batch = pair.a.qp.batch();
@@ -48,7 +48,7 @@ fn nothing_goes_before_the_batch_is_posted_and_then_all_of_it_in_order() {
 }
 
 #[test]
-fn a_batch_has_its_places_until_it_is_cleared_or_dropped() {
+fn batch_reserves_queue_slots_until_it_is_cleared_or_dropped() {
     let (mut pair, source, sink) = scene();
     let write = |id| SendWr::write(WrId(id), sink.remote(0), [source.sge(0..64)]);
     let mut batch = pair.a.qp.batch();

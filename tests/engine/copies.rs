@@ -301,7 +301,7 @@ fn link() -> LinkConfig {
 
 /// One test, because another thread's payload would be taken for a copy.
 #[test]
-fn payload_is_copied_only_to_where_it_belongs() {
+fn payload_is_copied_once() {
     for markers in [false, true] {
         let startup = StartupConfig { markers, ..StartupConfig::default() };
         copies_once(link(), startup);

@@ -124,7 +124,7 @@ fn messages_of_10_000_connections_of_a_port_arrive_and_all_of_them_close() {
 }
 
 #[test]
-fn a_port_has_100_000_connections_when_it_is_told_so_and_no_more() {
+fn port_configured_for_100_000_connections_has_exactly_that_limit() {
     const COUNT: usize = 100_000;
     let mut crowd = Crowd::new(COUNT);
     let remote = SocketAddr::from((B, TCP_PORT));

@@ -142,7 +142,7 @@ fn transfer(case: Case, computes: bool) -> [Sent; 2] {
 }
 
 #[test]
-fn frames_are_the_same_whoever_computes_their_digests() {
+fn frames_are_equal_with_device_and_engine_digests() {
     let plain = Case {
         super_frames: false,
         tx_checksum: true,

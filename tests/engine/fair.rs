@@ -154,29 +154,29 @@ fn link(megabits: u64) -> LinkConfig {
 }
 
 #[test]
-fn none_of_1000_that_send_gets_less_than_half_of_its_share() {
+fn each_of_1000_senders_gets_half_of_its_share() {
     Crowd::connect(link(1000)).check(false);
 }
 
 #[test]
-fn none_of_1000_that_send_and_receive_gets_less_than_half_of_its_share() {
+fn each_of_1000_bidirectional_flows_gets_half_of_its_share() {
     Crowd::connect(link(400)).check(true);
 }
 
 #[test]
-fn none_of_1000_on_a_slow_link_gets_less_than_half_of_its_share() {
+fn each_of_1000_on_a_slow_link_gets_half_of_its_share() {
     Crowd::connect(link(200)).check(false);
 }
 
 #[test]
-fn none_of_1000_with_super_frames_gets_less_than_half_of_its_share() {
+fn each_of_1000_with_super_frames_gets_half_of_its_share() {
     let super_frame_len_max = NonZeroUsize::new(65_000);
     let link = LinkConfig { super_frame_len_max, queue_frames: 64, ..link(1000) };
     Crowd::connect(link).check(false);
 }
 
 #[test]
-fn none_of_1000_gets_less_than_half_of_its_share_though_the_port_is_turned_seldom() {
+fn each_of_1000_gets_half_of_its_share_on_a_rarely_polled_port() {
     let interval = Duration::from_millis(4);
     // Retransmission timers fire spuriously while all begin. The victims depend on the rate.
     for rate in [190, 198, 200, 205] {
@@ -186,7 +186,7 @@ fn none_of_1000_gets_less_than_half_of_its_share_though_the_port_is_turned_seldo
 }
 
 #[test]
-fn none_of_1000_gets_less_than_half_of_its_share_though_super_frames_are_sent_seldom() {
+fn each_of_1000_gets_half_of_its_share_with_rare_super_frames() {
     let super_frame_len_max = NonZeroUsize::new(65_000);
     let link = LinkConfig { super_frame_len_max, queue_frames: 64, ..link(200) };
     Crowd::connect(link).turned_each(Duration::from_millis(4)).check(false);

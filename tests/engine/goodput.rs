@@ -143,28 +143,28 @@ fn reordering_costs_next_to_nothing() {
 }
 
 #[test]
-fn one_loss_in_a_thousand() {
+fn goodput_with_one_loss_in_a_thousand() {
     assert_cell("0.1 % loss", ImpairConfig { loss: 0.001, ..path() }, SLOW, 20.0);
 }
 
 #[test]
-fn one_loss_in_a_hundred() {
+fn goodput_with_one_loss_in_a_hundred() {
     assert_cell("1 % loss", ImpairConfig { loss: 0.01, ..path() }, SLOW, 6.5);
 }
 
 #[test]
-fn three_losses_in_a_hundred() {
+fn goodput_with_three_losses_in_a_hundred() {
     assert_cell("3 % loss", ImpairConfig { loss: 0.03, ..path() }, SLOW, 4.0);
 }
 
 #[test]
-fn bursts_of_eight() {
+fn goodput_with_burst_losses_of_eight() {
     let burst = BurstLoss { enter: 0.0002, leave: 0.125, loss: 1.0 };
     assert_cell("bursts", ImpairConfig { burst, ..path() }, SLOW, 40.0);
 }
 
 #[test]
-fn loss_and_reordering_at_once_are_told_apart() {
+fn loss_and_reordering_at_once_are_distinguished() {
     let impair = ImpairConfig { loss: 0.01, reorder: 0.05, ..path() };
     assert_cell("1 % loss, 5 % reordered", impair, SLOW, 6.5);
 }

@@ -114,7 +114,7 @@ fn arrive_in_one_completion(setup: Setup, len: usize) {
 }
 
 #[test]
-fn what_was_not_agreed_on_is_refused_at_the_post() {
+fn immediate_data_without_agreement_is_refused_when_posted() {
     let mut pair = Pair::connect(Setup::default());
     let nowhere = RemoteBuffer { stag: Stag(1), to: TaggedOffset(0) };
     assert_eq!(pair.a.qp.post_send(send(1, false)), Err(PostError::NoImmediates));

@@ -87,7 +87,7 @@ fn move_every_octet(mut pair: Pair<Device>) -> [u64; 2] {
 }
 
 #[test]
-fn payload_is_placed_from_where_it_is() {
+fn payload_is_placed_without_an_intermediate_copy() {
     for mtu in [576, 1500, 9000, 65_535] {
         // Runs of a few bytes take long; one MTU is enough for them.
         let shortest = if mtu == 1500 { 3 } else { 50 };
@@ -109,7 +109,7 @@ fn payload_is_placed_from_where_it_is() {
 }
 
 #[test]
-fn a_send_without_a_receive_waits_with_its_octets() {
+fn send_without_a_receive_waits_with_its_octets() {
     let receiver_not_ready = ReceiverNotReady::Wait;
     let end = |seed| {
         End::with_config(seed, 64, |cq| QpConfig { receiver_not_ready, ..QpConfig::new(cq) })
@@ -128,7 +128,7 @@ fn a_send_without_a_receive_waits_with_its_octets() {
 }
 
 #[test]
-fn what_cannot_be_used_where_it_is_is_copied_first_and_none_is_lost() {
+fn payload_that_cannot_be_placed_in_place_is_copied_and_not_lost() {
     let no_crc = StartupConfig { crc: false, ..StartupConfig::default() };
     let markers = StartupConfig { markers: true, ..StartupConfig::default() };
     let mut all = 0;

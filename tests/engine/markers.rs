@@ -18,7 +18,7 @@ fn wait_ns(outcome: &Outcome) -> u128 {
 }
 
 #[test]
-fn markers_place_what_arrives_beyond_a_gap_at_once() {
+fn with_markers_data_beyond_a_gap_is_placed_at_once() {
     for impair in [
         ImpairConfig { loss: 0.002, ..ImpairConfig::default() },
         ImpairConfig { reorder: 0.05, ..ImpairConfig::default() },
@@ -62,7 +62,7 @@ fn behind_a_middlebox_that_cuts_segments_markers_leave_little_waiting() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_figures() {
+fn equal_seeds_give_equal_counters() {
     let impair = ImpairConfig { loss: 0.01, resegment: 0.2, ..ImpairConfig::default() };
     let figures = || {
         let outcome = run(&WIDE, impair, Way::NoMarkers, 50, 9);

@@ -296,7 +296,7 @@ const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// A host that asks for the interface's link address has shown its own. The queue that gets its
 /// ping need not ask for it, and one of the two queues answers the query.
 #[test]
-fn what_one_port_was_asked_the_other_knows() {
+fn neighbour_learned_by_one_queue_is_known_to_the_other() {
     let mut scene = TwoQueues::new();
     let mac = scene.ports[0].config().mac;
     let (peer, own) = (A.octets(), B.octets());

@@ -51,7 +51,7 @@ fn all_were_there(setup: Setup) -> bool {
 }
 
 #[test]
-fn what_has_completed_is_at_the_peer() {
+fn completed_writes_are_placed_at_the_peer() {
     let lossy = ImpairConfig { loss: 0.02, reorder: 0.1, ..ImpairConfig::default() };
     let link = LinkConfig { latency_ns: 50_000, ..LinkConfig::default() };
     for lower_layer in [LowerLayer::Optimized, LowerLayer::Layered] {

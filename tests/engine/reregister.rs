@@ -49,7 +49,7 @@ fn write(pair: &mut Pair, mr: &Mr, to: u64, source: &Mr) -> Option<TerminateCode
 }
 
 #[test]
-fn the_tag_stands_for_other_octets_and_those_before_are_left_alone() {
+fn reregistered_tag_names_the_new_region_only() {
     let (mut pair, old, source) = scene();
     let region = Region::anonymous(LEN).unwrap();
     let new = old.reregister(&pair.b.pd, region, part(5000, all_access())).unwrap();
@@ -85,7 +85,7 @@ fn rights_and_domain_are_those_of_the_last_registration() {
 
 /// RFC 5040 §8.1.1 (6): the tag no longer names the memory with which a receive was posted.
 #[test]
-fn a_receive_posted_before_fails_where_it_does_not_fit_any_more() {
+fn receive_posted_before_reregistration_fails_outside_the_new_range() {
     let (mut pair, old, source) = scene();
     pair.b.qp.post_recv(RecvWr::new(WrId(7), [old.sge(0..LEN)])).unwrap();
     let region = Region::anonymous(LEN).unwrap();
@@ -107,7 +107,7 @@ fn the_tag_is_valid_until_its_last_handle_goes() {
 }
 
 #[test]
-fn what_cannot_be_registered_anew_stays_as_it_is() {
+fn failed_reregistration_leaves_the_region_unchanged() {
     let (mut pair, old, source) = scene();
     let again = |pd: &Pd, part| old.reregister(pd, old.region().clone(), part).err();
     let outside = MrPart { range: 0..1 << 20, ..part(1000, all_access()) };

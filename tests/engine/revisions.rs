@@ -191,7 +191,7 @@ fn data_moves_in_every_cell_of_appendix_c_that_connects() {
 
 // spec: MPA2-10-4
 #[test]
-fn a_peer_that_knows_only_revision_1_is_asked_again_in_it() {
+fn peer_of_revision_1_gets_a_second_request_in_revision_1() {
     for layered in [false, true] {
         let mut duo = Duo::new(StartupConfig::default(), plain(false), layered, Answer::Accept);
         assert_eq!(duo.terms().framing.revision, Revision::One);
@@ -212,7 +212,7 @@ fn a_peer_that_knows_only_revision_1_is_asked_again_in_it() {
 }
 
 #[test]
-fn a_peer_that_refuses_markers_is_asked_again_without() {
+fn peer_that_refuses_markers_gets_a_second_request_without_them() {
     for layered in [false, true] {
         let active = StartupConfig { markers: true, ..StartupConfig::default() };
         let passive = StartupConfig::default();
@@ -225,7 +225,7 @@ fn a_peer_that_refuses_markers_is_asked_again_without() {
 }
 
 #[test]
-fn a_peer_that_says_why_it_rejects_is_not_asked_again() {
+fn explicit_rejection_is_not_retried() {
     let active = StartupConfig { markers: true, ..StartupConfig::default() };
     let duo = Duo::new(active, StartupConfig::default(), false, Answer::Reject);
     assert_eq!(duo.requests.len(), 1);

@@ -89,7 +89,7 @@ fn a_send_behind_a_binding_may_carry_its_key() {
 }
 
 #[test]
-fn bindings_complete_in_their_order_and_only_when_asked_to() {
+fn bindings_complete_in_order_and_only_if_signaled() {
     let mut pair = pair(LowerLayer::Optimized);
     let memory = showable(&pair);
     let mw = pair.b.pd.alloc_mw(MwType::One).unwrap();

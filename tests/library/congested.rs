@@ -67,7 +67,7 @@ impl Device for Congested {
 }
 
 #[test]
-fn a_full_queue_behind_a_writable_descriptor_is_asked_now_and_then() {
+fn full_queue_behind_a_writable_descriptor_is_polled_periodically() {
     let (near, far) = memory::pair(LinkConfig::default());
     let queue = Arc::new(Queue::default());
     let descriptor = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -76,7 +76,7 @@ fn post_sends(end: &End) {
 }
 
 #[test]
-fn what_was_posted_leaves_before_an_endpoint_finishes_and_the_peer_is_told() {
+fn finish_sends_posted_work_and_then_closes() {
     for own_thread in [true, false] {
         for is_kernel in [true, false] {
             let (client, server, at) = if is_kernel {
@@ -120,7 +120,7 @@ fn a_peer_that_does_not_answer_is_reset_when_the_time_is_over() {
 }
 
 #[test]
-fn an_attempt_to_connect_does_not_keep_an_endpoint() {
+fn pending_connect_does_not_delay_finish() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Host::kernel(true);
     let near = client.end();

@@ -41,8 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WANTS_RTR: [u8; 4] = [0x80, 1, 0x80, 1];
 
 #[test]
-fn every_cell_of_the_table_is_what_happens() {
-    let can_be_silent = may_drop_all("every_cell_of_the_table_is_what_happens: silent peers");
+fn every_transition_of_the_life_cycle_table_occurs() {
+    let can_be_silent =
+        may_drop_all("every_transition_of_the_life_cycle_table_occurs: silent peers");
     let cells: Vec<_> = Stage::ALL
         .into_iter()
         .flat_map(|stage| Peer::ALL.map(|peer| (stage, peer)))
@@ -574,7 +575,7 @@ fn a_request_that_crosses_our_fin_is_answered_by_a_reset() {
 }
 
 #[test]
-fn a_rejected_peer_that_stays_takes_no_place_from_others() {
+fn rejected_peer_that_stays_holds_no_backlog_entry() {
     // On a busy machine the time may be over after one or two.
     let mut counts = (0..5).map(|_| rejected_at_a_time());
     assert!(counts.any(|count| count > 2), "more at a time than the backlog has places");

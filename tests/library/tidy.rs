@@ -216,7 +216,7 @@ fn unsafe_code_is_only_where_it_is_allowed() {
 }
 
 #[test]
-fn every_file_says_what_it_is_and_stays_a_small_room() {
+fn every_file_has_a_head_comment_and_a_limited_length() {
     for (path, text) in FOLDERS.into_iter().flat_map(sources) {
         let name = path.display();
         let lines = code(&text).lines().count();
@@ -246,7 +246,7 @@ fn comments_are_about_things_of_the_protocol_and_of_the_code() {
 }
 
 #[test]
-fn nothing_is_left_undone_silently() {
+fn sources_have_no_todo_marks() {
     // Assembled here, so that this file does not find itself.
     let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["XX", "X"].concat()];
     for (path, text) in FOLDERS.into_iter().flat_map(sources) {

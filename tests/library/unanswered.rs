@@ -72,11 +72,11 @@ impl Scene {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_missed() {
+fn vanished_peer_is_detected() {
     let mut scene = Scene::new();
     scene.ask();
     if let Err(error) = drop_all_segments(&scene.peer) {
-        return urnic_testkit::skip("a_peer_that_is_gone_is_missed", &format!("{error}"));
+        return urnic_testkit::skip("vanished_peer_is_detected", &format!("{error}"));
     }
     let began = std::time::Instant::now();
     assert_eq!(scene.completed(PATIENCE), Some(WcStatus::RetryExcErr));
@@ -123,7 +123,7 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
 /// The answer to a Read of no bytes may wait for a message of the application, but is also sent
 /// without one.
 #[test]
-fn an_answer_of_no_octets_needs_no_message_behind_it() {
+fn empty_read_response_needs_no_message_behind_it() {
     for polled in [false, true] {
         let config = EndpointConfig { polled, ..EndpointConfig::default() };
         let mut scene = Scene::of(config, CompletionLevel::Taken);

@@ -346,7 +346,7 @@ fn waits_end_when_the_thread_of_the_endpoint_panics() {
 }
 
 #[test]
-fn a_panic_in_one_of_the_threads_that_turn_an_endpoint_is_told_to_the_others() {
+fn panic_of_one_waiting_thread_ends_the_waits_of_the_others() {
     let (client, server, _connections, breaks) = breakable(false);
     client.post_receive(5);
     let idle = Cq::clone(&Host::kernel(true, 3).cq);

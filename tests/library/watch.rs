@@ -53,7 +53,7 @@ fn connections_are_seen_while_they_are_open_and_counted_when_they_are_over() {
 }
 
 #[test]
-fn a_program_that_does_not_turn_its_endpoint_is_not_turned_by_those_that_look() {
+fn watching_does_not_turn_an_endpoint_of_the_application() {
     let (_rnic, endpoint) = host(false);
     let mut watch = endpoint.watch();
     for _ in 0..3 {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_hosts_are_refused() {
         let long = "x".repeat(5000);
         for text in [
             "",

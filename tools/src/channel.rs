@@ -172,7 +172,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_place_is_used_again_only_after_its_message_was_sent() {
+    fn message_slot_is_reused_only_after_its_message_was_sent() {
         let host = Host::open(&StackOptions::kernel(PATIENCE), Duration::ZERO).unwrap();
         let queue_pair = || {
             let cq = host.rnic.create_cq(64).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_the_kernel_are_not_known_and_those_of_our_own_may_be_none() {
+    fn segments_of_the_kernel_are_null_and_own_ones_are_numbers() {
         let of = |figures| Counters { figures, ..Counters::default() };
         let kernel = Figures { fpdus_sent: 7, bytes_placed: 9, ..Figures::default() };
         let shown = serde_json::to_value(of(kernel)).unwrap();

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_figure_is_a_dash() {
+    fn non_finite_and_unknown_figures_are_a_dash() {
         assert_eq!([f64::NAN, f64::INFINITY].map(bits_per_second), [UNKNOWN; 2]);
         assert_eq!([f64::NAN, f64::INFINITY].map(frequency), [UNKNOWN; 2]);
         assert_eq!(known(None::<u64>, bytes), UNKNOWN);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_not_several() {
+    fn figure_of_one_is_singular() {
         let shown = [0, 1, 2, 1000].map(|number| counted(number, "FPDU"));
         assert_eq!(shown, ["0 FPDUs", "1 FPDU", "2 FPDUs", "1 000 FPDUs"]);
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_of_what_was_moved() {
+    fn file_rate_excludes_resumed_bytes() {
         let report = |resumed, bytes| {
             let transferred = Transferred { sha256: [7; 32], resumed };
             let peer = SocketAddr::from(([10, 0, 0, 1], 7174));

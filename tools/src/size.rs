@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         assert_eq!(parse("0.999999999G"), Ok(1_073_741_822), "nine digits behind the point");
         for text in
             ["0.9999999999G", "", "K", "-1", "1.2.3", "1e3", "64KB", "1 fathom", ".", "20000000T"]

@@ -13,7 +13,7 @@ mod tests {
     use urnic_engine::wire::terminate::TerminateCode;
 
     #[test]
-    fn a_terminate_is_told_in_words_and_not_in_fields() {
+    fn terminate_is_described_in_words_without_fields() {
         let terminate = Terminate::about_segment(TerminateCode::RDMAP_BASE_BOUNDS, &[0x41; 18], 99);
         let said = words(&terminate);
         assert!(said.ends_with("(Terminate 0/1/01)") && said.len() > 25, "{said}");

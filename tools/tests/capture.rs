@@ -132,7 +132,7 @@ netns_tests! {
         }
     }
 
-    fn each_limit_ends_it() {
+    fn each_limit_ends_a_capture() {
         ip("link set lo up");
         let folder = folder();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -159,7 +159,7 @@ netns_tests! {
         }
     }
 
-    fn the_file_goes_on_when_nobody_reads_the_lines_any_more() {
+    fn capture_goes_on_when_nobody_reads_its_lines() {
         ip("link set lo up");
         let folder = folder();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -188,7 +188,7 @@ netns_tests! {
         }
     }
 
-    fn an_interface_that_is_down_is_told_and_one_that_is_deleted_ends_it() {
+    fn link_down_is_reported_and_deletion_of_the_interface_ends_a_capture() {
         ip("link add veth-a type veth peer name veth-b");
         ip("link set veth-a up");
         let folder = folder();

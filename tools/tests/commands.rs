@@ -73,7 +73,7 @@ fn ping_tells_times_of_the_round_trip() {
 }
 
 #[test]
-fn bw_reports_exactly_what_it_promises() {
+fn bw_reports_exactly_its_documented_fields() {
     let server = Server::start("--markers --no-crc");
     for (op, options) in [("write", ""), ("read", "--markers"), ("send", "--no-crc")] {
         let command = format!("bw ADDRESS --op {op} --size 8K --seconds 0.1 --json {options}");
@@ -276,7 +276,7 @@ fn lat_warms_up_before_it_measures() {
 }
 
 #[test]
-fn lat_reports_exactly_what_it_promises() {
+fn lat_reports_exactly_its_documented_fields() {
     let server = Server::start("");
     for (op, timing) in [
         ("write", "half-round-trip"),
@@ -311,7 +311,7 @@ fn lat_reports_exactly_what_it_promises() {
 }
 
 #[test]
-fn the_command_tells_of_itself() {
+fn command_prints_its_version_help_and_manual() {
     let said = |arguments: &str| {
         let output = urnic(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments}: {}", complaint(&output));
@@ -417,7 +417,7 @@ fn once_ends_with_the_first_peer() {
 }
 
 #[test]
-fn a_listening_line_for_programs() {
+fn json_server_prints_a_listening_event() {
     let server = Server::start("--json");
     let line: serde_json::Value = serde_json::from_str(server.line()).unwrap();
     assert_eq!((&line["event"], &line["device"]), (&"listening".into(), &"kernel".into()));
@@ -452,7 +452,7 @@ fn more_than_a_peer_gets_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_refused_connection_says_what_to_start() {
+fn refused_connection_names_the_command_to_start() {
     // Nothing listens on this port: it is below the range of ephemeral ports.
     let output = urnic("ping 127.0.0.1:1").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -461,7 +461,7 @@ fn a_refused_connection_says_what_to_start() {
 }
 
 #[test]
-fn a_peer_that_does_not_speak_mpa_is_told_apart() {
+fn peer_without_mpa_is_reported_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let peer = thread::spawn(move || {
@@ -485,7 +485,7 @@ fn a_silent_peer_is_given_up_in_time() {
 }
 
 #[test]
-fn what_cannot_be_listened_at_says_why() {
+fn listen_failures_name_their_cause() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     for (options, part) in [
         (format!("--listen {}", taken.local_addr().unwrap()), "taken by another program"),

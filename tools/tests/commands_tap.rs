@@ -153,7 +153,7 @@ netns_tests! {
         }
     }
 
-    fn a_client_changes_its_mind_about_super_frames() {
+    fn client_may_switch_super_frames_on_and_off() {
         join(&["tap-s", "tap-c"]);
         let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
         for header in ["on", "off", "on", "off"] {
@@ -182,7 +182,7 @@ netns_tests! {
     }
 
     /// The bridge's end of the veth leaves checksums to a card that does not exist.
-    fn an_xdp_socket_that_gets_no_finished_checksums_says_what_to_do() {
+    fn xdp_socket_with_incomplete_checksums_names_a_remedy() {
         if !is_there("ethtool") {
             return skip("checksums that nothing finishes", "`ethtool` is missing");
         }

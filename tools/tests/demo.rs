@@ -45,7 +45,7 @@ fn timeless(mut result: Value) -> Value {
 const BAD_LINK: &str = "--loss 1 --reorder 5 --duplicate 1 --corrupt 0.1";
 
 #[test]
-fn a_bad_link_verifies_whatever_the_seed() {
+fn bad_link_verifies_for_every_seed() {
     for seed in 0..8 {
         let result = verified(&format!("{BAD_LINK} --markers on --bytes 4M --seed {seed}"));
         assert_eq!(both(&result, "bytes_verified"), [4 << 20; 2]);
@@ -113,7 +113,7 @@ fn a_run_without_payload_does_one_of_each_kind() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn equal_seeds_give_equal_runs() {
     let arguments = format!("{BAD_LINK} --markers on --resegment 5 --bytes 2M");
     let run = |seed| timeless(verified(&format!("{arguments} --seed {seed}")));
     assert_eq!(run(7), run(7));
@@ -121,7 +121,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn the_json_says_what_was_asked_and_what_was_counted() {
+fn json_has_the_options_and_the_counters() {
     let result = verified("--bytes 64K --markers on --crc off --seed 9");
     assert_eq!(result["seed"], 9);
     assert_eq!(result["options"]["bytes"], 65_536);
@@ -247,7 +247,7 @@ fn help_explains_every_option() {
 }
 
 #[test]
-fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
+fn recorded_frames_are_those_after_the_bad_link_in_time_order() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
     let arguments = format!("{BAD_LINK} --markers on --bytes 256K --record {}", path.display());
     let result = verified(&arguments);
@@ -265,7 +265,7 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
 }
 
 #[test]
-fn replaying_the_recorded_frames_counts_what_the_demo_counted() {
+fn replay_counts_the_recorded_frames_like_the_demo() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("replayed.pcapng");
     for arguments in [
         "--markers on",

@@ -242,7 +242,7 @@ fn manifests() -> Vec<(String, String)> {
 /// Packages, tests, benches and examples in the documents' cargo commands exist, in running text
 /// too.
 #[test]
-fn what_cargo_is_asked_for_is_there() {
+fn names_in_documented_cargo_commands_exist() {
     let manifests = manifests();
     let mut found = 0;
     for (document, text) in documents() {
@@ -282,7 +282,7 @@ fn what_cargo_is_asked_for_is_there() {
 
 /// Links within the repository, and paths of tests, tools and benches, exist.
 #[test]
-fn what_the_documents_refer_to_is_there() {
+fn links_and_paths_in_the_documents_exist() {
     let mut missing = Vec::new();
     for (document, text) in documents() {
         let folder = root().join(&document).parent().unwrap().to_owned();

@@ -147,7 +147,7 @@ netns_tests! {
     }
 
     /// Commands that are started together find each other, in any order.
-    fn what_is_started_before_the_simulator_waits_for_it() {
+    fn commands_started_before_the_simulator_wait_for_it() {
         let switch = Process::start("ibswitch --sim sim --node Hca1 --json --timeout 60s");
         let listening = format!("--listen [::] --dev {} --timeout 60s", dev(2, ""));
         let server = Process::start(&format!("serve {listening}"));
@@ -161,7 +161,7 @@ netns_tests! {
     }
 
     /// A port that is not in its partition has no link.
-    fn a_client_whose_own_link_is_down_says_so() {
+    fn client_reports_that_its_own_link_is_down() {
         let _fabric = fabric("down");
         let from = dev(3, ",pkey=8005");
         let refused = output(&format!("ping 10.9.0.2 --dev {from} --timeout 500ms"));

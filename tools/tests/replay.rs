@@ -92,7 +92,7 @@ fn strict_fails_on_errors_only() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named_and_the_others_reported() {
+fn unreadable_files_are_named_and_the_others_reported() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let garbage = folder.join("garbage.pcap");
     fs::write(&garbage, b"this is no capture").unwrap();
@@ -138,7 +138,7 @@ fn a_complaint_cannot_steer_the_terminal() {
 /// The first frame or a later one may be cut: complete frames are read, and a cut header is no
 /// capture.
 #[test]
-fn where_a_capture_is_cut_it_ends() {
+fn truncated_capture_is_read_up_to_its_last_whole_frame() {
     let whole = fs::read(pcaps().join("siw-rping-crc.pcap")).unwrap();
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cut.pcap");
     for (len, status, warned) in [(10, 2, false), (23, 2, false), (30, 0, true), (60, 0, true)] {

@@ -70,7 +70,7 @@ fn a_persistent_server_serves_many_at_once() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn refused_connections_and_invalid_options_are_reported() {
     let nobody = Command::new(URNIC)
         .args(["rping", "-c", "-a", "127.0.0.1", "-p", &free_port().to_string(), "-C", "1"])
         .output()

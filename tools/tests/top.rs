@@ -153,7 +153,7 @@ fn a_server_and_its_client_are_seen_with_the_same_rates() {
 }
 
 #[test]
-fn without_an_endpoint_it_says_what_to_do() {
+fn top_without_an_endpoint_names_a_remedy() {
     let runtime = Runtime::new();
     for (arguments, said) in [
         ("top", "no urnic endpoint of yours is shown: start the command with --top"),
@@ -262,7 +262,7 @@ fn a_process_that_was_stopped_is_given_up_and_seen_again() {
 }
 
 #[test]
-fn it_ends_with_the_processes_that_were_named_and_with_an_interrupt() {
+fn top_ends_with_the_named_processes_or_an_interrupt() {
     let runtime = Runtime::new();
     let server = Server::start(&runtime, "--top");
     let line = format!("top --interval 20ms --json {}", server.pid());

@@ -192,7 +192,7 @@ mod tests {
 
     /// The caller was built against a longer or a shorter structure.
     #[test]
-    fn an_answer_is_as_long_as_its_place() {
+    fn answer_is_cut_or_zero_filled_to_the_size_of_the_structure() {
         let known = size_of::<ibv_port_attr>();
         for len in [16, known, known + 16] {
             let mut place = [0xff_u8; 256];

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_call_is_told_with_what_can_be_named() {
+    fn invalid_faults_are_reported_with_the_valid_ones() {
         for (text, told) in [
             ("create_qq:1", "create_qp"),
             ("create_qp", "create_qp:1"),

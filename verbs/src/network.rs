@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_port_is_one_that_no_id_has() {
+    fn ephemeral_port_is_one_without_an_id() {
         let all: HashSet<u16> = (ANY_FIRST..ANY_FIRST + ANY_LEN).collect();
         assert_eq!(any(&all), Err(Errno(libc::EADDRINUSE)));
         let mut but_one = all.clone();
@@ -279,7 +279,7 @@ mod tests {
 
     /// A name that this user has keeps other processes out; one of another user does not.
     #[test]
-    fn a_name_of_another_user_keeps_no_process_out() {
+    fn name_held_by_another_user_does_not_block_a_process() {
         let path = format!("urnic/verbs/test-{}", std::process::id());
         let (first, of_another) = take_name(&path);
         assert!(first.is_ok() && !of_another);
@@ -289,7 +289,7 @@ mod tests {
         drop(first);
         assert!(take_name(&path).0.is_ok());
         let skip = |reason| {
-            urnic_testkit::skip("a_name_of_another_user_keeps_no_process_out", reason);
+            urnic_testkit::skip("name_held_by_another_user_does_not_block_a_process", reason);
         };
         if !geteuid().is_root() {
             return skip("it needs root, to have a process of another user");
@@ -318,7 +318,7 @@ mod tests {
 
     /// A holder of urnic's always listens.
     #[test]
-    fn a_name_at_which_nothing_listens_keeps_no_process_out() {
+    fn name_without_a_listening_holder_does_not_block_a_process() {
         let path = format!("urnic/verbs/test-idle-{}", std::process::id());
         let (socket, at) = local_socket(&path).unwrap();
         socket.bind(&at).unwrap();

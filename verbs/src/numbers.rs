@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_ids_come_round_and_skip_those_in_use() {
+    fn id_numbers_wrap_and_skip_those_in_use() {
         let numbers = Numbers::default();
         assert_eq!(numbers.take_for_id(|_| true), Ok(1));
         assert_eq!(numbers.take_for_id(|number| number > 4), Ok(5));

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_are_due_and_turns_asked_for_keep_none_waiting() {
+    fn due_and_requested_turns_do_not_starve_each_other() {
         let (sender, turns) = unbounded();
         let bell = Arc::new(Wakeup(sender));
         for is_timed in [false, true] {

@@ -32,7 +32,7 @@ const FOLDERS: [&str; 8] = [
 type Versioned = String;
 
 #[test]
-fn the_library_exports_what_the_map_lists_and_nothing_else() {
+fn library_exports_exactly_the_symbols_of_the_map() {
     let mapped = mapped();
     let exported = exports();
     let missing: Vec<_> = mapped.difference(&exported).collect();

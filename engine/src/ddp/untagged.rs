@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expected_message_without_a_buffer_is_told_from_one_out_of_range() {
+    fn missing_buffer_and_msn_out_of_range_are_different_errors() {
         let queue = UntaggedQueue::new();
         assert_eq!(queue.buffer_index(Msn(1), 0), Err(DdpError::UntaggedNoBuffer));
         assert_eq!(queue.buffer_index(Msn(2), 0), Err(DdpError::UntaggedMsnRange));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_gets_half_of_what_is_left_and_the_next_a_third() {
+    fn each_stream_may_hold_half_of_the_remaining_blocks() {
         let pool = BlockPool::default();
         let blocks = |count| -> Vec<Block> { (0..count).map(|_| pool.take()).collect() };
         assert_eq!(pool.share(0), KEPT_BLOCKS_MAX / 2);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_of_one_interface_have_the_bounds_of_one_pool() {
+    fn pools_of_one_interface_share_one_limit() {
         let pools = [(); 4].map(|()| BlockPool::default());
         for pool in &pools {
             pool.divide_among(pools.len());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_taken_again_up_to_a_limit() {
+    fn returned_blocks_are_reused_up_to_the_free_limit() {
         let pool = BlockPool::default();
         let block = pool.take();
         assert_eq!(block.len(), KEPT_BLOCK_LEN);

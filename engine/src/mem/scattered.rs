@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_copied_as_there_is_room_for() {
+    fn copy_stops_at_the_end_of_the_destination() {
         let rest = [Fragment::from_slice(b"cd")];
         let all = Scattered::new(SharedSlice::from_bytes(b"ab"), &rest);
         let mut three = [0; 3];

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_in_use_are_passed_over() {
+    fn allocation_skips_tags_in_use() {
         let unhindered = StagSource::new([3; 32]).draw(|_| false);
         assert_ne!(StagSource::new([3; 32]).draw(|tag| tag == unhindered.0), unhindered);
     }

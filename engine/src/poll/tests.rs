@@ -43,14 +43,14 @@ fn taken(lens: impl IntoIterator<Item = usize>) -> (usize, usize) {
 }
 
 #[test]
-fn as_many_short_frames_as_a_burst_has_are_taken_by_two_calls() {
+fn burst_of_short_frames_takes_two_receive_calls() {
     assert_eq!(taken(vec![60; 1000]), (RECEIVE_BURST, 2));
     assert_eq!(taken(vec![1514; 1000]), (RECEIVE_BURST, 2));
     assert_eq!(taken(vec![0; 1000]), (RECEIVE_BURST, 2), "frames without octets are frames");
 }
 
 #[test]
-fn few_frames_are_taken_by_one_call_more_than_there_are_portions() {
+fn few_frames_take_one_call_per_portion_and_one_more() {
     assert_eq!(taken([]), (0, 1));
     assert_eq!(taken([60]), (1, 1));
     assert_eq!(taken([60; RECEIVE_PORTION]), (RECEIVE_PORTION, 2));

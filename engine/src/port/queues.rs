@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn no_frame_changes_what_all_queues_count() {
+    fn no_frame_writes_the_counters_shared_by_queues() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let mut queues = two_queues(&rnic);
         let of_other = {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_queue_has_for_itself_is_in_cache_lines_of_its_own() {
+    fn private_state_of_queues_shares_no_cache_line() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let queues = two_queues(&rnic);
         let ports = queues.each_ref().map(|queue| [&queue.link.a.port, &queue.link.b.port]);

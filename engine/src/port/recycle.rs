@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_connections_that_stand_or_go_elsewhere_are_left_alone() {
+    fn ports_of_open_connections_and_other_peers_are_not_recycled() {
         let mut link = link();
         open_and_close(&mut link, 7175);
         open_and_close(&mut link, 7175);

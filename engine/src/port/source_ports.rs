@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn toward_one_peer_every_port_has_its_turn_before_one_comes_again() {
+    fn every_port_is_used_before_one_repeats_toward_a_peer() {
         for range in [49_152..=u16::MAX, 32_768..=49_151, 7..=7, 0..=u16::MAX] {
             let mut ports = SourcePorts::new((1, 2), range.clone());
             let mut chosen: Vec<u16> =
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_is_passed_over() {
+    fn taken_port_is_skipped() {
         let mut ports = SourcePorts::new((1, 2), 100..=109);
         for _ in 0..20 {
             assert_eq!(ports.choose(LOCAL, peer(2), |port| port == 105), Some(105));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn where_they_begin_is_another_for_each_peer_each_address_and_each_key() {
+    fn first_source_port_depends_on_peer_address_and_key() {
         let first = |key, local: IpAddr, remote| {
             SourcePorts::new(key, 49_152..=u16::MAX).choose(local, remote, |_| true).unwrap()
         };

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_moved_later_is_found_at_its_new_place() {
+    fn postponed_deadline_expires_at_its_new_time() {
         let mut timers = TimerQueue::default();
         timers.arm(0, at(10));
         timers.arm(1, at(20));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_moved_earlier_counts_once() {
+    fn advanced_deadline_expires_once() {
         let mut timers = TimerQueue::default();
         timers.arm(0, at(10));
         timers.arm(0, at(5));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn overtaken_entries_do_not_pile_up() {
+    fn stale_timer_entries_do_not_accumulate() {
         // A far deadline that is replaced by an earlier one and returns, as with delayed
         // acknowledgments.
         let mut timers = TimerQueue::default();
@@ -265,7 +265,7 @@ mod tests {
     /// Compares with a list that is searched: deadlines of several kinds, set, moved, removed and
     /// expired.
     #[test]
-    fn connections_come_in_the_order_of_their_deadlines_whatever_the_order_they_were_set_in() {
+    fn timers_expire_in_deadline_order_for_any_order_of_arming() {
         const SLOTS: u32 = 200;
         let mut state = 1_u64;
         let mut random = move |below: u64| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_of_one_kind_are_known_before_they_come() {
+    fn soon_due_peeks_at_later_deadlines_of_a_kind() {
         let mut timers = TimerQueue::default();
         for slot in 0..100 {
             timers.arm(slot, at(1000 + u64::from(slot)));

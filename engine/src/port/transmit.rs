@@ -272,7 +272,7 @@ mod tests {
 
     /// Queue pairs whose connections are over can fill the doorbell.
     #[test]
-    fn work_that_found_no_place_at_the_doorbell_is_done() {
+    fn work_beyond_the_doorbell_capacity_is_done() {
         let Connected { mut link, pd, cq, qps: [open, _peers] } =
             connected(3, Doorbell::with_places(1));
         let memory = pd.reg_mr(8, Access::REMOTE_WRITE).unwrap();

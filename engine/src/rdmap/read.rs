@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_ord_outstanding() {
+    fn outstanding_reads_never_exceed_ord() {
         let mut requester = Requester::new(2);
         requester.sent(read(1, 0, 8), 10);
         assert!(requester.has_room());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_has_a_place_apart_or_one_of_those_that_there_are() {
+    fn confirmation_uses_its_own_or_a_shared_read_slot() {
         let mut shared = Requester::new(1);
         assert!(shared.can_confirm() && shared.may_confirm());
         shared.sent(read(1, 0, 0), CONFIRMATION);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_placed_in_any_order_but_only_where_asked() {
+    fn responses_are_placed_in_any_order_inside_their_sink_only() {
         let mut requester = Requester::new(4);
         requester.sent(read(1, 100, 50), 0);
         requester.sent(read(2, 0, 10), 1);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_must_have_the_length_asked_for() {
+    fn response_must_have_the_requested_length() {
         let mut requester = Requester::new(1);
         requester.sent(read(1, 0, 8), 0);
         let short = requester.deliver_read(Stag(1), TaggedOffset(0), 7, true);

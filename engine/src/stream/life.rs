@@ -352,7 +352,7 @@ mod tests {
         TimeWait TimeWait Never Nothing Nothing Nothing\n";
 
     #[test]
-    fn the_table_is_this() {
+    fn stage_table_has_the_documented_rows() {
         let mut table = String::new();
         for stage in Stage::ALL {
             let Row { timer, restart, expiry, peer_closes, lost } = stage.row();

@@ -135,7 +135,7 @@ fn a_response_is_written_as_memory_was_when_it_was_framed() {
 }
 
 #[test]
-fn what_is_framed_later_is_read_later() {
+fn response_reads_memory_when_it_is_framed() {
     let [mut a, mut b] = started();
     b.memory.copy_in(0, &[7; 3000]);
     a.qp.post_send(SendWr::read(WrId(1), b.memory.remote(0), a.memory.sge(0..3000))).unwrap();
@@ -197,7 +197,7 @@ fn a_response_ends_where_access_is_taken_away() {
 }
 
 #[test]
-fn the_rest_of_a_cut_write_or_send_goes_as_its_beginning_did() {
+fn rest_of_a_cut_write_or_send_continues_with_the_same_octets() {
     for operation in ["write", "send"] {
         let [mut a, mut b] = started();
         a.memory.copy_in(0, &[7; 1000]);
@@ -240,7 +240,7 @@ fn offend(end: &mut End) {
 }
 
 #[test]
-fn what_was_flushed_goes_as_it_was_and_the_terminate_behind_it() {
+fn flushed_fpdus_keep_their_octets_and_precede_the_terminate() {
     let [mut a, b] = started();
     a.memory.copy_in(0, &[7; 20_000]);
     let write = SendWr::write(WrId(1), b.memory.remote(0), [a.memory.sge(0..20_000)]);
@@ -300,7 +300,7 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
 /// If more bytes are posted than may be kept, those in the middle are given up. The unsent bytes at
 /// the end are sent, and the Terminate after them.
 #[test]
-fn the_newest_and_the_oldest_of_what_is_flushed_are_kept() {
+fn newest_and_oldest_flushed_fpdus_are_kept() {
     let [mut a, b] = started();
     a.qp.post_send(SendWr::write(WrId(1), b.memory.remote(0), [a.memory.sge(0..LEN)])).unwrap();
     a.qp.post_send(SendWr::write(WrId(2), b.memory.remote(0), [a.memory.sge(0..LEN)])).unwrap();
@@ -322,7 +322,7 @@ fn the_newest_and_the_oldest_of_what_is_flushed_are_kept() {
 }
 
 #[test]
-fn a_lost_connection_keeps_nothing() {
+fn lost_connection_keeps_no_data() {
     let [mut a, b] = started();
     let write = SendWr::write(WrId(1), b.memory.remote(0), [a.memory.sge(0..5000)]);
     a.qp.post_send(write).unwrap();
@@ -340,7 +340,7 @@ fn a_lost_connection_keeps_nothing() {
 /// Equal segments are framed all at once, each with its own bytes, and only while the memory may be
 /// read.
 #[test]
-fn responses_in_runs_are_what_memory_was() {
+fn responses_sent_in_runs_match_memory() {
     let [mut a, mut b] = started();
     let octets: Vec<u8> = (0..100_000_u32).map(|i| (i * 7 + (i >> 8)).to_le_bytes()[0]).collect();
     b.memory.copy_in(0, &octets);
@@ -365,7 +365,7 @@ fn responses_in_runs_are_what_memory_was() {
 /// With markers, equal segments have payloads of two lengths. A segment whose last four bytes would
 /// be a marker ends the run. Each begins at another distance from the markers.
 #[test]
-fn runs_with_markers_are_what_memory_was() {
+fn runs_with_markers_match_memory() {
     const READ_LEN: usize = 300_000;
     const SEGMENT_LEN: usize = 1448;
     let octets: Vec<u8> = (0..300_000_u32).map(|i| (i * 7 + (i >> 8)).to_le_bytes()[0]).collect();

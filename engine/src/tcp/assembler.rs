@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_still_takes_what_touches_a_range() {
+    fn full_table_takes_ranges_that_touch_another() {
         let mut assembler = Assembler::default();
         for index in 0..OUT_OF_ORDER_RANGES_MAX as u64 {
             assert!(assembler.insert(range(10 + index * 10, 15 + index * 10)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_leaves_no_empty_range() {
+    fn remove_leaves_no_empty_range() {
         let mut assembler = Assembler::default();
         for (at, len, kept) in [(10, 10, None), (10, 4, Some(14..20)), (16, 4, Some(10..16))] {
             assert!(assembler.insert(range(10, 20)));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn room_in_a_full_table_does_not_depend_on_what_follows() {
+    fn room_in_a_full_table_ignores_later_ranges() {
         let mut assembler = Assembler::default();
         for index in 0..OUT_OF_ORDER_RANGES_MAX as u64 {
             assert!(assembler.insert(range(10 + index * 10, 15 + index * 10)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_with_one_place_left_takes_any_range() {
+    fn table_with_one_free_entry_takes_any_range() {
         let mut assembler = Assembler::default();
         for index in 1..OUT_OF_ORDER_RANGES_MAX as u64 {
             assert!(assembler.insert(range(10 + index * 10, 15 + index * 10)));
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map_of_octets(
+        fn assembler_agrees_with_a_map_of_octets(
             inserts in proptest::collection::vec((1_u64..200, 1_u64..20), 1..40),
         ) {
             let mut assembler = Assembler::default();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_taken_while_one_is_free_and_given_back_once() {
+    fn backlog_entry_is_released_once() {
         let mut backlog = Backlog::new(2);
         let first = backlog.take_free(host(1), 0).unwrap();
         let second = backlog.take_free(host(1), 1).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_of_another_backlog_means_nothing() {
+    fn stale_entry_of_another_backlog_is_ignored() {
         let mut old = Backlog::new(4);
         let places: Vec<_> = (0..3).map(|n| old.take_free(host(1), n).unwrap()).collect();
         let mut new = Backlog::new(4);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_silent_one_gives_way() {
+    fn oldest_silent_entry_is_evicted() {
         let (mut backlog, _) = full_of(&[host(1), host(2), host(3)]);
         assert_eq!(evicted_for(&mut backlog, host(4)), Some(0));
         assert_eq!(evicted_for(&mut backlog, host(5)), Some(1));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_with_most_places_pays_first() {
+    fn entry_of_the_source_with_most_entries_is_evicted() {
         let (mut backlog, _) = full_of(&[host(1), host(2), host(2), host(3)]);
         assert_eq!(evicted_for(&mut backlog, host(4)), Some(1), "its oldest");
         // Each has one now: the oldest of all.
@@ -283,20 +283,20 @@ mod tests {
     }
 
     #[test]
-    fn a_source_with_most_places_displaces_itself() {
+    fn source_with_most_entries_evicts_its_own() {
         let (mut backlog, _) = full_of(&[host(1), host(2), host(2)]);
         assert_eq!(evicted_for(&mut backlog, host(2)), Some(1));
     }
 
     #[test]
-    fn what_has_ended_gives_way_before_anything_else() {
+    fn ended_entries_are_evicted_first() {
         let (mut backlog, places) = full_of(&[host(2), host(2), host(1)]);
         backlog.set_standing(places[2], Standing::Ended);
         assert_eq!(evicted_for(&mut backlog, host(2)), Some(2));
     }
 
     #[test]
-    fn those_that_have_asked_stay_unless_their_source_has_more_than_its_share() {
+    fn requested_entries_are_evicted_only_above_the_share_of_their_source() {
         let (mut backlog, places) = full_of(&[host(1), host(1), host(2)]);
         for place in places {
             backlog.set_standing(place, Standing::Asked);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_one_gives_way_before_one_that_has_asked() {
+    fn silent_entries_are_evicted_before_requested_ones() {
         let (mut backlog, places) = full_of(&[host(1), host(1), host(2)]);
         backlog.set_standing(places[0], Standing::Asked);
         backlog.set_standing(places[1], Standing::Asked);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redeemed_cookie_gives_the_connection_that_the_syn_asked_for() {
+    fn redeemed_cookie_restores_the_options_of_the_syn() {
         let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
         for at in (0..200).map(|ms| Instant::ZERO + Duration::from_millis(ms)) {
             let answer = cookies.answer(at, &config, &syn(rich()), &ends(4000));
@@ -321,7 +321,7 @@ mod tests {
     /// The SYN-ACK was sent as a cookie: the connection sends none of its own at first, and its
     /// next one is a retransmission.
     #[test]
-    fn the_answer_of_a_redeemed_connection_has_gone_out_already() {
+    fn first_syn_ack_after_a_cookie_is_a_retransmission() {
         let (cookies, config, now) =
             (SynCookies::new((1, 2)), Arc::new(Config::default()), Instant::ZERO);
         let answer = cookies.answer(now, &config, &syn(rich()), &ends(4000));

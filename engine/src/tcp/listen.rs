@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_acceptable_to_whoever_sent_the_segment() {
+    fn reset_has_acceptable_numbers_for_its_receiver() {
         let (seq, ack) = (SeqNum(u32::MAX), SeqNum(9));
         let base = Header { src_port: 1, dst_port: 2, seq, ack, ..Header::default() };
         let with = |flags| Header { flags, ..base.clone() };

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_saves_up_no_more_than_a_quantum() {
+    fn idle_time_earns_at_most_one_quantum() {
         let (pace, mut pacer) = (pace(1_600_000), Pacer::default());
         pacer.on_sent(Instant::ZERO, pace, 1000);
         let later = Instant::from_nanos(500 * MS);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_and_the_latest_of_what_was_delivered_are_noted_in_any_order() {
+    fn lowest_and_latest_delivered_segments_are_recorded_in_any_order() {
         for ends in [[100, 200, 300], [300, 100, 200], [200, 300, 100]] {
             let delivered = originals(&ends.map(|end| (end, end)));
             assert_eq!(delivered.lowest_end, Some(StreamOffset(100)));
@@ -203,7 +203,7 @@ mod tests {
 
     // spec: TCP-8985-1, TCP-8985-2
     #[test]
-    fn what_was_sent_before_an_arrival_is_overtaken_and_overdue_a_round_trip_later() {
+    fn segment_sent_before_a_delivered_one_is_overdue_after_a_round_trip() {
         let mut rack = Rack::new();
         rack.update(at(150), &originals(&[(40, 400), (50, 500)]), |_| true);
         assert!(rack.is_overtaken(at(50), StreamOffset(400)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_cannot_have_caused_the_acknowledgment_is_not_believed() {
+    fn retransmission_too_recent_for_its_acknowledgment_is_ignored() {
         let mut rack = Rack::new();
         let mut delivered = originals(&[(10, 100)]);
         delivered.note(at(90), StreamOffset(200), false);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_waker_that_asked_is_called() {
+    fn every_armed_waker_is_called() {
         let ((one, waker_one), (two, waker_two)) = (counting(), counting());
         let alarm = Alarm::new();
         alarm.arm(&waker_one);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn held_calls_are_made_when_the_last_hold_goes() {
+    fn held_calls_run_when_the_last_hold_is_dropped() {
         let (calls, waker) = counting();
         let alarm = Alarm::new();
         let (outer, inner) = (HeldCalls::new(), HeldCalls::new());

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_rings_once_until_it_is_released() {
+    fn doorbell_rings_once_until_its_release() {
         let doorbell = Doorbell::new();
         let button = DoorbellButton::new(Arc::clone(&doorbell), 7);
         assert!(!doorbell.has_rung());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_that_moves_rings_where_it_is() {
+    fn moved_doorbell_rings_at_its_new_port() {
         let (first, second) = (Doorbell::new(), Doorbell::new());
         let button = DoorbellButton::new(Arc::clone(&first), 1);
         button.press();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bells_that_find_no_place_are_not_forgotten() {
+    fn rings_beyond_the_doorbell_capacity_are_reported_as_missed() {
         let doorbell = Doorbell::with_places(2);
         let bells: Vec<_> = (0..4).map(|i| DoorbellButton::new(Arc::clone(&doorbell), i)).collect();
         bells.iter().for_each(DoorbellButton::press);

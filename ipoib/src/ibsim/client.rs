@@ -306,7 +306,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_simulator_that_does_not_answer_is_not_looked_at_before_it_is_late() {
+    fn client_awaiting_an_answer_sleeps_until_its_deadline() {
         let (mut client, _simulator) = client("");
         assert_eq!(client.due_ns(), ASK_EVERY_NS);
         assert_eq!(client.watch(ASK_EVERY_NS, Guid(1)), None);

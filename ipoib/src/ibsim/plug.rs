@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_was_not_there_is_looked_for_from_time_to_time() {
+    fn missing_switch_is_looked_for_periodically() {
         let simulator = simulator("plug");
         let mut plug = Plug::new(&simulator, Guid(1), None).unwrap();
         plug.send(0, b"lost");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_an_answer_is_bounded() {
+    fn packets_waiting_for_their_answer_are_limited() {
         let simulator = simulator("unanswered");
         let _switch = switch(&simulator);
         let mut plug = Plug::new(&simulator, Guid(1), None).unwrap();

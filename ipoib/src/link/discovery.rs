@@ -180,7 +180,7 @@ mod tests {
 
     /// RFC 4861 §7.1.
     #[test]
-    fn messages_that_are_not_right_are_refused() {
+    fn malformed_messages_are_refused() {
         let target = ip("fe80::2");
         let good = solicitation(ip("fe80::1"), target, target, own());
         for at in [7, 41, 42, 50, 60, 65, 70] {
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_are_too_strange(
+        fn parsing_arbitrary_octets_never_panics(
             mut octets in prop::collection::vec(any::<u8>(), 0..120),
             kind in 135_u8..137,
         ) {

@@ -345,7 +345,7 @@ mod tests {
     /// RFC 4391 §10: the administrator has no members of a deleted group, so there is none to
     /// leave.
     #[test]
-    fn no_membership_is_held_in_a_group_that_is_no_more() {
+    fn deleted_group_has_no_membership_to_leave() {
         let mut groups = Groups::default();
         let mgid = Gid([0xff; 16]);
         assert_eq!(groups.receive(0, mgid), Received::Joins);
@@ -359,7 +359,7 @@ mod tests {
 
     /// A full table reports it, and adds nothing.
     #[test]
-    fn a_full_table_receives_no_more() {
+    fn full_table_adds_no_group() {
         let mut groups = Groups::default();
         let mgid = |at: usize| {
             let mut octets = [0xff; 16];

@@ -237,7 +237,7 @@ fn datagrams_to_the_interface_itself_come_back() {
 }
 
 #[test]
-fn a_host_that_leaves_is_in_no_group_and_hears_no_reports() {
+fn leaving_host_is_in_no_group_and_gets_no_reports() {
     let mut scene = Scene::up();
     let broadcast = MulticastMap::new(Scope::LINK_LOCAL, PKey(0xffff)).broadcast();
     assert_eq!(scene.fabric.members(broadcast), Some(2));

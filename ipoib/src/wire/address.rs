@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_names_are_told_apart() {
+    fn multicast_lids_and_controlled_qkeys_are_recognised() {
         assert!(!Lid(0xbfff).is_multicast() && Lid(0xc000).is_multicast());
         assert!(Lid(0xfffe).is_multicast() && !Lid::PERMISSIVE.is_multicast());
         assert!(QKey(0x8001_0b1b).is_controlled() && !QKey(0x0001_0b1b).is_controlled());

@@ -123,7 +123,7 @@ mod tests {
 
     // spec: IPOIB-9.2-1
     #[test]
-    fn a_question_octet_by_octet() {
+    fn arp_request_has_the_specified_octets() {
         let octets = hex!(
             "0020 0800 14 04 0001"
             "00000048 fe80000000000000 0000000000100004 c0a80701"

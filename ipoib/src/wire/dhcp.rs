@@ -456,7 +456,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_are_too_strange(
+        fn parsing_arbitrary_octets_never_panics(
             octets in prop::collection::vec(any::<u8>(), 0..400),
             options in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..8)), 0..8),
         ) {

@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_are_too_strange_for_any_format(
+        fn parsing_arbitrary_octets_in_any_format_never_panics(
             octets in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             let _any = super::address::LinkAddress::parse(&octets);

@@ -59,7 +59,7 @@ mod tests {
 
     // spec: IPOIB-9.3-1
     #[test]
-    fn the_option_octet_by_octet() {
+    fn link_address_option_has_the_specified_octets() {
         let gid = Gid::new(Gid::DEFAULT_PREFIX, Guid(0x10_000a));
         let address = LinkAddress { qpn: Qpn::from_bits(0x49), gid };
         let mut octets = hex!("01 03 0000 00000049 fe80000000000000 000000000010000a");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn other_options_are_none_and_cut_ones_an_error() {
+    fn other_options_are_skipped_and_truncated_ones_refused() {
         assert_eq!(parse(&[1, 1, 0, 0, 0, 0, 0, 0]), Ok(None), "an Ethernet address");
         assert_eq!(parse(&[5, 3]), Ok(None));
         assert_eq!(parse(&[1, 3, 0]), Err(TooShort { need: 24, have: 3 }));

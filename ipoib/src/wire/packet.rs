@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_octet_by_octet() {
+    fn packet_has_the_specified_octets() {
         let packet = emitted(&header(false), &[1, 2, 3, 4, 5]);
         let expected = hex!(
             "00 22 c000 000a 0004"
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_routers_change_is_not_in_the_invariant_crc() {
+    fn fields_that_routers_change_are_not_in_the_invariant_crc() {
         let mut packet = emitted(&header(true), b"payload!");
         let end = packet.len() - TAIL_LEN;
         let before = invariant_crc(&packet[..end], true);
@@ -391,7 +391,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_read_again(
+        fn emitted_packets_parse_back(
             payload in prop::collection::vec(any::<u8>(), 0..2100),
             global: bool,
             (sl, dlid, slid, psn) in (0_u8..16, any::<u16>(), any::<u16>(), 0_u32..1 << 24),

@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_are_too_strange(
+        fn parsing_arbitrary_octets_never_panics(
             octets in prop::collection::vec(any::<u8>(), 0..120),
             kind in prop::sample::select(vec![0x12_u8, 0x16, 0x17, 0x22, 131, 132, 143]),
         ) {

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_octet_by_octet() {
+    fn subnet_management_request_has_the_specified_octets() {
         let mad = request(SmpAttribute::PortInfo, 3, 0x0102_0304_0506_0708, &[1, 4]);
         let head = hex!(
             "01 81 01 01 0000 00 02 0102030405060708 0015 0000 00000003"
@@ -201,7 +201,7 @@ mod tests {
 
     /// As OpenSM has set up the port of a node of ibsim.
     #[test]
-    fn a_ports_setup() {
+    fn port_setup_of_opensm_is_parsed() {
         let mut data = [0; SMP_DATA_LEN];
         data[8] = 0xfe;
         data[9] = 0x80;

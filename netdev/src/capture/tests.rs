@@ -192,7 +192,7 @@ fn modified_pcap_is_read() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused() {
+fn files_that_are_no_captures_are_refused() {
     assert!(matches!(read(&[]).1, Some(CaptureError::Empty)));
     assert!(matches!(read(&[0xa1]).1, Some(CaptureError::Truncated { frame: 1, offset: 1 })));
     let (_, error) = read(b"\x7fELF and more");
@@ -414,7 +414,7 @@ fn a_datagram_of_unset_length_is_all_there_is() {
 }
 
 #[test]
-fn frames_without_ip_are_told_apart() {
+fn frames_without_ip_are_recognised_on_every_link_type() {
     let arp = [&[0; 12][..], &[0x08, 0x06], &[0; 46]].concat();
     assert_eq!(LinkType::Ethernet.ip_packet(&arp), Ok(None));
     assert_eq!(LinkType::LinuxCooked.ip_packet(&[0; 30]), Ok(None));

@@ -165,7 +165,7 @@ fn corruption_flips_bits_behind_the_link_header_only() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_fate() {
+fn equal_seeds_give_equal_decisions() {
     let config = ImpairConfig {
         loss: 0.1,
         burst: BurstLoss { enter: 0.01, ..BurstLoss::default() },

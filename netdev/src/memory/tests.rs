@@ -235,7 +235,7 @@ fn a_raised_mtu_makes_room_for_longer_frames() {
 }
 
 #[test]
-fn a_link_going_down_loses_what_is_under_way() {
+fn link_down_loses_frames_in_flight() {
     let (mut a, mut b) = pair(LinkConfig { queue_frames: 2, ..config() });
     let link = a.link();
     send(&mut a, 0, &[0; 60]).unwrap();
@@ -359,7 +359,7 @@ fn measure() {
 }
 
 #[test]
-fn a_frame_written_in_place_travels_like_any_other() {
+fn frame_written_into_the_device_buffer_arrives_like_any_other() {
     let rate_bits_per_second = Some(1_000_000_000);
     let (mut a, mut b) = pair(LinkConfig { latency_ns: 500, rate_bits_per_second, ..config() });
     let write = |buffer: &mut [u8]| {
@@ -374,7 +374,7 @@ fn a_frame_written_in_place_travels_like_any_other() {
 }
 
 #[test]
-fn a_frame_that_is_not_taken_in_place_is_not_written() {
+fn frame_refused_before_it_is_written_is_never_written() {
     let (mut a, _b) = pair(LinkConfig { queue_frames: 1, ..config() });
     let refused = |device: &mut MemoryDevice, len| {
         device.transmit_in_place(0, len, RxChecksum::Valid, |_| panic!("written")).unwrap_err()

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_before_its_address_does_not_pass() {
+    fn packets_cut_before_their_address_do_not_pass() {
         let kernel = Kernel::new(&many());
         for len in 0..16 {
             assert!(!kernel.passes(MAC, 0x0800, &[10; 20][..len]), "{len} octets");

@@ -34,7 +34,7 @@ fn empty() -> File {
 }
 
 #[test]
-fn a_frame_in_its_slot_is_found() {
+fn frame_is_read_from_its_slot() {
     let frame: Vec<u8> = (0..100).collect();
     let mut slot = slot(&frame);
     let found = frame_in(header(0, 100), &mut slot, &empty(), &mut []).unwrap();
@@ -72,7 +72,7 @@ fn a_checksum_is_still_found_behind_a_tag() {
 }
 
 #[test]
-fn what_cannot_be_is_no_frame() {
+fn malformed_slots_give_no_frame() {
     let mut slot = slot(&[7; 100]);
     let good = header(0, 100);
     let mut bad = vec![

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_stands_behind_the_addresses() {
+    fn vlan_tag_is_restored_behind_the_addresses() {
         let mut memory = vec![0xee; 6];
         memory.extend(1..=12);
         memory.extend([0x08, 0x00, 99, 98]);
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_or_header_there_is_no_tag() {
+    fn without_room_or_header_no_vlan_tag_is_restored() {
         assert_eq!(put_back(&mut [0; 64], 3, TPID, 1), None);
         assert_eq!(put_back(&mut [0; 17], 4, TPID, 1), None);
         assert_eq!(put_back(&mut [0; 17], 30, TPID, 1), None);

@@ -85,7 +85,7 @@ fn send(device: &mut MemoryDevice, bytes: &[u8], segment_size: Option<u16>) {
 }
 
 #[test]
-fn a_super_frame_becomes_the_packets_that_it_stands_for() {
+fn super_frame_is_cut_into_its_packets() {
     let (mut a, mut b) = link(false);
     let payload: Vec<u8> = (0..=255).cycle().take(3500).collect();
     let flags = 0x10 | PSH | FIN | CWR;
@@ -104,7 +104,7 @@ fn a_super_frame_becomes_the_packets_that_it_stands_for() {
 }
 
 #[test]
-fn no_more_than_a_burst_is_handed_over() {
+fn receive_returns_at_most_a_burst() {
     let (mut a, mut b) = link(false);
     let payload: Vec<u8> = (0..=255).cycle().take(1000).collect();
     send(&mut b, &Segment::new(0, &payload).frame(), Some(100));
@@ -283,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn nothing_is_lost_repeated_reordered_or_changed(
+    fn random_packets_keep_their_stream_and_order(
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let mut flows = [(1_u32, 1_u16), (u32::MAX - 500, 0xfff0)];
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_pass(bytes in prop::collection::vec(any::<u8>(), 14..120), size in 1_u16..200) {
+    fn splitting_and_merging_arbitrary_octets_never_panics(bytes in prop::collection::vec(any::<u8>(), 14..120), size in 1_u16..200) {
         let (mut a, mut b) = link(true);
         b.transmit(0, &TxFrame::whole(&bytes)).unwrap();
         let checksum = TxChecksum::Partial { start: TCP_AT, offset: CHECKSUM_OFFSET };
@@ -323,7 +323,7 @@ proptest! {
 
 /// IPv4 says the length of a datagram in 16 bits, whatever a device can cut.
 #[test]
-fn a_train_is_no_longer_than_a_datagram() {
+fn merged_frame_is_no_longer_than_an_ipv4_datagram() {
     let (a, mut b) = pair(LinkConfig {
         mtu: 9000,
         super_frame_len_max: NonZeroUsize::new(100_000),

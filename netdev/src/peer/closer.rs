@@ -268,7 +268,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_not_to_be_had_is_asked_for_again() {
+    fn failed_thread_start_is_retried_at_the_next_close() {
         let no_thread = || Err(io::ErrorKind::WouldBlock.into());
         for count in [1, CLOSES_MAX] {
             let closer = Closer::default();
@@ -341,7 +341,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_socket_that_lingers_is_waited_for_by_none() {
+    fn closing_a_lingering_socket_blocks_nobody() {
         let closer = Closer::default();
         let (socket, _far) = lingering();
         drop(PeerFd::new(socket, closer.clone()));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_user_root_and_a_named_user_are_trusted() {
+    fn own_user_root_and_the_named_user_are_trusted() {
         let trusts = |uid, own, also| is_trusted(uid, own, also, || true);
         assert!(trusts(1000, 1000, None) && trusts(0, 1000, None) && trusts(0, 0, None));
         assert!(!trusts(1001, 1000, None) && !trusts(1000, 0, None));

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_for_its_user_and_goes_with_its_maker() {
+    fn socket_is_private_to_its_user_and_removed_by_its_creator() {
         let path = std::env::temp_dir().join(format!("urnic-meeting-{}", std::process::id()));
         let first = Meeting::open(&path, true, None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

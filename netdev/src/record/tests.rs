@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_recorded_is_read_back(
+    fn recorded_frames_are_read_back(
         sent in prop::collection::vec(
             (any::<u64>(), prop::collection::vec(any::<u8>(), 0..300)),
             0..20,

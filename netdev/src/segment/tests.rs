@@ -161,7 +161,7 @@ fn segments_that_do_not_belong_together_are_not_merged() {
 }
 
 #[test]
-fn what_is_no_sound_segment_is_left_alone() {
+fn damaged_and_special_segments_are_not_parsed() {
     let frame = Segment::new(1, &[1; 20]).frame();
     assert!(parse(&frame, Medium::Ethernet).is_some());
     for at in 14..frame.len() {

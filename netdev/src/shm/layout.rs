@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_what_they_were() {
+    fn descriptors_survive_encoding() {
         let header =
             Header { len: 0x0102_0304, runs: 0x0506, offload: [7, 8, 9, 1, 2, 3, 4, 5, 6, 7] };
         assert_eq!(Header::from_octets(header.to_octets()), header);

@@ -165,7 +165,7 @@ mod tests {
         #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_written_is_read(message in message()) {
+        fn encoded_messages_parse_back(message in message()) {
             let (header, body) = message.encode();
             let count = usize::from(message.has_descriptor());
             prop_assert_eq!(Message::parse(header, &body, count), Ok(message));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_grow() {
+    fn region_numbers_must_increase() {
         let mut regions = Regions::new(1);
         assert_eq!(regions.number(INLINE), Err(UsedNumber));
         regions.number(3).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_at_a_place_that_cannot_be_goes_at_once() {
+    fn withdrawal_at_an_impossible_ring_index_is_immediate() {
         let mut regions = Regions::new(1 << 20);
         for (number, until) in [(1, 5), (2, 5 + RING_LEN + 1), (3, 4), (4, 6)] {
             regions.number(number).unwrap();

@@ -291,7 +291,7 @@ fn a_full_link_says_so_and_loses_nothing() {
 }
 
 #[test]
-fn an_end_that_sleeps_is_told() {
+fn sleeping_end_is_woken_by_a_frame() {
     let [mut a, mut b] = pair_of(&Publisher::new(), &Publisher::new());
     let is_ready = |device: &Shm| {
         let descriptor = device.readiness().expect("a descriptor");
@@ -335,7 +335,7 @@ fn an_end_that_sleeps_is_told() {
 }
 
 #[test]
-fn memory_comes_and_goes_while_frames_flow() {
+fn memory_is_published_and_withdrawn_while_frames_flow() {
     let publisher = Publisher::new();
     let [mut a, mut b] = pair_of(&publisher, &Publisher::new());
     let head = head();

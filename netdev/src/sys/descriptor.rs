@@ -98,7 +98,7 @@ mod tests {
     use crate::sys::shared_mapping::sealed_memory;
 
     #[test]
-    fn memory_and_events_are_told_from_all_else() {
+    fn memory_and_event_descriptors_are_recognised() {
         let memory = sealed_memory(c"test", 4096).unwrap();
         let event = event().unwrap();
         assert!(is_memory(memory.as_fd()) && !is_event(memory.as_fd()));

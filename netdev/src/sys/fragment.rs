@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_sums_like_the_slice_it_stands_for() {
+    fn fragment_sum_equals_the_sum_of_rfc_1071() {
         let octets: Vec<u8> = (0..=255).cycle().take(1600).collect();
         for len in [0, 1, 2, 511, 512, 513, 1023, 1024, 1025, 1600] {
             // RFC 1071 §1: adjacent bytes paired to words, carries added at the end.

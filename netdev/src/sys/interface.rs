@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_can_be_asked_about() {
+    fn loopback_attributes_can_be_queried() {
         let control = Control::new().unwrap();
         let lo: Name = "lo".parse().unwrap();
         assert!(names().unwrap().contains(&lo), "every namespace has a loopback");

@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "of a mapping of")]
-    fn nothing_outside_is_reached() {
+    fn access_outside_the_mapping_panics() {
         let mapping = Mapping::fresh(4096).unwrap();
         mapping.word(4096).store(1, Relaxed);
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_an_error() {
+    fn empty_mapping_is_an_error() {
         assert!(Mapping::fresh(0).is_err());
     }
 }

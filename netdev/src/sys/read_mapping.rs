@@ -157,7 +157,7 @@ mod tests {
     use crate::sys::published;
 
     #[test]
-    fn what_the_owner_writes_is_read() {
+    fn reader_sees_the_writes_of_the_owner() {
         let (file, own) = published::memory(c"test", 5000).unwrap();
         let reading = ReadMapping::of(file.as_fd(), 5000).unwrap();
         own.word(4).store(0x0102_0304, Relaxed);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_refused_for_what_is_wrong_with_it() {
+    fn each_defect_of_memory_has_its_refusal() {
         let (file, _own) = published::memory(c"test", 5000).unwrap();
         for len in [0, 4999, 5001, usize::MAX] {
             let refused = ReadMapping::of(file.as_fd(), len);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "of a mapping of")]
-    fn nothing_outside_is_reached() {
+    fn access_outside_the_mapping_panics() {
         let (file, _own) = published::memory(c"test", 4096).unwrap();
         ReadMapping::of(file.as_fd(), 4096).unwrap().word(4096);
     }

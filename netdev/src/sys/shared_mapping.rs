@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "of a mapping of")]
-    fn nothing_outside_is_reached() {
+    fn access_outside_the_mapping_panics() {
         let file = sealed_memory(c"test", 8_192).unwrap();
         SharedMapping::of(file.as_fd(), 5_000).unwrap().copy_in(4_998, &[1, 2, 3]);
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_gone_is_an_error_and_no_signal() {
+    fn writing_to_a_closed_peer_is_an_error_and_raises_no_signal() {
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
         let error = send_fragments(near.as_fd(), &[Fragment::from_slice(&[1])]).unwrap_err();
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the kernel acknowledges in real time")]
-    fn what_is_acknowledged_is_not_waited_for() {
+    fn acknowledged_octets_are_no_longer_undelivered() {
         use std::io::Write;
         use std::net::{TcpListener, TcpStream};
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn syns_are_repeated_as_often_as_asked() {
+    fn number_of_syn_retries_can_be_set() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         set_syn_retries(socket.as_fd(), 8).unwrap();
         assert_eq!(syn_retries(socket.as_fd()).unwrap(), 8);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slow_way_gives_the_same() {
+    fn general_path_gives_the_same_sum() {
         let octets: Vec<u8> = (0..256u32).map(|i| (i * 37).to_le_bytes()[0]).collect();
         // SAFETY: four blocks are there.
         let slow = unsafe { sum_blocks_through_copy(octets.as_ptr(), 4) };

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_congested_kernel_did_not_take_is_offered_again_without_new_frames() {
+    fn frames_left_by_a_congested_kernel_are_offered_again() {
         let (mut queue, kernel) = queue();
         assert!(queue.flush().is_ok() && !queue.has_unsent());
         assert_eq!(calls(&kernel), 0, "nothing to send");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_cannot_be_do_no_harm() {
+    fn impossible_ring_counts_do_no_harm() {
         let mut ring = ring(8);
         set(&ring, 0, 1_000_000);
         assert_eq!(ring.waiting(), 4);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn wakeups_are_asked_for_by_a_flag() {
+    fn ring_flag_requests_wakeups() {
         let ring = ring(8);
         assert!(!ring.needs_wakeup());
         set(&ring, 128, 1);

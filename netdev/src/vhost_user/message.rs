@@ -366,7 +366,7 @@ mod tests {
         })]
 
         #[test]
-        fn what_is_written_is_read(request in request(), needs_reply in any::<bool>()) {
+        fn encoded_messages_parse_back(request in request(), needs_reply in any::<bool>()) {
             let (id, body) = request.encode();
             let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), needs_reply);
             let read = Header::from_octets(header.to_octets()).unwrap();

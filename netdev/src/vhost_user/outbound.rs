@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_long_frames_are_timed_and_no_short_one() {
+    fn some_long_frames_are_timed_and_no_short_one() {
         let mut distance = Distance::default();
         let timed = (0..160).filter(|_| distance.begin(TIMED_LEN_MIN).is_some()).count();
         assert_eq!(timed, 10);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_far_while_its_lines_take_long() {
+    fn slow_copies_mark_the_memory_as_far() {
         let mut distance = Distance::default();
         for (took_us, is_far) in [(3, false), (10, true), (7, true), (4, false)] {
             distance.note(64 << 10, Duration::from_micros(took_us));

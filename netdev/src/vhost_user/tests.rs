@@ -185,7 +185,7 @@ fn each_pair_of_queues_has_its_own_frames() {
 }
 
 #[test]
-fn an_end_that_sleeps_is_told() {
+fn sleeping_end_is_woken_by_a_frame() {
     let (mut backend, mut frontend) = pairs(1, true);
     let is_ready = |device: &dyn Device| {
         let descriptor = device.readiness().expect("a descriptor");
@@ -251,7 +251,7 @@ fn a_full_queue_says_so_and_has_room_again() {
 }
 
 #[test]
-fn a_peer_that_goes_is_waited_for_by_either_end() {
+fn either_end_waits_for_a_peer_that_left() {
     let path = path();
     let config = VhostUserConfig::backend(path.clone());
     let listening = VhostUserConfig { listens: true, ..VhostUserConfig::frontend(path.clone()) };

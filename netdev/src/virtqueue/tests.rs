@@ -267,7 +267,7 @@ fn a_queue_lies_aligned_in_one_region() {
 }
 
 #[test]
-fn regions_that_cannot_be_are_refused() {
+fn impossible_regions_are_refused() {
     let file = memory();
     let mut table = MemoryTable::default();
     let mut add = |numbers| table.add(numbers, file.as_fd());
@@ -286,7 +286,7 @@ fn regions_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_a_device_says_of_buffers_is_checked() {
+fn used_entries_of_a_device_are_validated() {
     let file = memory();
     let table = table(&file, &[]);
     let layout = layout(&table, 4);
@@ -391,12 +391,12 @@ fn two_threads(event_index: bool) {
 }
 
 #[test]
-fn neither_side_sleeps_while_there_is_work() {
+fn both_sides_stay_awake_while_there_is_work() {
     two_threads(false);
 }
 
 #[test]
-fn neither_side_sleeps_while_there_is_work_by_event_index() {
+fn both_sides_stay_awake_while_there_is_work_by_event_index() {
     two_threads(true);
 }
 

@@ -56,7 +56,7 @@ fn one_segment_is_an_ordinary_frame() {
 }
 
 #[test]
-fn what_nobody_can_cut_is_refused() {
+fn super_frames_that_cannot_be_segmented_are_refused() {
     let payload = [Fragment::from_slice(&[0; 3000])];
     let mut udp = ipv4_head(false);
     udp[23] = 17;

@@ -67,7 +67,7 @@ fn octets(asked: &RequestCounts, guest: u64, len: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_crates_backend_finds_frames_in_the_memory_that_it_is_told_of() {
+fn backend_of_the_crate_reads_frames_from_published_memory() {
     let publisher = Publisher::new();
     let (config, mut device) = open("sharing", &publisher);
     let mut blocks = vec![block(&publisher, 1), block(&publisher, 2)];
@@ -133,7 +133,7 @@ fn the_crates_backend_finds_frames_in_the_memory_that_it_is_told_of() {
 }
 
 #[test]
-fn what_a_backend_does_not_take_is_copied() {
+fn memory_that_a_backend_does_not_map_is_copied() {
     let publisher = Publisher::new();
     let (config, mut device) = open("copied", &publisher);
     let blocks = [block(&publisher, 1), block(&publisher, 2)];
@@ -152,7 +152,7 @@ fn what_a_backend_does_not_take_is_copied() {
 }
 
 #[test]
-fn a_backend_that_cannot_be_told_of_memory_is_refused() {
+fn backend_without_memory_slots_is_refused() {
     let publisher = Publisher::new();
     let (config, mut device) = open("no-slots", &publisher);
     let backend = Answering::connect(&config.path);

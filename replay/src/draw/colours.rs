@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_told_apart_with_any_colour_vision() {
+    fn marks_are_distinguishable_with_any_colour_vision() {
         for (background, colours) in [("light", LIGHT), ("dark", DARK)] {
             for (vision, matrix) in &VISIONS {
                 let seen = MARKS.map(|name| (name, lab(times(matrix, linear(colours, name)))));

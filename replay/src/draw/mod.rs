@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_markup() {
+    fn text_is_escaped_as_markup() {
         assert_eq!(escaped("<a href=\"x\">&\u{1b}"), "&lt;a href=&quot;x&quot;&gt;&amp;\u{fffd}");
         assert_eq!(escaped("a\u{202e}b – 'µ'"), "a\u{fffd}b – &#39;µ&#39;");
     }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sender_echoes_it_has_had() {
+    fn timestamp_echo_shows_that_an_acknowledgment_arrived() {
         let acks = acks();
         assert_eq!(acks.why(100, 500 * MS, Some(0)), Some(Why::Known), "stamps wrap");
         assert_eq!(acks.why(100, 500 * MS, Some(u32::MAX)), Some(Why::AckLost(7)));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_handshake_or_stamps_it_is_not_told() {
+    fn cause_is_unknown_without_a_handshake_or_timestamps() {
         let mut acks = Acks::default();
         acks.note(100, 50 * MS, 7, None);
         assert_eq!(acks.why(100, 500 * MS, None), Some(Why::Untold));

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn siw_is_known_by_its_habits() {
+    fn siw_is_recognised_by_its_deviations() {
         let mut findings = Findings::new(Listing::new());
         findings.add(Kind::Crc, "initiator", 1, String::new);
         assert_eq!(findings.profile("initiator"), None);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lists_so_many_findings_and_counts_the_others() {
+    fn findings_listed_for_a_file_are_limited_and_the_rest_counted() {
         let listing = Listing::new();
         let many = |kinds: &[Kind]| {
             let mut findings = Findings::new(listing.clone());

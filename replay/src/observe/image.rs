@@ -400,7 +400,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn it_agrees_with_plain_memory(
+        fn image_agrees_with_plain_memory(
             writes in proptest::collection::vec((3900_usize..4400, 1_usize..200, any::<u8>()), 1..60),
             files_pages in any::<bool>(),
         ) {

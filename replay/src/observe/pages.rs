@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_come_back_as_they_were_written_and_places_are_used_again() {
+    fn page_file_returns_written_pages_and_reuses_slots() {
         let mut pages = PageFile::default();
         let slots = [1, 2, 3].map(|value| pages.keep(&[value; PAGE_LEN]).unwrap());
         pages.write(slots[1], PAGE_LEN - 2, &[7, 8]).unwrap();

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_that_segments_were_cut_at_is_told_where_it_is_known() {
+    fn evidence_locates_where_segments_were_cut() {
         let none = Cut::default();
         let (whole, cut) = (Cut { aligned: 90, unaligned: 10 }, Cut { aligned: 5, unaligned: 95 });
         let told = |places, flags: [bool; 3]| {

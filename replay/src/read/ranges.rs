@@ -124,7 +124,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn it_agrees_with_a_map_of_positions(
+        fn range_set_agrees_with_a_map_of_positions(
             inserts in proptest::collection::vec((0_u128..200, 0_u128..20), 1..40),
         ) {
             let mut set = RangeSet::default();

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_markers_it_takes_crcs_that_are_right() {
+    fn without_markers_fpdus_are_found_by_their_crcs() {
         let found = framing(&stream(20, true, None, 77)).unwrap();
         assert_eq!(found, Framing { start: 77, marker: None, crc: true });
         assert_eq!(framing(&stream(20, false, None, 77)), None);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_keeps_no_more_than_there_is_room_for() {
+    fn sample_size_is_limited_by_its_room() {
         let mut room = Room::new(SAMPLE_LEN_MAX * 2);
         let mut sample = Sample::default();
         for at in 0..2000 {

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_comes_out_and_what_was_not_is_left_as_it_is() {
+    fn compressed_files_are_unpacked_and_others_pass_unchanged() {
         let octets: Vec<u8> = (0..100_000_u32).flat_map(|at| (at / 7).to_le_bytes()).collect();
         for plain in [&octets[..], b"abcdefg", b"a", b""] {
             assert_eq!(unpacked(plain).unwrap(), plain);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_an_error() {
+    fn damaged_compressed_data_is_an_error() {
         for packed in [gzip(&[7; 5000]), zstd(&[7; 5000])] {
             let mut damaged = packed.clone();
             let middle = packed.len() / 2;
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_empty_parts_in_a_row_are_refused() {
+    fn consecutive_empty_parts_are_limited() {
         for (part, full) in [(gzip(b""), gzip(b"abc")), (zstd(b""), zstd(b"abc"))] {
             let few = part.repeat(EMPTY_PARTS_MAX - 1);
             let packed = [&few[..], &full, &few, &full].concat();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_twenty_is_beyond_the_half_and_within_99_of_100() {
+    fn percentiles_of_a_mixture_are_within_their_buckets() {
         let mut delays = Delays::default();
         for index in 0..100 {
             delays.add(if index < 95 { 1000 } else { 1_000_000 });

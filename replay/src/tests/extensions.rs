@@ -146,7 +146,7 @@ fn the_first_fpdu_of_the_peer_to_peer_model_is_the_rtr_message() {
 }
 
 #[test]
-fn models_and_depths_that_differ_are_told() {
+fn differing_models_and_depths_are_reported() {
     let told = |asked, said| rules(&connection(&agreed(asked, said).file));
     assert_eq!(told([0, 1, 0, 1], [0x80, 1, 0x80, 1]), [(WARNING, "RFC 6581 §9.2")]);
     assert_eq!(told([0, 1, 0xC0, 1], [0, 1, 0, 1]), [(NOTE, "RFC 6581 §9.2")]);
@@ -156,7 +156,7 @@ fn models_and_depths_that_differ_are_told() {
 }
 
 #[test]
-fn no_more_requests_are_open_than_the_other_end_takes() {
+fn requests_above_the_ird_of_the_peer_are_reported() {
     let asked = |ird: u8, answers_first: bool| {
         let mut talk = agreed([0, 1, 0, ird], [0, ird, 0, 1]);
         talk.fpdu(INITIATOR, &read_request(1, 5, 50, 8));
@@ -177,7 +177,7 @@ fn no_more_requests_are_open_than_the_other_end_takes() {
 
 /// From the Send to the Terminate that names it, on the page and in the picture.
 #[test]
-fn the_time_from_a_send_to_its_terminate_is_told() {
+fn time_from_a_send_to_its_terminate_is_shown() {
     let page_of = |about: u32| {
         let mut talk = Talk::started();
         talk.now_us = 1_000_000;

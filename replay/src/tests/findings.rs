@@ -76,7 +76,7 @@ fn responses_answer_requests() {
 }
 
 #[test]
-fn nothing_follows_a_terminate() {
+fn messages_after_a_terminate_are_errors() {
     let stop = terminate([0x11, 1, 0, 0]);
     assert_eq!(found(&[&stop]), [(WARNING, "RFC 5040 §4.8")]);
     assert_eq!(
@@ -93,7 +93,7 @@ fn nothing_follows_a_terminate() {
 
 /// A peer that does not convert the fields of its Read Requests.
 #[test]
-fn read_requests_in_the_other_order_are_read_so() {
+fn read_requests_with_swapped_fields_are_recognised() {
     let mut talk = Talk::started();
     for msn in 1..=5_u32 {
         let (stag, to) = (0x0102_0300 + msn, 0x55d5_0000_1000 * u64::from(msn));
@@ -158,7 +158,7 @@ fn the_initiator_waits_for_the_reply() {
 }
 
 #[test]
-fn startups_that_fail_are_told() {
+fn failed_startups_are_reported() {
     let answered = |reply: &[u8]| {
         let mut talk = Talk::open();
         talk.send(INITIATOR, &startup(StartupKind::Request, true, b"")).send(RESPONDER, reply);
@@ -181,7 +181,7 @@ fn startups_that_fail_are_told() {
 }
 
 #[test]
-fn enhanced_startups_tell_what_they_settle() {
+fn enhanced_startups_show_the_negotiated_values() {
     let agreed = |asked: [u8; 4], said: [u8; 4]| {
         let mut talk = Talk::open();
         for (side, kind, word) in
@@ -208,7 +208,7 @@ fn enhanced_startups_tell_what_they_settle() {
 }
 
 #[test]
-fn what_the_capture_lacks_is_a_warning() {
+fn messages_missing_in_the_capture_are_a_warning() {
     let mut no_reply = Talk::open();
     no_reply.send(INITIATOR, &startup(StartupKind::Request, false, b""));
     assert_eq!(rules(&connection(&no_reply.file)), [(WARNING, "RFC 5044 §7.1")]);
@@ -284,7 +284,7 @@ fn a_refused_crc_that_is_right_and_came_in_two_segments_is_siws() {
 }
 
 #[test]
-fn what_tcp_does_wrong_is_told_with_its_first_frame() {
+fn tcp_errors_are_reported_with_their_first_frame() {
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &send(1, b"x"));
     talk.window = 0;
@@ -389,7 +389,7 @@ fn a_terminate_names_the_segment_it_is_about() {
 
 /// The page lists each with its own frame, even if the picture merges their marks.
 #[test]
-fn terminates_are_told_with_their_own_frames() {
+fn each_terminate_is_listed_with_its_own_frame() {
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &untagged(Opcode::Terminate, 2, (1, 0), true, &[0x02]));
     let mut told = Vec::new();

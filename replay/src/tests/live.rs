@@ -40,7 +40,7 @@ fn iwarp() -> Talk {
 
 /// RFC 9293 §3.4: a FIN takes a sequence number, which is no lost byte.
 #[test]
-fn the_acknowledgment_of_a_fin_acknowledges_nothing_that_did_not_pass() {
+fn acknowledgment_of_a_fin_covers_no_uncaptured_octets() {
     let mut talk = iwarp();
     talk.close(INITIATOR);
     let seq = talk.seq[RESPONDER];
@@ -76,7 +76,7 @@ fn frames_of_iwarp_are_given_out_with_comments() {
 }
 
 #[test]
-fn what_is_not_known_to_be_iwarp_is_left_out_unless_asked_for() {
+fn connections_other_than_iwarp_are_left_out_unless_wanted() {
     let mut other = Talk::open();
     other.send(INITIATOR, b"GET / HTTP/1.1\r\n\r\n").send(RESPONDER, b"HTTP/1.1 200 OK\r\n");
     let begun = frames(&iwarp()).split_off(2);
@@ -93,7 +93,7 @@ fn what_is_not_known_to_be_iwarp_is_left_out_unless_asked_for() {
 
 /// If the interface loses a frame that its receiver got, no byte waits for it for ever.
 #[test]
-fn what_is_acknowledged_and_did_not_pass_is_not_waited_for() {
+fn acknowledged_but_uncaptured_octets_are_not_awaited() {
     let mut talk = iwarp();
     talk.fpdu(INITIATOR, &send(2, b"lost")).fpdu(INITIATOR, &send(3, b"passes"));
     talk.fpdu(RESPONDER, &write(7, 0, &[2; 50]));
@@ -115,7 +115,7 @@ fn what_is_acknowledged_and_did_not_pass_is_not_waited_for() {
 }
 
 #[test]
-fn so_many_frames_wait_and_no_more() {
+fn frames_awaiting_comments_are_limited() {
     let waits = |len: usize, count: usize| {
         let mut live = Live::new(Wanted::All);
         let mut given = 0;
@@ -132,7 +132,7 @@ fn so_many_frames_wait_and_no_more() {
 }
 
 #[test]
-fn connections_that_are_opened_without_end_take_no_memory() {
+fn connections_opened_without_end_take_no_memory() {
     let mut live = Live::new(Wanted::Iwarp);
     let [syn, ..] = &frames(&Talk::open())[..] else { panic!("a SYN") };
     for port in 0..10_000_u16 {

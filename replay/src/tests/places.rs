@@ -154,7 +154,7 @@ fn a_frame_that_two_taps_captured_is_taken_once() {
 /// Each frame comes from a mirrored port twice, except the retransmitted one: the capture lost one
 /// copy of it each time.
 #[test]
-fn what_is_sent_again_is_no_copy_of_a_mirrored_port() {
+fn retransmission_is_no_copy_of_a_mirrored_port() {
     let packets = repeating();
     let last = packets.len() - 1;
     let lost = last - 2;
@@ -184,7 +184,7 @@ fn a_link_that_loses_each_segment_once_is_no_mirrored_port() {
 
 /// The path changes: only the retransmission passes another router.
 #[test]
-fn what_is_sent_again_on_another_path_is_no_copy() {
+fn retransmission_on_another_path_is_no_copy() {
     let packets = repeating();
     let last = packets.len() - 1;
     let at = |later_us: u64| {
@@ -201,7 +201,7 @@ fn what_is_sent_again_on_another_path_is_no_copy() {
 
 /// A network of one machine, with a delay between its interfaces.
 #[test]
-fn places_far_apart_have_copies_late() {
+fn delayed_copies_of_distant_taps_are_found() {
     let packets = repeating();
     let plain = counts(&replay(&capture(packets.iter().map(|one| (1, 9, one.clone())))));
     let mut both: Vec<_> = packets
@@ -264,7 +264,7 @@ fn a_copy_damaged_in_its_middle_is_no_copy() {
 }
 
 #[test]
-fn clocks_that_jump_are_told() {
+fn clock_jumps_are_reported() {
     let packets = records(&session().file);
     let at = |stamp: fn(usize) -> u32| {
         let stamped = packets.iter().enumerate().map(|(index, one)| (1, stamp(index), one.clone()));

@@ -35,7 +35,7 @@ fn sent_again(talk: &mut Talk, acked_us: u32, again_us: u32) {
 }
 
 #[test]
-fn lost_acknowledgments_are_told_from_hasty_timers() {
+fn lost_acknowledgments_are_distinguished_from_early_timeouts() {
     let found = |again_us| {
         let mut talk = at_distance(10_000);
         sent_again(&mut talk, 5000, again_us);
@@ -57,7 +57,7 @@ fn lost_acknowledgments_are_told_from_hasty_timers() {
 }
 
 #[test]
-fn without_a_handshake_a_lost_acknowledgment_cannot_be_told() {
+fn a_lost_acknowledgment_is_undecidable_without_a_handshake() {
     let mut talk = at_distance(10_000);
     sent_again(&mut talk, 5000, 200_000);
     // Without the first three frames: two of 40 bytes with 16 before each.
@@ -67,7 +67,7 @@ fn without_a_handshake_a_lost_acknowledgment_cannot_be_told() {
 }
 
 #[test]
-fn octets_that_only_the_capture_lacks_are_told_from_lost_ones() {
+fn octets_missing_in_the_capture_are_distinguished_from_lost_ones() {
     let gap = |is_acked: bool| {
         let mut talk = Talk::started();
         talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 48).fpdu(INITIATOR, &send(3, b"y"));
@@ -128,7 +128,7 @@ fn a_segment_that_begins_in_the_startup_is_judged_by_its_fpdus() {
 
 /// Karn's rule: the acknowledgment of a retransmitted segment gives no round trip.
 #[test]
-fn what_was_sent_twice_tells_no_round_trip() {
+fn retransmitted_segments_give_no_round_trip_sample() {
     let round_trips = |is_repeated: bool| {
         let mut talk = at_distance(10_000);
         let (seq, octets) = (talk.seq[INITIATOR], fpdu(&send(1, b"x")));
@@ -160,7 +160,7 @@ fn found(mss: u16, ulpdus: &[Vec<u8>], lens: &[usize]) -> Vec<(Severity, &'stati
 }
 
 #[test]
-fn lengths_that_make_alignment_impossible_are_told() {
+fn ulpdu_lengths_that_prevent_alignment_are_reported() {
     // An FPDU has 6 bytes more than its ULPDU.
     let long = [write(1, 0, &[7; 300])];
     let told = found(200, &long, &[200]);
@@ -190,7 +190,7 @@ fn lengths_that_make_alignment_impossible_are_told() {
 }
 
 #[test]
-fn the_place_that_cut_segments_is_told_where_it_is_known() {
+fn evidence_locates_where_segments_were_cut() {
     let octets = fpdu(&send(1, &[1; 40]));
     let told = |checksums| {
         let mut talk = Talk { checksums, ..Talk::started() };
@@ -204,7 +204,7 @@ fn the_place_that_cut_segments_is_told_where_it_is_known() {
 
 /// One tap before a device that cuts segments, and one after it.
 #[test]
-fn a_device_between_two_taps_that_cuts_segments_is_told() {
+fn device_between_two_taps_that_cuts_segments_is_reported() {
     let (mut before, mut behind) = (Talk::started(), Talk::started());
     for msn in 1..=20 {
         let octets = fpdu(&send(msn, &[1; 60]));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_nothing_has_a_place_for_all() {
+    fn empty_picture_maps_every_value_inside_the_canvas() {
         let canvas = Canvas::new(&Extent { first_ns: 5, last_ns: 5, ..Extent::default() }, 0);
         assert_eq!((canvas.column(u64::MAX, 10), canvas.row(u64::MAX, 10)), (9, 9));
         assert_eq!((canvas.column(0, 10), canvas.row(0, 10)), (0, 0));

@@ -74,7 +74,7 @@ fn every_setting_is_read() {
 }
 
 #[test]
-fn there_is_a_way_to_neighbours_and_by_a_gateway() {
+fn neighbours_and_gateways_are_reachable() {
     let reaches = |dev: &str, peer: &str| {
         let dev: DeviceSpec = dev.parse().unwrap();
         dev.no_way_to(peer.parse().unwrap()).is_none()
@@ -180,7 +180,7 @@ fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
 }
 
 #[test]
-fn who_may_be_the_peer_and_how_much_it_may_have_are_read() {
+fn peer_user_and_memory_limit_are_parsed() {
     let socket = |text: &str| {
         let spec: DeviceSpec = text.parse().unwrap();
         match spec.kind() {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_once_all_is_acknowledged() {
+    fn fully_acknowledged_connection_needs_no_check() {
         let mut watch = AckWatch::new(LIMIT);
         watch.wrote(at(0));
         assert!(!watch.is_over(at(1), || Delivery::Done));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_between_two_looks_has_all_the_time() {
+    fn octets_written_between_two_checks_have_the_full_time() {
         let mut watch = AckWatch::new(LIMIT);
         watch.wrote(at(0));
         // All is acknowledged at 0, and more is written shortly before the first check.

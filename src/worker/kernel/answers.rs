@@ -78,7 +78,7 @@ mod tests {
     const BEGIN: Instant = Instant::from_nanos(1_000_000);
 
     #[test]
-    fn an_answer_goes_with_the_message_that_follows() {
+    fn response_is_sent_with_the_following_message() {
         let mut answers = AnswerWait::new();
         for _ in 0..100 {
             assert!(answers.waits(BEGIN, true));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_do_not_wait_where_nothing_follows() {
+    fn responses_do_not_wait_if_no_message_follows() {
         let (mut answers, mut now, mut waited) = (AnswerWait::new(), BEGIN, 0);
         for _ in 0..100_000 {
             if answers.waits(now, true) {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_alone_do_not_wait() {
+    fn messages_without_responses_do_not_wait() {
         let mut answers = AnswerWait::new();
         assert!(!answers.waits(BEGIN, false));
         assert_eq!(answers.poll_timeout(), None);

@@ -150,7 +150,7 @@ mod tests {
     /// A socket at its end in both directions that must not be read yet: the kernel always reports
     /// that, and the report must not keep the engine from sleeping.
     #[test]
-    fn the_end_of_a_socket_that_is_not_waited_for_is_told_once() {
+    fn end_of_an_unawaited_socket_is_reported_once() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(any).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

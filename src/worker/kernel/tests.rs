@@ -202,7 +202,7 @@ fn each_startup_times_out_at_its_time() {
 }
 
 #[test]
-fn a_paused_listener_is_asked_again_after_a_while() {
+fn paused_listener_accepts_again_after_a_delay() {
     let mut scene = Scene::new();
     let (local, _requests) = scene.listen();
     scene.engine.pause_accepting(at(5), 0);
@@ -217,7 +217,7 @@ fn a_paused_listener_is_asked_again_after_a_while() {
 }
 
 #[test]
-fn a_paused_listener_is_asked_again_when_a_connection_ends() {
+fn paused_listener_accepts_again_when_a_connection_ends() {
     let mut scene = Scene::new();
     let (local, _requests) = scene.listen();
     let first = TcpStream::connect(local).unwrap();
@@ -237,7 +237,7 @@ fn a_paused_listener_is_asked_again_when_a_connection_ends() {
 }
 
 #[test]
-fn a_connection_that_ends_in_setup_gives_its_place_back() {
+fn connection_that_ends_in_setup_frees_its_backlog_entry() {
     let mut scene = Scene::new();
     let (local, _requests) = scene.listen();
     let _peers = [(); 2].map(|()| TcpStream::connect(local).unwrap());
@@ -251,7 +251,7 @@ fn a_connection_that_ends_in_setup_gives_its_place_back() {
 
 /// Otherwise a listener would refuse all connections after as many as its backlog holds.
 #[test]
-fn a_connection_that_is_answered_gives_its_place_back() {
+fn answered_connection_frees_its_backlog_entry() {
     let mut scene = Scene::new();
     let (local, requested) = scene.listen();
     let mut peer = TcpStream::connect(local).unwrap();
@@ -302,7 +302,7 @@ fn a_worker_does_not_sleep_while_a_connection_has_more_to_do() {
 
 /// Queue pairs of closed connections may fill the doorbell's list.
 #[test]
-fn work_that_found_no_place_at_the_doorbell_is_done() {
+fn work_beyond_the_doorbell_capacity_is_done() {
     let mut scene = Scene::new();
     scene.engine.doorbell = Doorbell::with_places(1);
     let peers = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -327,7 +327,7 @@ fn work_that_found_no_place_at_the_doorbell_is_done() {
 
 /// If the engine offered the bytes again at once, the worker would spin.
 #[test]
-fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
+fn full_socket_is_not_written_until_the_kernel_reports_room() {
     const LEN: usize = 16 << 20;
     // Writes of a socket that accepts everything.
     const TURNS_MAX: usize = 10_000;
@@ -423,7 +423,7 @@ fn fpdus_are_cut_for_the_segments_of_the_socket() {
 }
 
 #[test]
-fn what_is_owed_goes_from_octets_to_the_peers_end() {
+fn pending_work_falls_from_octets_to_the_end_of_the_peer() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (_qp, peer) = scene.open(at(0), &peers);
     assert_eq!(scene.engine.owed(), Owed::Octets, "the FIN");
@@ -436,7 +436,7 @@ fn what_is_owed_goes_from_octets_to_the_peers_end() {
 /// A child process has the sockets of its parent. Without the shutdown, the kernel would go on to
 /// accept connections there.
 #[test]
-fn a_listener_that_a_child_has_too_listens_no_more() {
+fn listener_inherited_by_a_child_stops_listening() {
     let mut scene = Scene::new();
     let (local, _requests) = scene.listen();
     let _of_a_child = scene.engine.listeners[0].socket.try_clone().unwrap();
@@ -446,7 +446,7 @@ fn a_listener_that_a_child_has_too_listens_no_more() {
 }
 
 #[test]
-fn a_connection_of_a_listener_that_is_gone_holds_no_place_at_the_next() {
+fn connection_of_a_closed_listener_has_no_entry_in_the_next_backlog() {
     let mut scene = Scene::new();
     let (local, _requests) = scene.listen();
     let _old = TcpStream::connect(local).unwrap();

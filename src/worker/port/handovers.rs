@@ -101,7 +101,7 @@ mod tests {
 
     /// A sleeping worker would learn of its neighbour only when something else wakes it.
     #[test]
-    fn news_of_a_neighbour_wakes_the_workers_of_all_other_ports() {
+    fn neighbour_change_wakes_the_workers_of_all_other_ports() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let config = PortConfig::for_ipv4([10, 0, 0, 1].into());
         let mut ports = [(); 3].map(|()| Port::new(&rnic, config.clone(), CAPABILITIES));

@@ -33,7 +33,7 @@ fn a_single_segment_is_acknowledged_within_half_a_second() {
 
 // spec: TCP-2018-3, TCP-5681-4
 #[test]
-fn what_lies_beyond_a_gap_is_answered_at_once() {
+fn segment_beyond_a_gap_is_acknowledged_at_once() {
     // RFC 5681 §4.2. In streaming mode only copies are kept beyond a gap, so nothing is reported, and
     // what fills the gap is acknowledged at once with them.
     established(

@@ -49,7 +49,7 @@ fn a_timeout_is_undone_when_a_segment_sent_once_is_acknowledged() {
 }
 
 #[test]
-fn a_timeout_stands_when_the_next_acknowledgment_is_a_duplicate() {
+fn timeout_is_kept_if_the_next_acknowledgment_is_a_duplicate() {
     // Step 3a: the new segments have arrived, the second old one has not.
     after_a_timeout(
         "
@@ -63,7 +63,7 @@ fn a_timeout_stands_when_the_next_acknowledgment_is_a_duplicate() {
 }
 
 #[test]
-fn a_timeout_stands_when_the_first_acknowledgment_is_a_duplicate() {
+fn timeout_is_kept_if_the_first_acknowledgment_is_a_duplicate() {
     // Step 2a: slow start from one segment.
     after_a_timeout(
         "
@@ -76,7 +76,7 @@ fn a_timeout_stands_when_the_first_acknowledgment_is_a_duplicate() {
 }
 
 #[test]
-fn a_timeout_stands_when_all_that_was_sent_is_acknowledged() {
+fn timeout_is_kept_if_all_sent_data_is_acknowledged() {
     // Step 2a: the acknowledgment may be for the copy, after the others had arrived. Slow start
     // goes on: one segment, and one for the acknowledgment, whatever it covers (RFC 3465 §2.3);
     // then as much as is acknowledged.
@@ -101,7 +101,7 @@ fn a_timeout_stands_when_all_that_was_sent_is_acknowledged() {
 }
 
 #[test]
-fn without_new_data_a_timeout_is_repaired_as_ever() {
+fn without_new_data_a_timeout_starts_the_usual_recovery() {
     // Step 2b: "If the TCP sender does not have any new data to transmit" it goes on with old data.
     listen(
         config(),
@@ -172,7 +172,7 @@ fn with_sack_a_timeout_is_undone_when_a_segment_sent_once_is_acknowledged() {
 }
 
 #[test]
-fn with_sack_a_timeout_stands_when_new_segments_overtake_the_old() {
+fn with_sack_a_timeout_is_kept_if_new_segments_overtake_old_ones() {
     // §3.1 step 3a: "the SACK information covers more than RecoveryPoint": the old segments are
     // retransmitted.
     listen(

@@ -46,7 +46,7 @@ fn a_syn_in_an_established_connection_is_challenged() {
 
 // spec: TCP-5961-3
 #[test]
-fn an_ack_of_what_was_never_sent_is_answered_and_ignored() {
+fn ack_of_unsent_data_is_answered_and_ignored() {
     // RFC 5961 §5.2, RFC 9293 §3.10.7.4.
     established(
         "

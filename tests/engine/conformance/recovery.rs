@@ -18,7 +18,7 @@ const TEN_SENT: &str = "
 ";
 
 #[test]
-fn three_segments_beyond_a_gap_bring_back_the_lost_one() {
+fn three_segments_beyond_a_gap_retransmit_the_lost_one() {
     // RFC 6675 §5, RFC 8985 §6.2.
     listen(
         config(),
@@ -38,7 +38,7 @@ fn three_segments_beyond_a_gap_bring_back_the_lost_one() {
 }
 
 #[test]
-fn a_lost_retransmission_does_not_stop_what_is_new() {
+fn a_lost_retransmission_does_not_stop_new_data() {
     listen(
         config(),
         &[
@@ -58,7 +58,7 @@ fn a_lost_retransmission_does_not_stop_what_is_new() {
 }
 
 #[test]
-fn without_sack_three_duplicate_acks_bring_back_the_lost_one() {
+fn without_sack_three_duplicate_acks_retransmit_the_lost_segment() {
     // RFC 5681 §3.2 step 2, RFC 6582 §3.2.
     listen(
         config(),
@@ -78,7 +78,7 @@ fn without_sack_three_duplicate_acks_bring_back_the_lost_one() {
 }
 
 #[test]
-fn without_sack_a_partial_ack_brings_back_the_next_one() {
+fn without_sack_a_partial_ack_retransmits_the_next_segment() {
     // RFC 6582 §3.2 step 3.
     listen(
         config(),

@@ -30,7 +30,7 @@ fn a_syn_to_a_port_nobody_listens_at_is_reset() {
 }
 
 #[test]
-fn a_wrong_ack_of_a_syn_is_reset_and_the_syn_stands() {
+fn wrong_ack_of_a_syn_is_reset_and_syn_sent_remains() {
     // RFC 9293 §3.10.7.3, first step.
     connect(
         Config { window_scaling: false, ..config() },
@@ -45,7 +45,7 @@ fn a_wrong_ack_of_a_syn_is_reset_and_the_syn_stands() {
 }
 
 #[test]
-fn an_abort_sends_a_reset_at_what_comes_next() {
+fn abort_answers_the_next_segment_with_a_reset() {
     listen(
         config(),
         &[

@@ -117,7 +117,7 @@ fn at_most_three_blocks_are_reported_beside_timestamps() {
 
 // spec: TCP-2018-1
 #[test]
-fn nothing_is_reported_to_a_peer_that_did_not_permit_it() {
+fn no_sack_blocks_without_sack_permitted() {
     // RFC 2018 §4: "If [..] the data receiver has not received a SACK-Permitted option for a given
     // connection, the data receiver MUST NOT send SACK options on that connection".
     receives(
@@ -165,7 +165,7 @@ fn data_segments_carry_no_blocks() {
 }
 
 #[test]
-fn a_block_is_gone_when_the_gap_before_it_is_filled() {
+fn sack_block_ends_when_the_gap_before_it_is_filled() {
     reports(
         "
         0.020 < .  1021:2021 ack 21

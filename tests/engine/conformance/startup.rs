@@ -374,7 +374,7 @@ fn an_initiator_sends_no_fpdu_before_the_reply() {
 }
 
 #[test]
-fn a_request_in_place_of_a_reply_ends_the_startup() {
+fn mpa_request_instead_of_a_reply_ends_the_startup() {
     // §7.1.2 (8): two initiators.
     initiates(
         &request(),

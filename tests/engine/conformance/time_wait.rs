@@ -21,7 +21,7 @@ fn closed(table: &str) {
 }
 
 #[test]
-fn what_comes_again_is_acknowledged_again() {
+fn retransmissions_in_time_wait_are_acknowledged() {
     closed(
         "
         1.000 < F. 101:101 ack 2
@@ -52,7 +52,7 @@ fn each_segment_that_comes_again_is_acknowledged_to_a_peer_that_counts_them() {
 }
 
 #[test]
-fn what_lies_beyond_the_end_is_acknowledged_and_not_taken() {
+fn segments_beyond_the_fin_are_acknowledged_and_dropped() {
     closed(
         "
         1.000 < .  103:203 ack 2
@@ -72,7 +72,7 @@ fn what_lies_beyond_the_end_is_acknowledged_and_not_taken() {
 }
 
 #[test]
-fn a_reset_ends_it_where_it_is_exact_and_silently() {
+fn exact_reset_ends_time_wait_silently() {
     closed(
         "
         1.000 < R  101:101

@@ -50,7 +50,7 @@ fn a_closed_window_is_probed() {
 
 // spec: TCP-9293-13
 #[test]
-fn an_idle_connection_sends_nothing_unless_told_to() {
+fn idle_connection_sends_nothing_by_default() {
     // RFC 9293 §3.8.4 (MUST-25): keep-alives "MUST default to off".
     established(
         "

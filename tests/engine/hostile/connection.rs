@@ -33,7 +33,7 @@ fn inject(scene: &mut Scene, seq: SeqNum, flags: Flags) {
 
 // spec: SEC-T-7
 #[test]
-fn a_guessed_reset_is_challenged_not_believed() {
+fn guessed_reset_is_challenged() {
     let mut scene = Scene::ready();
     for ahead in [1, 2, 1000, 60_000] {
         let seq = scene.peer.seq_of(scene.peer.sent + ahead);
@@ -80,7 +80,7 @@ fn a_guessed_syn_is_challenged() {
 }
 
 #[test]
-fn a_fin_far_ahead_is_not_believed() {
+fn fin_far_ahead_is_ignored() {
     let mut scene = Scene::ready();
     let seq = scene.peer.seq_of(scene.peer.sent + (1 << 30));
     inject(&mut scene, seq, Flags::FIN | Flags::ACK);
@@ -211,7 +211,7 @@ fn octets_after_a_fin_are_not_taken() {
 }
 
 #[test]
-fn an_aborted_connection_is_reset_and_gone() {
+fn aborted_connection_is_reset_and_closed() {
     let mut scene = Scene::ready();
     scene.post_receive(100);
     scene.post_read(100);
@@ -292,7 +292,7 @@ fn an_error_behind_a_gap_is_reported_and_nothing_before_it_is_lost_silently() {
 /// RFC 9293 §3.8.6.2.1: an FPDU that was begun in a small window goes on as slowly as any new data.
 // spec: TCP-9293-17
 #[test]
-fn a_window_that_opens_by_little_is_not_filled_with_little() {
+fn slightly_opened_window_sends_no_small_segment() {
     let mut scene = Scene::ready();
     scene.offer_window(700);
     let remote = RemoteBuffer { stag: Stag(7), to: TaggedOffset(0) };

@@ -89,7 +89,7 @@ fn an_honest_peer_is_served_in_the_middle_of_a_flood() {
 }
 
 #[test]
-fn made_up_cookies_open_nothing_and_are_not_answered() {
+fn forged_cookies_open_nothing_and_get_no_answer() {
     let mut scene = Scene::new();
     flood(&mut scene, LISTEN_BACKLOG_MAX + 1);
     scene.peer.pose_as((PEER, 50_000));
@@ -104,7 +104,7 @@ fn made_up_cookies_open_nothing_and_are_not_answered() {
 }
 
 #[test]
-fn many_hosts_in_turn_use_nothing_up() {
+fn many_hosts_in_turn_exhaust_nothing() {
     let mut scene = Scene::new();
     for _ in 0..2 * NEIGHBOURS_MAX / LISTEN_BACKLOG_MAX {
         flood(&mut scene, LISTEN_BACKLOG_MAX);
@@ -117,7 +117,7 @@ fn many_hosts_in_turn_use_nothing_up() {
 /// The backlog of a listener has no share for each source address. When it is full, of one host's
 /// SYNs or of many hosts', a SYN is answered with a cookie, which takes no entry (RFC 4987 §3.6).
 #[test]
-fn half_open_connections_of_one_host_keep_no_other_out() {
+fn half_open_connections_of_one_host_block_no_other_host() {
     let mut scene = Scene::new();
     scene.peer.deaf = true;
     for host in of_the_hog(2 * LISTEN_BACKLOG_MAX) {
@@ -160,7 +160,7 @@ fn segments_of_no_connection_are_answered_with_a_reset_or_not_at_all() {
 
 // spec: SEC-P-8
 #[test]
-fn silent_connections_of_one_host_keep_nobody_out() {
+fn silent_connections_of_one_host_block_nobody() {
     let mut scene = Scene::new();
     stay_silent(&mut scene, of_the_hog(LISTEN_WAITING_MAX + 88));
     assert_eq!(scene.victim.port.connection_count(), LISTEN_WAITING_MAX);
@@ -171,7 +171,7 @@ fn silent_connections_of_one_host_keep_nobody_out() {
 }
 
 #[test]
-fn silent_connections_of_many_hosts_keep_nobody_out() {
+fn silent_connections_of_many_hosts_block_nobody() {
     let mut scene = Scene::new();
     let hosts = (0..LISTEN_WAITING_MAX as u32 + 1).map(|n| (Ipv4Addr::from(0x0A02_0000 + n), 1000));
     stay_silent(&mut scene, hosts);
@@ -180,7 +180,7 @@ fn silent_connections_of_many_hosts_keep_nobody_out() {
 }
 
 #[test]
-fn one_that_takes_its_time_keeps_its_place_beside_a_host_with_hundreds() {
+fn slow_peer_keeps_its_backlog_entry_beside_a_flooding_host() {
     let mut scene = Scene::new();
     scene.open_as((PEER, 50_000));
     let honest = (scene.peer.park(), scene.connection);
@@ -192,7 +192,7 @@ fn one_that_takes_its_time_keeps_its_place_beside_a_host_with_hundreds() {
 }
 
 #[test]
-fn refused_peers_that_never_close_keep_nobody_out() {
+fn refused_peers_that_never_close_block_nobody() {
     let mut scene = Scene::new();
     for n in 0..LISTEN_WAITING_MAX as u32 + 88 {
         scene.open_as((Ipv4Addr::from(0x0A02_0000 + n), 1000));
@@ -211,7 +211,7 @@ fn refused_peers_that_never_close_keep_nobody_out() {
 }
 
 #[test]
-fn a_refused_peer_that_goes_on_in_streaming_mode_needs_no_place() {
+fn rejected_peer_in_streaming_mode_holds_no_backlog_entry() {
     let mut scene = Scene::new();
     let backlog = ListenParams { backlog: 1, ..ListenParams::default() };
     scene.victim.port.unlisten(LISTEN_PORT);
@@ -227,7 +227,7 @@ fn a_refused_peer_that_goes_on_in_streaming_mode_needs_no_place() {
 }
 
 #[test]
-fn requests_without_an_answer_leave_a_place_for_another_host() {
+fn unanswered_requests_of_one_host_leave_room_for_another() {
     let mut scene = Scene::new();
     let asks = |scene: &mut Scene, host| {
         scene.open_as(host);
@@ -246,7 +246,7 @@ fn requests_without_an_answer_leave_a_place_for_another_host() {
 }
 
 #[test]
-fn one_that_waits_for_its_answer_does_not_give_way_to_silent_ones() {
+fn peer_awaiting_its_answer_is_not_evicted_for_silent_ones() {
     let mut scene = Scene::new();
     scene.open_as((PEER, 50_000));
     scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
@@ -262,7 +262,7 @@ fn one_that_waits_for_its_answer_does_not_give_way_to_silent_ones() {
 }
 
 #[test]
-fn connections_of_a_listener_that_is_gone_have_no_place_at_the_new_one() {
+fn half_open_connections_of_a_closed_listener_use_no_new_backlog() {
     let mut scene = Scene::new();
     let params = || ListenParams { backlog: 1, ..ListenParams::default() };
     let anew = |scene: &mut Scene| {
@@ -285,7 +285,7 @@ fn connections_of_a_listener_that_is_gone_have_no_place_at_the_new_one() {
 }
 
 #[test]
-fn silent_connections_of_a_listener_that_is_gone_have_no_place_at_the_new_one() {
+fn silent_connections_of_a_closed_listener_use_no_new_backlog() {
     let mut scene = Scene::new();
     let anew = |scene: &mut Scene| {
         scene.victim.port.unlisten(LISTEN_PORT);
@@ -353,7 +353,7 @@ fn a_flood_beyond_the_limit_is_dropped_and_connections_go_on() {
 
 /// Segments for ordinary sockets are not limited, and do not use the allowance of RDMA listeners.
 #[test]
-fn segments_for_ordinary_sockets_keep_no_peer_of_a_listener_out() {
+fn segments_for_ordinary_sockets_block_no_peer_of_a_listener() {
     let mut scene = Scene::new();
     scene.victim.port.host_mut().tcp_listen(80, 60_000).unwrap();
     scene.peer.aim_at(80);

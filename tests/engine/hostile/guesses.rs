@@ -95,7 +95,7 @@ fn seed_octets() -> [u8; Seed::LEN] {
 }
 
 #[test]
-fn what_the_host_stack_says_does_not_come_from_the_seed_itself() {
+fn transaction_ids_of_the_host_stack_do_not_reveal_the_seed() {
     let octets = seed_octets();
     let mut port = asks_for_address(&rnic(Seed::from_octets(octets)));
     let said = transactions(&heard(&mut port, 0, 60));
@@ -133,7 +133,7 @@ fn tag(pd: &urnic_engine::verbs::Pd) -> u32 {
 }
 
 #[test]
-fn outputs_of_one_kind_do_not_move_those_of_another() {
+fn random_outputs_of_one_purpose_reveal_no_other() {
     let to = SocketAddr::from((SERVER, 7174));
     let seed = Seed::from_octets(seed_octets());
     let plain = rnic(seed);
@@ -161,7 +161,7 @@ fn outputs_of_one_kind_do_not_move_those_of_another() {
 }
 
 #[test]
-fn another_seed_and_another_peer_change_all_that_is_seen() {
+fn seed_and_peer_change_every_visible_number() {
     let to = |port| SocketAddr::from((SERVER, port));
     let mut seen: [HashSet<u32>; 5] = Default::default();
     let mut count = 0;
@@ -210,7 +210,7 @@ fn sequence_numbers_of_ordinary_sockets_depend_on_both_ends() {
 }
 
 #[test]
-fn nothing_is_said_again_after_the_mtu_has_changed_or_by_another_port() {
+fn no_transaction_id_repeats_after_an_mtu_change_or_on_another_port() {
     let rnic = rnic(Seed::from_octets(seed_octets()));
     let mut seen = HashSet::new();
     let mut count = 0;

@@ -65,7 +65,7 @@ fn the_octets_on_the_wire_are_these() {
 
 /// Answers to the peer alternate with requests, but do not split one.
 #[test]
-fn nothing_comes_between_a_write_and_its_immediate_data() {
+fn write_and_its_immediate_data_are_adjacent() {
     let mut scene = ready(IMMEDIATES);
     scene.peer.window = 0;
     let source = (scene.tags.readable.stag().0, 0);

@@ -179,7 +179,7 @@ fn ends_locally(scene: &Scene, place: usize) {
 
 // spec: SEC-R-6
 #[test]
-fn nothing_is_received_into_memory_after_its_invalidation() {
+fn no_message_is_placed_in_invalidated_memory() {
     for dropped in [false, true] {
         let mut scene = Scene::ready();
         scene.post_receive(100);

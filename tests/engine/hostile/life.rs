@@ -28,7 +28,7 @@ const SLACK: Duration = Duration::from_millis(500);
 const LOST: StreamEvent = StreamEvent::Failed(StreamError::ConnectionLost);
 
 #[test]
-fn every_cell_of_the_table_is_what_happens() {
+fn every_transition_of_the_life_cycle_table_occurs() {
     for stage in Stage::ALL {
         for peer in Peer::ALL {
             Cell::enter(stage, peer).check();
@@ -388,7 +388,7 @@ fn a_request_that_crosses_our_fin_is_answered_by_a_reset() {
 }
 
 #[test]
-fn an_error_found_after_our_fin_is_told_by_a_reset() {
+fn error_after_the_own_fin_is_reported_by_a_reset() {
     let mut scene = Scene::ready();
     disconnect(&mut scene);
     scene.send(&send(1, b"no buffer"));
@@ -430,7 +430,7 @@ fn a_half_close_lasts_as_long_as_fpdus_keep_coming() {
 }
 
 #[test]
-fn a_startup_that_is_closed_is_given_up_whatever_the_peer_answers() {
+fn startup_closed_locally_ends_whatever_the_reply() {
     let mut scene = Scene::connecting(revision_1());
     disconnect(&mut scene);
     let failed = StreamEvent::StartupFailed(StartupFailure::ConnectionLost);
@@ -571,7 +571,7 @@ fn an_abort_right_after_the_last_fin_changes_nothing() {
 }
 
 #[test]
-fn rejected_peers_that_stay_take_no_place_from_others() {
+fn rejected_peers_that_stay_hold_no_backlog_entries() {
     // RFC 5044 §7.1.2 (6) lets them stay.
     let mut scene = Scene::new();
     let mut rejected = Vec::new();

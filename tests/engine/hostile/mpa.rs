@@ -179,7 +179,7 @@ fn bad_fpdus_beyond_the_next_one_end_the_stream_in_the_end() {
 }
 
 #[test]
-fn drops_are_counted_anew_when_delivery_comes_on() {
+fn drop_count_restarts_when_delivery_progresses() {
     let mut scene = Scene::ready();
     for _ in 0..3 {
         let good = scene.fpdu(&write(&scene, 100));
@@ -209,7 +209,7 @@ fn a_stream_that_failed_holds_nothing() {
 }
 
 #[test]
-fn bits_of_a_marker_that_say_nothing_are_ignored() {
+fn reserved_bits_of_a_marker_are_ignored() {
     let mut scene = ready_with_markers();
     let before = scene.memory();
     let mut odd = scene.fpdu(&write(&scene, 1000));

@@ -125,7 +125,7 @@ fn a_message_that_waited_and_outgrows_its_receive_is_refused_by_its_segment() {
 }
 
 #[test]
-fn what_follows_outgrows_the_receive_of_a_message_that_waited_in_part() {
+fn later_segment_beyond_the_receive_of_a_partial_message_fails() {
     let mut scene = waiting();
     scene.send(&untagged(SEND_MORE, 0, 1, 0, &[7; 60]));
     scene.post_receive(100);
@@ -136,7 +136,7 @@ fn what_follows_outgrows_the_receive_of_a_message_that_waited_in_part() {
 
 /// RFC 5040 §5.3: the tag is invalidated when the message is delivered, so it is checked then.
 #[test]
-fn a_message_that_waited_may_not_invalidate_what_it_may_not() {
+fn held_message_cannot_invalidate_a_foreign_tag() {
     let mut scene = waiting();
     let message = send_invalidate(SEND_INVALIDATE, 1, 0xDEAD_BEEF, b"x");
     scene.send(&message);
@@ -163,7 +163,7 @@ fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) 
 /// all are possible, receives are taken for them.
 // spec: SEC-T-4
 #[test]
-fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
+fn message_beyond_a_gap_reserves_receives_for_the_messages_before_it() {
     for (before, msn, is_possible) in [(1, 2, true), (1, 3, false), (3, 4, true), (3, 5, false)] {
         let (mut scene, srq) = sharing(ReceiverNotReady::Terminate, true);
         start(&mut scene);

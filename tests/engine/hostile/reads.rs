@@ -135,7 +135,7 @@ fn a_read_request_that_is_not_its_whole_message_is_refused() {
 
 // spec: RDMAP-5.2.2-2, RDMAP-6.1-3, SEC-R-11, SEC-T-5
 #[test]
-fn as_many_reads_as_agreed_are_taken_and_one_more_is_refused() {
+fn reads_up_to_the_agreed_depth_are_served_and_one_more_is_refused() {
     let requests = |scene: &Scene, count: u32| -> Vec<Vec<u8>> {
         let source = (scene.tags.all.stag().0, BASE);
         (1..=count).map(|msn| read_request(msn, SINK, 8, source)).collect()
@@ -189,7 +189,7 @@ fn inbox(scene: &Scene) -> Vec<u8> {
 
 // spec: RDMAP-5.2-1, RDMAP-5.2.2-3, RDMAP-5.5-19
 #[test]
-fn the_response_that_was_asked_for_completes_the_read() {
+fn expected_response_completes_the_read() {
     let (mut scene, (stag, to)) = reading();
     scene.send(&tagged([0x81, 0x42], stag, to, &[1; 200]));
     assert!(scene.send_cq.is_empty(), "the Response is not whole");
@@ -223,7 +223,7 @@ fn forged(make: impl Fn(&Scene, Place) -> Vec<u8>, code: (u8, u8, u8)) {
 
 // spec: RDMAP-5.2.2-5, SEC-R-17
 #[test]
-fn a_response_to_another_place_is_refused() {
+fn response_to_another_sink_is_refused() {
     let code = (0, 2, 6);
     forged(|_, (stag, to)| tagged(READ_RESPONSE, stag ^ 1, to, &[1; 500]), code);
     forged(|scene, _| tagged(READ_RESPONSE, scene.tags.all.stag().0, BASE, &[1; 500]), code);
@@ -265,7 +265,7 @@ fn a_second_response_to_one_read_is_refused() {
 
 // spec: RDMAP-6.1-3, SEC-R-11
 #[test]
-fn no_more_reads_are_open_than_agreed() {
+fn outstanding_reads_stay_within_the_agreed_depth() {
     let mut scene = Scene::ready();
     for _ in 0..DEPTH + 3 {
         scene.post_read(8);
@@ -387,7 +387,7 @@ fn the_rest_of_a_send_that_the_window_cuts_goes_with_its_beginning() {
 }
 
 #[test]
-fn nothing_is_read_for_the_peer_after_its_own_invalidation() {
+fn no_response_after_invalidation_by_the_peer() {
     let mut scene = Scene::ready();
     scene.post_receive(100);
     scene.peer.window = 0;
@@ -407,7 +407,7 @@ fn nothing_is_read_for_the_peer_after_its_own_invalidation() {
 }
 
 #[test]
-fn nothing_is_read_for_the_peer_after_the_registration_has_ended() {
+fn no_response_after_deregistration() {
     for dropped in [false, true] {
         let mut scene = Scene::ready();
         scene.peer.window = 0;
@@ -455,7 +455,7 @@ fn a_response_that_loses_its_source_says_how_far_it_came() {
 // ---- flushed work ----
 
 #[test]
-fn what_was_flushed_is_sent_again_as_it_was() {
+fn flushed_data_is_retransmitted_unchanged() {
     let mut scene = Scene::ready();
     scene.inbox.copy_in(0, &[7; 100]);
     scene.peer.deaf = true;
@@ -476,7 +476,7 @@ fn what_was_flushed_is_sent_again_as_it_was() {
 /// A peer that terminates the stream still gets the missing bytes, so that the connection can be
 /// closed in order.
 #[test]
-fn what_a_terminate_of_the_peer_has_flushed_is_sent_again_as_it_was() {
+fn data_flushed_by_a_terminate_is_retransmitted_unchanged() {
     let mut scene = Scene::ready();
     scene.inbox.copy_in(0, &[7; 100]);
     scene.peer.deaf = true;
@@ -496,7 +496,7 @@ fn what_a_terminate_of_the_peer_has_flushed_is_sent_again_as_it_was() {
 /// A Read that will not be answered ends the stream without a Terminate: earlier bytes that the
 /// peer misses were not kept.
 #[test]
-fn what_was_flushed_and_not_kept_is_never_sent_again() {
+fn flushed_data_that_was_not_kept_is_never_retransmitted() {
     let mut scene = Scene::ready();
     scene.peer.send_fin(scene.now.as_nanos());
     scene.run(MOMENT);
@@ -646,7 +646,7 @@ fn a_read_is_refused_at_once_where_none_is_allowed() {
 /// place.
 // spec: RDMAP-7.1-2
 #[test]
-fn a_read_into_memory_that_is_not_registered_any_more_fails_locally() {
+fn read_into_deregistered_memory_fails_locally() {
     let mut scene = Scene::ready();
     scene.peer.window = 0;
     scene.post_send();
@@ -676,7 +676,7 @@ fn a_read_into_memory_that_is_not_registered_any_more_fails_locally() {
 
 /// Data framed before the error is a segment of its own, with the Terminate in the next one.
 #[test]
-fn a_terminate_in_place_of_a_request_keeps_segments_whole() {
+fn terminate_instead_of_a_request_is_in_its_own_segment() {
     for len in [1300, 1400, 1412, 1416] {
         let mut scene = Scene::ready();
         scene.peer.window = 0;
@@ -708,7 +708,7 @@ fn a_read_and_an_invalidation_go_in_one_turn() {
 }
 
 #[test]
-fn a_response_to_memory_that_is_not_registered_any_more_fails_locally() {
+fn response_into_deregistered_memory_fails_locally() {
     let mut scene = Scene::ready();
     scene.peer.deaf = true;
     scene.post_send();

@@ -131,7 +131,7 @@ fn a_reply_with_any_octet_of_its_key_changed_is_refused() {
 
 // spec: MPA-7.1.2-10
 #[test]
-fn a_request_in_place_of_a_reply_is_refused() {
+fn mpa_request_instead_of_a_reply_is_refused() {
     // RFC 5044 §7.1.2 (8): two initiators recognize each other by the key.
     is_refused(plain(), &startup(REQUEST_KEY, CRC, 2, b""));
 }
@@ -180,7 +180,7 @@ fn octets_behind_the_reply_and_before_the_first_fpdu_are_refused() {
 
 // spec: MPA2-9.1-7, MPA2-9.1-11
 #[test]
-fn a_responder_that_wants_more_reads_than_can_be_served_is_told() {
+fn responder_asking_for_too_many_reads_gets_a_terminate() {
     // ORD 200 and ORD 16382.
     for word in [[0, 1, 0, 200], [0, 1, 0x3F, 0xFE]] {
         let reply = startup(REPLY_KEY, CRC | ENHANCED, 2, &word);
@@ -190,7 +190,7 @@ fn a_responder_that_wants_more_reads_than_can_be_served_is_told() {
 
 // spec: MPA2-9.2-7
 #[test]
-fn a_responder_without_a_common_ready_message_is_told() {
+fn responder_without_a_common_rtr_message_gets_a_terminate() {
     // Peer to peer, but only a Send is possible; then no message at all; then not peer to peer.
     for word in [[0xC0, 1, 0, 1], [0x80, 1, 0, 1], [0, 1, 0xC0, 1]] {
         let reply = startup(REPLY_KEY, CRC | ENHANCED, 2, &word);
@@ -246,7 +246,7 @@ fn a_peer_that_does_not_reply_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_closes_in_place_of_a_reply_is_given_up() {
+fn peer_that_closes_before_its_reply_fails_the_startup() {
     let mut scene = Scene::connecting(plain());
     scene.peer.send_fin(scene.now.as_nanos());
     scene.run(MOMENT);

@@ -57,7 +57,7 @@ fn fill_range_table(scene: &mut Scene, from: u64, count: usize, apart: u64) {
 }
 
 #[test]
-fn a_full_range_table_takes_nothing_of_which_a_part_might_not_fit() {
+fn full_range_table_refuses_segments_that_may_need_an_entry() {
     let mut scene = ready_with_markers();
     let at = scene.origin + 512;
     fill_range_table(&mut scene, at + 28, OUT_OF_ORDER_RANGES_MAX, 2);
@@ -100,7 +100,7 @@ fn a_full_range_table_and_a_piece_store_that_ends_in_mid_segment() {
 
 // spec: SEC-R-19
 #[test]
-fn fpdus_that_peers_begin_and_do_not_end_cost_others_nothing() {
+fn unfinished_fpdus_of_peers_cost_other_streams_nothing() {
     let mut scene = Scene::new();
     let mut qps = Vec::new();
     for n in 0..140 {
@@ -163,7 +163,7 @@ fn octets_parked_beyond_gaps_are_given_up_to_one_that_makes_progress() {
 }
 
 #[test]
-fn streaming_mode_offers_what_it_has_room_for() {
+fn streaming_window_is_limited_by_the_free_room() {
     let mut scene = Scene::new();
     let delayed = ListenParams { delayed: true, ..ListenParams::default() };
     scene.victim.port.unlisten(LISTEN_PORT);
@@ -206,7 +206,7 @@ fn a_peer_that_sends_more_than_streaming_mode_offers_is_not_acknowledged() {
 }
 
 #[test]
-fn streaming_mode_offers_no_more_on_a_connection_that_this_end_opens() {
+fn streaming_window_is_limited_on_an_outgoing_connection() {
     let mut scene = Scene::new();
     let remote = std::net::SocketAddr::from((PEER, 40_000));
     let lower_layer = urnic_engine::port::LowerLayer::Optimized;

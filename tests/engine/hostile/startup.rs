@@ -68,7 +68,7 @@ fn a_request_with_any_octet_of_its_key_changed_is_refused() {
 
 // spec: MPA-7.1.2-10
 #[test]
-fn a_reply_in_place_of_a_request_is_refused() {
+fn mpa_reply_instead_of_a_request_is_refused() {
     is_refused(&startup(REPLY_KEY, CRC, 1, b""));
 }
 
@@ -120,7 +120,7 @@ fn an_enhanced_request_without_its_word_is_refused() {
 
 // spec: MPA-7.1.1-3, MPA-7.1.1-4, MPA2-6-4, MPA2-6-7
 #[test]
-fn flags_that_say_nothing_in_a_request_are_ignored() {
+fn reserved_flags_of_a_request_are_ignored() {
     // RFC 5044 §7.1.1: R is not examined, reserved bits are not checked.
     is_accepted(&startup(REQUEST_KEY, CRC | REJECT, 1, b""));
     is_accepted(&startup(REQUEST_KEY, CRC | 0x0F, 1, b""));
@@ -186,7 +186,7 @@ fn a_peer_that_connects_and_says_nothing_is_dropped() {
 }
 
 #[test]
-fn a_port_waits_for_a_request_as_long_as_it_is_told_to() {
+fn port_awaits_a_request_for_the_configured_time() {
     for seconds in [2, 90] {
         let link = LinkConfig::default();
         let mut scene = Scene::with_port(StartupConfig::default(), link, |port| {
@@ -253,7 +253,7 @@ fn a_rejected_peer_keeps_its_tcp_connection() {
 }
 
 #[test]
-fn markers_and_crcs_are_told_by_each_end_for_what_it_receives() {
+fn each_end_chooses_markers_and_crcs_for_its_receive_direction() {
     for markers in [false, true] {
         let config = StartupConfig { markers, ..StartupConfig::default() };
         let mut scene = Scene::started(config);
@@ -311,7 +311,7 @@ fn the_ready_message_may_be_of_any_kind_that_was_agreed_on() {
 
 /// A Send that overtakes the ready message is not taken for it.
 #[test]
-fn what_overtakes_the_ready_message_waits_for_it() {
+fn segments_that_overtake_the_rtr_message_wait_for_it() {
     for (ready, msn) in [(empty_write(), 1), (send(1, b""), 2)] {
         let mut scene = peer_to_peer(true, RtrKinds::all());
         scene.post_receive(1000);

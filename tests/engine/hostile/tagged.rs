@@ -84,7 +84,7 @@ fn a_write_that_reaches_the_end_of_the_offset_space_is_refused() {
 
 // spec: DDP-4.2-4
 #[test]
-fn a_write_to_the_last_offset_that_can_be_used_is_placed() {
+fn write_to_the_last_valid_offset_is_placed() {
     let mut scene = Scene::ready();
     let before = scene.memory();
     let stag = scene.tags.high.stag().0;
@@ -135,7 +135,7 @@ fn an_empty_write_needs_no_valid_buffer() {
 
 // spec: DDP-4.1-6
 #[test]
-fn a_wrong_version_of_ddp_is_told_before_the_tag_is_looked_at() {
+fn wrong_ddp_version_is_reported_before_a_bad_tag() {
     for version in [0, 2, 3] {
         let scene = Scene::ready();
         let control = [0xC0 | version, 0x40];
@@ -178,7 +178,7 @@ fn the_first_of_two_errors_in_one_segment_is_reported() {
 
 // spec: DDP-6.2.2-1, DDP-6.2.2-2, RDMAP-7.1-1
 #[test]
-fn what_is_posted_is_flushed_when_the_peer_errs() {
+fn posted_requests_are_flushed_after_an_error_of_the_peer() {
     let mut scene = Scene::ready();
     for len in [10, 20, 30] {
         scene.post_receive(len);

@@ -85,7 +85,7 @@ fn a_second_terminate_is_ignored() {
 }
 
 #[test]
-fn nothing_after_a_terminate_is_placed_or_delivered() {
+fn segments_after_a_terminate_are_neither_placed_nor_delivered() {
     for together in [true, false] {
         let mut scene = busy();
         let before = scene.memory();

@@ -120,7 +120,7 @@ fn a_queue_that_does_not_exist_is_refused() {
 
 // spec: DDP-4.1-6, RDMAP-4.1-2, RDMAP-7.2-1
 #[test]
-fn a_wrong_version_is_told_by_its_layer() {
+fn wrong_version_is_reported_by_its_layer() {
     for version in [0, 2, 3] {
         let scene = ready_with_receives(&[100]);
         let ulpdu = untagged([0x40 | version, 0x43], 9, 1, 0, b"x");
@@ -240,7 +240,7 @@ fn immediate_data_that_is_a_part_of_a_message_is_refused() {
 /// An error of a message that is placed ahead of its turn and does not fit names its own buffer,
 /// not the first one.
 #[test]
-fn an_error_is_told_of_the_buffer_it_is_about() {
+fn placement_error_names_the_buffer_of_its_message() {
     use urnic_engine::mpa::startup::StartupConfig;
 
     for revoked in [false, true] {

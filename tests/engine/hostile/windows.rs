@@ -140,7 +140,7 @@ fn a_peer_cannot_invalidate_a_window_of_type_1_nor_a_region_with_windows() {
 
 /// After every way in which a window ends, nothing of a flood of Writes is placed.
 #[test]
-fn what_comes_after_a_window_has_ended_changes_nothing() {
+fn writes_through_an_ended_window_change_nothing() {
     type End = fn(&mut Scene, &mut Option<Mw>);
     let invalidate: End = |scene, mw| {
         let stag = mw.as_ref().unwrap().stag();

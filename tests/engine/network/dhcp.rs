@@ -56,7 +56,7 @@ fn serve(scene: &mut Scene, server: SocketHandle) {
 }
 
 #[test]
-fn an_address_comes_connects_and_goes() {
+fn leased_address_is_used_for_connections_until_it_expires() {
     let mut scene = Scene::with(LINK, PortConfig::for_dhcp(MAC), config(B, B6));
     let server = scene.link.b.port.host_mut().udp_bind(67, 4000).unwrap();
 

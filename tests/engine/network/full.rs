@@ -76,7 +76,7 @@ fn within(link: &mut Link, seconds: u64, done: impl FnMut(&mut Link) -> bool) ->
 }
 
 #[test]
-fn nothing_is_lost_when_the_device_is_full() {
+fn full_device_loses_no_segment() {
     let super_frames = LinkConfig {
         super_frame_len_max: std::num::NonZeroUsize::new(60_000),
         tx_checksum: true,

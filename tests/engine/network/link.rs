@@ -13,7 +13,7 @@ use crate::network::wire::Verdict;
 use urnic_testkit::pair::{A, B};
 
 #[test]
-fn work_goes_on_at_once_when_the_link_returns() {
+fn work_resumes_at_once_when_the_link_returns() {
     let mut scene = Scene::new();
     scene.connect(IpAddr::V4(B));
     let start = scene.now();
@@ -128,7 +128,7 @@ fn the_timeout_that_ran_when_the_link_returned_is_its_fault_too() {
 }
 
 #[test]
-fn a_super_frame_counts_as_the_segments_it_stands_for_at_both_ends() {
+fn super_frame_is_counted_as_its_segments_at_both_ends() {
     let link = LinkConfig {
         super_frame_len_max: std::num::NonZeroUsize::new(60_000),
         tx_checksum: true,

@@ -26,7 +26,7 @@ fn is_heard(scene: &mut Scene, address: IpAddr) -> bool {
 }
 
 #[test]
-fn a_listener_hears_of_connections_to_its_address_only() {
+fn listener_gets_connections_to_its_address_only() {
     let (v4, v6) = (IpAddr::V4(B), IpAddr::V6(B6));
     let link_local = config(B, B6).link_local().to_string();
     for (at, hears) in [
@@ -82,7 +82,7 @@ fn listeners_share_a_tcp_port_if_they_share_no_address() {
 }
 
 #[test]
-fn a_port_of_the_listeners_choice_is_free_at_all_addresses() {
+fn ephemeral_listen_port_is_free_at_all_addresses() {
     let mut scene = Scene::new();
     let port = &mut scene.link.b.port;
     let local = SocketAddr::new(IpAddr::V4(B), 0);
@@ -121,7 +121,7 @@ fn connections_in_time_wait_take_no_slot_and_the_oldest_make_room() {
 }
 
 #[test]
-fn connections_that_stand_give_up_no_slot() {
+fn open_connections_give_up_no_slot() {
     let mut of_a = config(A, A6);
     of_a.connections_max = 2;
     let mut scene = Scene::with(LINK, of_a, config(B, B6));

@@ -54,7 +54,7 @@ fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
 
 // spec: DDP-3-1, MPA-4.5-6, MPA-5.1-1, MPA-5.1-2, TCP-A.1-3, TCP-A.1-8, TCP-PMTU-1, TCP-PMTU-4
 #[test]
-fn a_router_that_names_its_limit_is_heeded_at_once() {
+fn reported_router_mtu_is_used_at_once() {
     for address in BOTH {
         let mut scene = Scene::new();
         let mtu = Rc::new(Cell::new(1400));
@@ -71,7 +71,7 @@ fn a_router_that_names_its_limit_is_heeded_at_once() {
 
 // spec: TCP-PMTU-6
 #[test]
-fn a_router_that_says_nothing_is_found_out() {
+fn silent_router_mtu_is_discovered() {
     for address in BOTH {
         let mut scene = Scene::new();
         let mtu = Rc::new(Cell::new(1400));
@@ -89,7 +89,7 @@ fn a_router_that_says_nothing_is_found_out() {
 }
 
 #[test]
-fn an_outage_is_no_lasting_limit() {
+fn outage_sets_no_lasting_mtu_limit() {
     let mut scene = Scene::new();
     let mtu = Rc::new(Cell::new(1500));
     router(&mut scene, &mtu, false);
@@ -175,7 +175,7 @@ fn an_outage_does_not_cost_the_segment_size() {
 /// In the middle of a transfer, and within seconds.
 // spec: TCP-A.5.2-2
 #[test]
-fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
+fn shrunk_path_mtu_without_icmp_is_detected_within_seconds() {
     for address in BOTH {
         for timestamps in [true, false] {
             for size in [1400, 1280, 1000] {
@@ -202,7 +202,7 @@ fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
 /// The short segment that was at the front when the router named its limit does not affect later
 /// doubts about the size.
 #[test]
-fn a_path_that_shrinks_again_without_a_word_is_found() {
+fn path_mtu_that_shrinks_again_without_icmp_is_detected() {
     let mut scene = Scene::new();
     let (mtu, talks) = (Rc::new(Cell::new(1500)), Rc::new(Cell::new(true)));
     let (limit, says) = (Rc::clone(&mtu), Rc::clone(&talks));
@@ -283,7 +283,7 @@ fn the_next_connection_begins_with_the_limit_that_was_learned() {
 
 // spec: TCP-PMTU-5, SEC-T-7
 #[test]
-fn a_forged_limit_is_not_believed() {
+fn forged_icmp_mtu_is_ignored() {
     let mut scene = Scene::new();
     let forged = Rc::new(Cell::new(0));
     let count = Rc::clone(&forged);

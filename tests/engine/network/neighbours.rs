@@ -50,7 +50,7 @@ fn a_claim_soon_after_another_changes_nothing() {
 /// A host on the link sends SYNs with a source beyond the router: its own link address is not taken
 /// for the router's. A host on the link is answered at once, and queried.
 #[test]
-fn a_syn_from_beyond_the_router_does_not_say_who_the_router_is() {
+fn routed_syn_does_not_teach_the_link_address_of_the_router() {
     let router = Ipv4Addr::new(10, 0, 0, 254);
     for (source, asked_for) in [([192, 0, 2, 7], router), ([10, 0, 0, 7], [10, 0, 0, 7].into())] {
         let rnic = urnic_testkit::pair::End::new(1).rnic;
@@ -133,7 +133,7 @@ fn a_peer_that_moves_is_followed() {
 
 /// Made-up hosts push the entry of a peer out of the table, and the peer comes back with another link address.
 #[test]
-fn a_peer_that_moves_after_its_entry_was_pushed_out_is_found() {
+fn moved_peer_is_found_after_its_entry_was_evicted() {
     for is_heard in [false, true] {
         let mut scene = Scene::new();
         scene.connect(IpAddr::V4(B));
@@ -166,7 +166,7 @@ fn a_peer_that_moves_after_its_entry_was_pushed_out_is_found() {
 }
 
 #[test]
-fn made_up_neighbours_do_not_keep_others_from_being_found() {
+fn forged_neighbours_do_not_block_resolution_of_others() {
     let mut scene = Scene::new();
     for host in 0..5000_u32 {
         let address = Ipv4Addr::from(u32::from(A) & 0xff00_0000 | 0x0001_0000 | host);

@@ -43,7 +43,7 @@ fn mpa_startup_toward_a_peer_that_does_not_exist_times_out() {
 }
 
 #[test]
-fn tcp_gives_up_on_a_peer_that_does_not_exist_and_then_all_is_quiet() {
+fn connect_to_a_missing_neighbour_ends_and_sends_nothing_more() {
     let (mut link, _end) = lonely();
     link.a.port.open(Instant::ZERO, absent(), LowerLayer::Optimized).unwrap();
     let mut closed = false;

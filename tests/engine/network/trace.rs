@@ -97,7 +97,7 @@ fn a_connection_tells_when_it_opens_and_closes_and_nothing_for_each_frame() {
 }
 
 #[test]
-fn dropped_frames_are_told_with_their_reason_ever_more_rarely() {
+fn log_lines_of_dropped_frames_are_rate_limited() {
     let lines = told(|| {
         let mut scene = Scene::new();
         let mut frame = [0; 60];
@@ -153,7 +153,7 @@ fn a_connection_of_tcp_tells_its_states_and_nothing_for_each_segment() {
 }
 
 #[test]
-fn what_tcp_does_about_losses_is_told() {
+fn loss_recovery_is_logged() {
     let lines = told_by("urnic::tcp", || {
         let mut scene = Scene::new();
         let (passed, lose) = (Rc::new(Cell::new(0)), 40..42);

@@ -21,7 +21,7 @@ fn failure(scene: &Scene) -> Option<StartupFailure> {
 
 // spec: TCP-9293-20
 #[test]
-fn a_connect_ends_when_the_network_says_that_nobody_wants_it() {
+fn connect_ends_at_an_icmp_port_unreachable() {
     // Protocol and port unreachable, prohibited, filtered, and the codes of IPv6.
     for (address, kind, code) in [
         (IpAddr::V4(B), 3, 2),
@@ -49,7 +49,7 @@ fn a_connect_ends_when_the_network_says_that_nobody_wants_it() {
 }
 
 #[test]
-fn a_message_that_quotes_another_syn_ends_nothing() {
+fn icmp_error_quoting_another_syn_ends_nothing() {
     let mut scene = Scene::new();
     let mut answered = false;
     scene.behind_a(move |frame| {
@@ -66,7 +66,7 @@ fn a_message_that_quotes_another_syn_ends_nothing() {
 
 // spec: TCP-9293-20
 #[test]
-fn an_open_connection_is_not_ended_by_a_message() {
+fn open_connection_ignores_icmp_unreachable() {
     let mut scene = Scene::new();
     scene.connect(IpAddr::V4(B));
     let mut answered = 0;
@@ -93,7 +93,7 @@ fn a_connection_whose_startup_timed_out_is_over_at_once() {
 }
 
 #[test]
-fn a_connect_outlasts_what_may_pass() {
+fn connect_outlasts_transient_icmp_errors() {
     // RFC 9293 §3.9.2.2: network and host unreachable and source route failed (MUST-56), time
     // exceeded and parameter problem are no reason to give up; source quench has no effect at all
     // (MUST-55).
@@ -166,7 +166,7 @@ fn a_syn_to_a_group_or_to_everybody_is_ignored() {
 
 /// RFC 1122 §3.3.6: a message about a broadcast on the link does not concern a segment of one host.
 #[test]
-fn a_message_to_everybody_on_the_link_ends_nothing() {
+fn broadcast_icmp_error_ends_nothing() {
     for (address, kind, code) in [(IpAddr::V4(B), 3, 3), (IpAddr::V6(B6), 1, 4)] {
         let mut scene = Scene::new();
         scene.behind_a(move |frame| {

@@ -43,7 +43,7 @@ fn everything_a_port_in_a_vlan_sends_is_tagged_and_understood() {
 }
 
 #[test]
-fn ports_of_different_vlans_do_not_hear_each_other() {
+fn ports_of_different_vlans_are_isolated() {
     for (of_a, of_b) in [(Some(5), Some(6)), (None, Some(5)), (Some(5), None)] {
         let mut scene = in_vlans(of_a, of_b);
         scene.begin(IpAddr::V4(B));

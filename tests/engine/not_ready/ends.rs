@@ -93,7 +93,7 @@ fn receives_behind_the_last_message_of_a_peer_that_has_closed_are_flushed() {
 }
 
 #[test]
-fn an_end_that_closes_may_take_what_waits_until_the_peer_closes_too() {
+fn closing_end_may_take_waiting_messages_until_the_peer_closes() {
     let (mut pair, _) = with_three();
     pair.link.b.port.disconnect(pair.b.connection.unwrap()).unwrap();
     pause(&mut pair);
@@ -109,7 +109,7 @@ fn an_end_that_closes_may_take_what_waits_until_the_peer_closes_too() {
 }
 
 #[test]
-fn a_stream_that_is_lost_gives_up_what_waits() {
+fn lost_stream_discards_its_waiting_messages() {
     let (mut pair, _) = with_three();
     pair.link.a.port.abort(pair.a.connection.unwrap());
     pause(&mut pair);

@@ -170,7 +170,7 @@ fn a_message_that_came_in_part_goes_on_in_its_receive() {
 }
 
 #[test]
-fn what_a_message_asks_for_is_done_when_it_is_delivered() {
+fn invalidation_and_events_happen_at_delivery() {
     let mut pair = Pair::connect(setup());
     let cq = pair.b.cq.clone();
     let revoked = pair.b.pd.reg_mr(16, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap();
@@ -193,7 +193,7 @@ fn what_a_message_asks_for_is_done_when_it_is_delivered() {
 }
 
 #[test]
-fn a_queue_pair_that_does_not_say_so_does_not_wait() {
+fn queue_pair_without_the_option_does_not_wait_for_receives() {
     let receiver_not_ready = ReceiverNotReady::default();
     let mut pair = Pair::connect(Setup { receiver_not_ready, ..setup() });
     pair.a.qp.post_send(SendWr::send(WrId(0), [])).unwrap();

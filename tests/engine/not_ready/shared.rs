@@ -151,7 +151,7 @@ fn a_queue_pair_that_fails_flushes_what_it_has_taken_and_leaves_the_rest() {
 }
 
 #[test]
-fn the_limit_is_told_once_each_time_that_it_is_asked_for() {
+fn shared_queue_limit_is_reported_once_for_each_arming() {
     let mut shared = shared(ReceiverNotReady::Wait);
     let (calls, waker) = counting();
     let count = || calls.count();
@@ -180,7 +180,7 @@ fn the_limit_is_told_once_each_time_that_it_is_asked_for() {
 }
 
 #[test]
-fn what_does_not_belong_to_a_shared_queue_is_refused() {
+fn objects_foreign_to_a_shared_queue_are_refused() {
     let shared = shared(ReceiverNotReady::Wait);
     let (pd, srq) = (&shared.pair.b.pd, &shared.srq);
     let own = shared.b[0].post_recv(RecvWr::new(WrId(0), []));

@@ -367,11 +367,11 @@ fn for_any_case(cases: u32, actions: usize, stream_len: usize) {
 }
 
 #[test]
-fn what_is_held_is_what_is_committed_at_every_limit() {
+fn held_octets_equal_committed_ones_at_every_limit() {
     for_any_case(300, 150, 250_000);
 }
 
 #[test]
-fn what_is_held_is_what_is_committed_in_long_runs() {
+fn held_octets_equal_committed_ones_in_long_runs() {
     for_any_case(40, 3000, 400_000);
 }

@@ -117,7 +117,7 @@ fn large_messages_arrive_as_over_a_perfect_link() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn equal_seeds_give_equal_runs() {
     let mut runner = TestRunner::deterministic();
     let strategy = plan::any_plan(Size::Small);
     for _ in 0..10 {

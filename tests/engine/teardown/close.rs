@@ -137,7 +137,7 @@ fn a_responder_that_closes_before_it_may_send_still_sends_what_was_posted() {
 }
 
 #[test]
-fn a_responder_whose_peer_closes_without_a_word_cannot_send_and_fails_its_work() {
+fn responder_whose_peer_closes_before_its_first_fpdu_fails_its_work() {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let ids = duo.connect([&queues[0], &queues[1]]);
@@ -148,7 +148,7 @@ fn a_responder_whose_peer_closes_without_a_word_cannot_send_and_fails_its_work()
 }
 
 #[test]
-fn receives_left_over_are_flushed_when_the_connection_is_gone() {
+fn receives_are_flushed_when_the_connection_ends() {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     for id in 0..5 {
@@ -175,7 +175,7 @@ impl Wake for Held {
 }
 
 #[test]
-fn the_end_is_told_when_time_wait_begins_and_only_the_addresses_are_kept() {
+fn close_event_comes_at_time_wait_and_only_the_addresses_are_kept() {
     // RFC 9293 §3.10.7.4: the end is reported then; §3.6.1: TIME-WAIT lasts two segment lifetimes.
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
@@ -205,7 +205,7 @@ fn the_end_is_told_when_time_wait_begins_and_only_the_addresses_are_kept() {
 }
 
 #[test]
-fn a_connection_that_is_gone_is_told_from_one_that_is_not() {
+fn stale_connection_id_is_refused_after_slot_reuse() {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let ids = duo.connect([&queues[0], &queues[1]]);
@@ -273,7 +273,7 @@ const BOUND: Duration = Duration::from_nanos(MPA_FIRST_FPDU_TIMEOUT_NS);
 const GIVEN_UP: [(u64, WcStatus); 2] = [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)];
 
 #[test]
-fn closing_gives_up_an_initiator_that_left_before_its_first_fpdu_unheard() {
+fn closing_gives_up_an_initiator_that_vanished_before_its_first_fpdu() {
     // RFC 5044 §7.1.2 (4): nothing may be sent, so nothing detects that the peer has left.
     let Silenced { mut duo, queues, ids, told_at } = a_silenced_responder_closes(|duo, ids| {
         duo.wire.set_link_up(false);

@@ -13,7 +13,7 @@ const LOST: StreamEvent = StreamEvent::Failed(StreamError::ConnectionLost);
 
 // spec: DDP-3-3
 #[test]
-fn work_under_way_fails_within_the_user_timeout_when_the_peer_vanishes() {
+fn outstanding_work_fails_within_the_user_timeout_of_a_vanished_peer() {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     queues[0].post_receive(8, &duo.sides[0].memory, 10);
@@ -141,7 +141,7 @@ fn a_connection_opened_to_nobody_is_given_up_too() {
 }
 
 #[test]
-fn nobody_listens_and_the_initiator_is_told_at_once() {
+fn connect_to_a_closed_port_is_refused_at_once() {
     let mut duo = Duo::listening();
     let queues = duo.sides[0].queues(64);
     let params = urnic_engine::port::ConnectParams { offer: OFFER, ..Default::default() };
@@ -210,7 +210,7 @@ fn an_overflowing_send_completion_queue_ends_its_stream() {
 }
 
 #[test]
-fn a_read_whose_peer_left_unheard_does_not_keep_a_closing_end_for_ever() {
+fn outstanding_read_from_a_vanished_peer_does_not_block_closing() {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     let ids = duo.connect([&queues[0], &queues[1]]);

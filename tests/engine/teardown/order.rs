@@ -27,7 +27,7 @@ const READS: u64 = 2;
 const PAUSES_US: [u64; 5] = [0, 150, 1000, 5000, 1_000_000];
 
 #[test]
-fn every_order_of_ends_is_told_once_and_leaves_nothing() {
+fn every_order_of_closes_gives_one_event_and_leaves_nothing() {
     let mut seed = 0;
     for first in ENDS {
         for second in ENDS {

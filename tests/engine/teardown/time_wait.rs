@@ -13,7 +13,7 @@ const BYTES_MAX: i64 = 256;
 /// Memory per connection is highest right after the table of addresses has doubled. A busy port may
 /// have to keep 100,000 connections.
 #[test]
-fn each_of_100_000_takes_256_octets_at_most() {
+fn each_of_100_000_time_wait_records_takes_256_octets_at_most() {
     let mut ends = Closing::new(100_000);
     // The memory of a port without connections changes with the first ones.
     ends.open_and_close(64);
@@ -41,7 +41,7 @@ fn each_of_100_000_takes_256_octets_at_most() {
 }
 
 #[test]
-fn a_port_that_is_told_to_keep_none_keeps_none() {
+fn port_configured_without_time_wait_keeps_no_record() {
     let mut ends = Closing::new(0);
     ends.open_and_close(100);
     assert_eq!((ends.link.a.port.connection_count(), ends.waiting()), (0, 0));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_left_behind_that_are_over_is_removed() {
+    fn stale_records_of_ended_runs_are_removed() {
         let folder = std::env::temp_dir().join(format!("urnic-stale-{}", std::process::id()));
         let own = run_of(std::process::id()).unwrap();
         let reused = format!("{}-1", std::process::id());

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_asked_for_by_name_tell_for_themselves() {
+    fn runs_of_named_packages_are_recognised() {
         let asks =
             |line: &str| asks_for_packages(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert!(!asks("cargo test"));

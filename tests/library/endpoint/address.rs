@@ -96,7 +96,7 @@ fn a_listener_for_ipv6_only_leaves_ipv4_to_another() {
 }
 
 #[test]
-fn a_connection_comes_from_the_address_that_it_is_told() {
+fn connection_uses_its_requested_source_address() {
     let (server, client) = (Host::new(true, 1), Host::new(true, 2));
     let listener =
         server.endpoint.listen("127.0.0.1:0".parse().unwrap(), ListenParams::default()).unwrap();

@@ -22,7 +22,7 @@ fn silent_peers(host: &str, to: SocketAddr, count: usize, octets: &[u8]) -> Vec<
 }
 
 #[test]
-fn a_host_with_many_silent_connections_keeps_nobody_out() {
+fn host_with_many_silent_connections_blocks_nobody() {
     let server = Host::new(true, 2);
     let params = ListenParams { backlog: 4, ..ListenParams::default() };
     let listener = server.endpoint.listen(LOOPBACK.parse().unwrap(), params).unwrap();
@@ -44,7 +44,7 @@ fn a_host_with_many_silent_connections_keeps_nobody_out() {
 }
 
 #[test]
-fn one_that_waits_for_its_answer_does_not_give_way_to_silent_ones() {
+fn peer_awaiting_its_answer_is_not_evicted_for_silent_ones() {
     let server = Host::new(true, 2);
     let params = ListenParams { backlog: 1, ..ListenParams::default() };
     let listener = server.endpoint.listen(LOOPBACK.parse().unwrap(), params).unwrap();
@@ -63,7 +63,7 @@ fn one_that_waits_for_its_answer_does_not_give_way_to_silent_ones() {
 }
 
 #[test]
-fn refused_connections_that_are_not_closed_keep_nobody_out() {
+fn refused_connections_that_stay_open_block_nobody() {
     let server = Host::new(true, 2);
     let params = ListenParams { backlog: 1, ..ListenParams::default() };
     let listener = server.endpoint.listen(LOOPBACK.parse().unwrap(), params).unwrap();
@@ -80,7 +80,7 @@ fn refused_connections_that_are_not_closed_keep_nobody_out() {
 }
 
 #[test]
-fn a_listener_made_anew_has_all_its_places() {
+fn recreated_listener_has_its_whole_backlog() {
     let server = Host::new(true, 2);
     let params = || ListenParams { backlog: 1, ..ListenParams::default() };
     let first = server.endpoint.listen(LOOPBACK.parse().unwrap(), params()).unwrap();

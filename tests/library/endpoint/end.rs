@@ -155,12 +155,12 @@ fn a_worker_panics(server: &Host, client: &Host, local: SocketAddr) {
 }
 
 #[test]
-fn nothing_waits_for_a_worker_over_sockets_that_has_panicked() {
+fn panic_of_a_socket_worker_ends_all_waits() {
     a_worker_panics(&Host::new(true, 1), &Host::new(true, 2), LOOPBACK.parse().unwrap());
 }
 
 #[test]
-fn nothing_waits_for_a_worker_on_a_device_that_has_panicked() {
+fn panic_of_a_device_worker_ends_all_waits() {
     let ([server, client], local) = hosts_on_a_link();
     a_worker_panics(&server, &client, local);
 }

@@ -169,7 +169,7 @@ fn a_queue_pair_whose_completions_have_ended_completes_nothing() {
 
 /// Unsent requests are dropped; data that was sent arrives with its bytes at the time of sending.
 #[test]
-fn memory_of_a_released_queue_pair_is_the_programs_again() {
+fn memory_of_a_released_queue_pair_returns_to_the_application() {
     const LEN: usize = 1 << 20;
     on_both(|server, client, local| {
         let (a, b) = (qp(server), qp(client));
@@ -210,7 +210,7 @@ fn memory_of_a_released_queue_pair_is_the_programs_again() {
 
 /// A queue pair may restrict the rights of a steering tag.
 #[test]
-fn a_peer_does_no_more_than_the_queue_pair_lets_it() {
+fn queue_pair_limits_the_remote_rights_of_its_peer() {
     on_both(|server, client, local| {
         for rights in [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::empty()] {
             let (a, b) = (qp(server), qp(client));

@@ -150,7 +150,7 @@ netns_tests! {
         assert_eq!(told, Err(Error::Timeout), "it has none");
     }
 
-    fn over_the_kernel_any_address_will_do() {
+    fn wait_address_over_the_kernel_returns_the_unspecified_address() {
         let kernel = Station::kernel(A);
         let told = kernel.endpoint.wait_address(PATIENCE);
         assert_eq!(told, Ok(Ipv4Addr::UNSPECIFIED.into()));

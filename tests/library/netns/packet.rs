@@ -310,7 +310,7 @@ netns_tests! {
         }
     }
 
-    fn errors_say_what_to_do() {
+    fn packet_socket_errors_name_a_remedy() {
         let error = PacketSocket::open(&PacketConfig::new("nope".parse().unwrap(), &[]));
         let error = error.unwrap_err();
         assert!(matches!(error, OpenError::UnknownInterface { .. }), "{error}");

@@ -218,7 +218,7 @@ netns_tests! {
         over_taps(true);
     }
 
-    fn queues_without_threads_are_turned_by_who_waits() {
+    fn queues_without_threads_are_turned_by_waiting_callers() {
         over_taps(false);
     }
 
@@ -236,7 +236,7 @@ netns_tests! {
         assert!(counts_b.received().iter().all(|received| *received > 10), "{counts_b:?}");
     }
 
-    fn a_ping_is_answered_once_whichever_queue_it_comes_to() {
+    fn ping_is_answered_once_at_any_queue() {
         let queues = tap_queues("tap-a");
         network::ip("addr add 10.0.0.1/24 dev tap-a");
         let (_station, _counts) = station(B, queues, true);

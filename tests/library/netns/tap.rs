@@ -65,7 +65,7 @@ netns_tests! {
 
     /// RFC 5044 Appendix A: on a lossless path every segment starts with an FPDU and holds only
     /// whole FPDUs.
-    fn nothing_is_lost_and_every_segment_is_aligned() {
+    fn transfer_loses_nothing_and_every_segment_is_aligned() {
         for vnet_header in [false, true] {
             let (tap_a, tap_b) = bridged_taps(1500, [vnet_header; 2]);
             let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());

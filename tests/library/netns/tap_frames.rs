@@ -328,7 +328,7 @@ netns_tests! {
         }
     }
 
-    fn what_the_device_cannot_carry_is_refused() {
+    fn frames_beyond_the_capabilities_of_the_device_are_refused() {
         let (mut a, _b) = ready_taps(1500, [true, true]);
         let layout = Layout { ipv6: false, vlan: false };
         let payload = octets(70_000);

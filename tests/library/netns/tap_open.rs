@@ -17,7 +17,7 @@ fn config(name: &str) -> TapConfig {
 netns_tests! {
     with ["/dev/net/tun", "setpriv"];
 
-    fn an_interface_made_here_is_up_as_asked_and_goes_with_the_device() {
+    fn created_interface_is_up_as_configured_and_removed_with_the_device() {
         let mac = Some([2, 0, 0, 0, 0, 9]);
         let tap = Tap::open(&TapConfig { mtu: Some(9000), mac, ..config("tap0") }).unwrap();
         assert!(tap.link_up(), "made ones are up");
@@ -51,7 +51,7 @@ netns_tests! {
         assert!(ip("link").contains("tap0"), "it was not made here, and stays");
     }
 
-    fn a_tun_interface_carries_datagrams_and_has_a_carrier_when_told() {
+    fn tun_interface_carries_datagrams_and_gets_a_carrier_by_option() {
         let tun = |name: &str| TapConfig { medium: Medium::Ip, ..config(name) };
         let mut device = Tap::open(&TapConfig { mtu: Some(2044), ..tun("tun0") }).unwrap();
         let capabilities = device.capabilities();
@@ -120,7 +120,7 @@ netns_tests! {
         assert!(told.contains("\"rx\":{\"bytes\":60,\"packets\":1,"), "{told}");
     }
 
-    fn errors_say_what_to_do() {
+    fn tap_errors_name_a_remedy() {
         let told = |result: Result<Tap, OpenError>| result.unwrap_err().to_string();
         ip("link add veth-a type veth peer name veth-b");
         let error = told(Tap::open(&config("veth-a")));

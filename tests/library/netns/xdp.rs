@@ -230,7 +230,7 @@ xdp_tests! {
         assert_eq!(second.receive(0, 8, &mut |_| ()), 0, "not by the socket");
     }
 
-    fn errors_say_what_to_do() {
+    fn xdp_socket_errors_name_a_remedy() {
         let name = "nope".parse().unwrap();
         let error = XdpSocket::open(&XdpConfig::new(name, &[])).unwrap_err();
         assert!(error.to_string().contains("there are: lo"), "{error}");

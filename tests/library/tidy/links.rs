@@ -107,7 +107,7 @@ fn links_lead_to_files_and_headings() {
 }
 
 #[test]
-fn every_page_of_docs_has_one_place_in_the_site() {
+fn every_page_of_docs_is_listed_once_in_the_site() {
     let documents = documents();
     let mut listed = links(&documents[Path::new("docs/SUMMARY.md")]);
     listed.sort();

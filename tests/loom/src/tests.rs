@@ -67,7 +67,7 @@ fn wait_for(alarm: &Alarm, is_done: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_happened_is_seen_or_called_for() {
+fn event_is_seen_or_wakes_the_waiter() {
     model(3, || {
         let alarm = Arc::new(Alarm::new());
         let happened = Arc::new(AtomicBool::new(false));
@@ -163,7 +163,7 @@ fn posted_work_is_served() {
 }
 
 #[test]
-fn posted_work_is_served_though_there_is_no_place_for_it() {
+fn posted_work_beyond_the_doorbell_capacity_is_served() {
     model(2, || {
         // Two queue pairs, and one place in the doorbell.
         let doorbell = Doorbell::new();
@@ -263,7 +263,7 @@ fn messages_of_two_queue_pairs_get_the_receives_of_a_shared_queue() {
 
 /// The count of requests that is read without the lock is never stale for good.
 #[test]
-fn what_is_posted_is_taken() {
+fn posted_requests_are_taken() {
     model(3, || {
         let (posted, post) = posted();
         let poster = {

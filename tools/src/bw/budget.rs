@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_kept_to_the_message() {
+    fn message_count_is_kept_exactly() {
         let mut budget = Budget::new(Some(3), None, 64, at(0));
         assert_eq!((0..9).filter(|_| budget.take()).count(), 3);
         assert!(budget.is_spent());
     }
 
     #[test]
-    fn a_rate_is_kept_and_what_was_missed_is_made_good_for_a_moment() {
+    fn rate_is_kept_and_a_short_backlog_is_made_up() {
         // 1000 bytes at 8 Mbit/s: a message in a millisecond.
         let mut budget = Budget::new(None, Some(8_000_000), 1000, at(0));
         let mut taken_at = |ms| {

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_both_directions_are_told_apart() {
+    fn both_directions_have_their_own_figures() {
         let result = outcome(Op::Read, true);
         let [here, there] = result.ways();
         assert!((here - 1.5e9).abs() < 1.0 && (there - 0.5e9).abs() < 1.0, "{here} {there}");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_end_does_not_know_is_a_dash_beside_the_other() {
+    fn figures_unknown_to_one_end_are_a_dash() {
         let text = outcome(Op::Write, false).text();
         let of = |name| cells(&text, name).map(|cells| cells.join(" | "));
         assert_eq!(of("bytes placed").as_deref(), Some("1 | 500 000 000"));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_what_came_since_the_one_before() {
+    fn line_shows_the_difference_to_the_line_before() {
         let before =
             LiveFigures { bytes: 1000, segments: 4, segments_aligned: 3, ..LiveFigures::default() };
         let now = LiveFigures {

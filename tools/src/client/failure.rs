@@ -219,7 +219,7 @@ mod tests {
 
     /// Each names the address, the end that refused, and what to do; no two are alike.
     #[test]
-    fn each_end_that_can_refuse_has_its_own_words() {
+    fn each_refusing_end_has_its_own_message() {
         const STRANGER: &str = "the application that listens at 192.0.2.7:7174 rejected";
         const PORT: &str = "check the port number";
         let rejected = |private_data: &[u8]| {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_in_which_this_process_was_stopped_is_not_the_servers() {
+    fn time_while_this_process_was_stopped_is_not_counted() {
         let mut waiting = waiting(3, 0);
         assert_eq!(look_until(&mut waiting, 0, 2900), None);
         assert_eq!(waiting.stopped_for(at(2900)), None);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_the_cause_if_the_server_did_not_wait_so_long_and_it_was_of_late() {
+    fn own_stop_is_blamed_only_if_it_was_recent_and_long() {
         let mut waiting = waiting(3, 0);
         let mut looked = |from: u64, to: u64| {
             waiting.was_stopped(at(from));

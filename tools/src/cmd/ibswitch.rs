@@ -217,7 +217,7 @@ mod tests {
     use crate::figures_page;
 
     #[test]
-    fn each_figure_of_a_switch_has_a_definition_and_its_place() {
+    fn each_figure_of_a_switch_has_a_definition_and_its_field() {
         let summary = Summary {
             seconds: 1.5,
             ports: 1,

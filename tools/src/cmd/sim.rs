@@ -244,7 +244,7 @@ mod tests {
     use crate::figures_page;
 
     #[test]
-    fn each_figure_of_a_sweep_has_a_definition_and_its_place() {
+    fn each_figure_of_a_sweep_has_a_definition_and_its_field() {
         let outcome = Outcome {
             runs: 9,
             virtual_ns: 2_500_000_000,

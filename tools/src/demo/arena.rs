@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_place_does_not_verify() {
+    fn untouched_target_does_not_verify() {
         let (mut arena, mut pattern, mut random) = arena();
         for len in [1, 80] {
             let (slot, at) = arena.take(len, &mut random).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_beside_the_place_is_found() {
+    fn write_outside_its_target_is_found() {
         let (mut arena, mut pattern, mut random) = arena();
         let target = filled(&mut arena, &pattern, &mut random);
         arena.check(&target, &mut pattern).unwrap();

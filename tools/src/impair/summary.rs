@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_of_a_bad_link_has_a_definition_and_its_place() {
+    fn each_figure_of_a_bad_link_has_a_definition_and_its_field() {
         let options = Cli::parse_from(["impair"]).options;
         let summary =
             Summary { seconds: 2.5, options, a_to_b: direction(100), b_to_a: direction(200) };

@@ -73,7 +73,7 @@ fn every_control_message_reads_back() {
 }
 
 #[test]
-fn what_is_foreign_or_of_another_version_is_told_apart() {
+fn foreign_and_other_versions_of_the_protocol_are_distinguished() {
     assert_eq!(Hello::parse(b""), Err(ProtocolError::Foreign));
     assert_eq!(Hello::parse(b"rping..."), Err(ProtocolError::Foreign));
     assert_eq!(Hello::parse(b"urnc\0\x09whatever"), Err(ProtocolError::Version(9)));
@@ -193,7 +193,7 @@ fn both_ends_have_buffers_for_the_messages_of_the_other() {
 
 proptest! {
     #[test]
-    fn no_octets_make_a_parser_panic_and_what_is_read_is_written_the_same(
+    fn parsing_arbitrary_octets_never_panics_and_round_trips(
         octets in prop::collection::vec(any::<u8>(), 0..600),
     ) {
         let mut hello = b"urnc\0\x03".to_vec();

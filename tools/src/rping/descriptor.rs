@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_octets_are_those_of_rdma_core() {
+    fn descriptor_has_the_octets_of_rdma_core() {
         // From a capture of rping between two Linux hosts.
         let bytes =
             [0x00, 0x00, 0x55, 0xd4, 0x33, 0x00, 0x62, 0xc0, 0x9a, 0x5b, 0x3e, 0x00, 0, 0, 0, 64];

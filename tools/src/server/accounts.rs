@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_have_is_taken_until_they_go() {
+    fn resources_of_peers_are_accounted_until_they_leave() {
         let mut accounts = accounts();
         let held = [(1, 60), (2, 30), (2, 5)].map(|(address, memory)| {
             let share = share(address, memory);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_the_place_of_its_peer_and_not_the_memory() {
+    fn thread_keeps_the_admission_of_its_peer_but_not_the_memory() {
         let mut accounts = accounts();
         let grant = accounts.take(share(1, 60)).unwrap();
         let of_thread = Arc::clone(grant.place().unwrap());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_left_is_given_back_once_whatever_its_thread_does() {
+    fn released_admission_is_returned_once_despite_its_thread() {
         let mut accounts = accounts();
         let mut grant = accounts.take(share(1, 60)).unwrap();
         let of_thread = Arc::clone(grant.place().unwrap());
@@ -306,7 +306,7 @@ mod tests {
 
     /// RFC 5042 §6.4: no peer starves the others.
     #[test]
-    fn the_site_with_most_of_what_is_short_gives_way_to_one_with_less() {
+    fn site_with_most_of_a_scarce_resource_is_evicted() {
         let v6 = |subnet: u16, memory| {
             let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, subnet, 0, 0, 0, 1);
             Share { source: Source::of((address, 1).into()), memory }

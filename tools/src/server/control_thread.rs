@@ -194,7 +194,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn no_question_of_a_session_that_is_over_is_worked_on() {
+    fn no_request_of_an_ended_session_is_processed() {
         let (desk, _given) = desk_of_one_that_left(vec![Control::ShaRequest]);
         assert_eq!(desk.next(), None);
         assert!(!desk.is_wanted());
@@ -213,7 +213,7 @@ pub(super) mod tests {
 
     /// In every case of its end, so that its session does not wait for an answer that never comes.
     #[test]
-    fn the_end_of_the_thread_is_told_after_its_last_answer() {
+    fn end_of_the_thread_is_signalled_after_its_last_answer() {
         let source = Source::of(([127, 0, 0, 1], 1).into());
         let mut accounts = Accounts::new(crate::server::tests::limits().places);
         let grant = accounts.take(Share { source, memory: 0 }).unwrap();

@@ -336,7 +336,7 @@ mod tests {
     const HUGE: u64 = 1 << 43;
 
     #[test]
-    fn a_hash_that_is_not_waited_for_any_more_is_not_finished() {
+    fn unneeded_hash_is_not_finished() {
         let file = unnamed_file().unwrap();
         file.set_len(HUGE).unwrap();
         let staging = Staging::new(0, 1, urnic::Region::anonymous).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_sender_has_gone_is_not_committed() {
+    fn file_of_a_vanished_sender_is_not_committed() {
         let room = || Arc::new(Room::new(None, 0));
         let (desk, _given) = desk_of_one_that_left(vec![]);
         // An empty file: there is nothing to hash, and it is still not wanted.

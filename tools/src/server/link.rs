@@ -188,7 +188,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn an_end_is_told_after_the_completions_that_were_raised_before() {
+    fn connection_end_is_reported_after_earlier_completions() {
         let host = Host::open(&StackOptions::kernel(PATIENCE), Duration::ZERO).unwrap();
         let cq = host.rnic.create_cq(8).unwrap();
         let [qp, other] = [&cq, &host.rnic.create_cq(8).unwrap()].map(|cq| {

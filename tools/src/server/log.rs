@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_begins_is_told_as_json_only() {
+    fn session_start_is_logged_as_json_only() {
         let started = Event::Started { peer: ([192, 0, 2, 1], 1).into(), session: String::new() };
         let notice = Event::Notice { text: String::new() };
         assert!(Log::Json.shows(&started) && !Log::Text.shows(&started));

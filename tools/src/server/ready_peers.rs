@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_noted_once_until_it_is_looked_at() {
+    fn ready_peer_is_queued_once_until_it_is_polled() {
         let (calls, waker) = counting();
         let ready_peers = ReadyPeers::new(waker);
         let (one, two) = (ready_peers.waker(QpNum(1)), ready_peers.waker(QpNum(2)));
@@ -126,7 +126,7 @@ mod tests {
 
     /// Every event of a thread is seen, though the peer is polled at the same time.
     #[test]
-    fn no_news_are_lost_while_others_are_looked_at() {
+    fn wakeups_during_a_poll_round_are_not_lost() {
         const COUNT: usize = 20_000;
         let ready_peers = ReadyPeers::new(Waker::noop().clone());
         let waker = ready_peers.waker(QpNum(7));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_takes_beside_its_memory_is_known() {
+    fn overhead_of_a_session_is_accounted() {
         let beside = |session, depth| resources(session, 0, depth).unwrap().beside;
         let idle = beside(Session::Memory, 0);
         assert!((SESSION_BYTES..4 * SESSION_BYTES).contains(&idle), "{idle}");

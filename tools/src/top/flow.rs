@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_of_what_came_since() {
+    fn rates_are_computed_from_the_difference_of_two_figures() {
         let before = Figures { bytes_sent: 1000, segments_sent: 4, ..Figures::default() };
         let now = Figures {
             bytes_sent: 126_000_000,

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_with_what_to_do() {
+    fn missing_endpoints_are_reported_with_a_remedy() {
         let of = |pids: &[u32]| Wanted { pids: pids.to_vec() }.check(&[]).unwrap_err().to_string();
         assert!(of(&[]).contains("URNIC_TOP=1"), "{}", of(&[]));
         assert!(of(&[std::process::id()]).contains("shows no endpoint"));

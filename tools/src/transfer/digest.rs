@@ -100,7 +100,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn hashing_ends_when_it_is_not_wanted_any_more() {
+    fn hashing_stops_when_its_result_is_unneeded() {
         let file = unnamed_file().unwrap();
         let len = 10 * BUFFER_LEN as u64;
         file.set_len(len).unwrap();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_journal_of_this_file_is_not_believed() {
+    fn invalid_and_foreign_journals_are_ignored() {
         let len = 5 * CHUNK_LEN;
         for text in [
             String::new(),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_found_by_the_next_attempt() {
+    fn forgotten_chunks_stay_forgotten_in_the_next_attempt() {
         let file = crate::transfer::unnamed_file().unwrap();
         let again = || {
             let mut file = file.try_clone().unwrap();

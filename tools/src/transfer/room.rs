@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_free_is_no_room() {
+    fn reserved_disk_space_is_not_available() {
         let disk = unnamed_file().unwrap();
         let all = Room::new(None, 100);
         assert!(all.check_disk(&disk, 1).unwrap_err().to_string().contains("100 % of it stay"));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_and_unfinished_goes_and_nothing_else() {
+    fn sweep_removes_only_old_unfinished_files() {
         let scene = Scene::new("sweep");
         for name in [".a.urnic-part", ".a.urnic-journal", "sub/.b.urnic-part", ".c.urnic-journal"] {
             scene.write(name, 100);

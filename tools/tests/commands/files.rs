@@ -70,7 +70,7 @@ pub(crate) fn get(from: &str, file: &Path) -> String {
 }
 
 #[test]
-fn files_arrive_octet_for_octet_whatever_their_size() {
+fn files_of_any_size_arrive_octet_for_octet() {
     let folder = Folder::new("sizes");
     let server = folder.serve("");
     for len in [0, 1, 4 << 20, (9 << 20) + 12_345] {
@@ -120,7 +120,7 @@ fn a_hundred_megabytes_of_holes_arrive() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_by_force_only() {
+fn existing_file_is_replaced_by_force_only() {
     let folder = Folder::new("force");
     let server = folder.serve("");
     let file = folder.own("file");
@@ -147,7 +147,7 @@ fn a_file_that_is_there_is_replaced_by_force_only() {
 }
 
 #[test]
-fn no_name_leads_out_of_the_folder() {
+fn no_name_escapes_the_served_folder() {
     let folder = Folder::new("escape");
     let server = folder.serve("--allow-overwrite");
     let secret = folder.own("secret");
@@ -218,7 +218,7 @@ pub(crate) fn has_progress(journal: &Path) -> bool {
 const LEN: usize = 40 << 20;
 
 #[test]
-fn a_put_whose_client_is_killed_is_taken_up_again() {
+fn put_of_a_killed_client_is_resumed() {
     let folder = Folder::new("client-killed");
     let server = folder.serve("");
     let (file, octets) = (folder.own("file"), pattern(LEN));
@@ -243,7 +243,7 @@ fn a_put_whose_client_is_killed_is_taken_up_again() {
 }
 
 #[test]
-fn a_put_whose_server_is_killed_fails_and_is_taken_up_again() {
+fn put_to_a_killed_server_fails_and_is_resumed() {
     let folder = Folder::new("server-killed");
     let server = folder.serve("");
     let (file, octets) = (folder.own("file"), pattern(LEN));
@@ -267,7 +267,7 @@ fn a_put_whose_server_is_killed_fails_and_is_taken_up_again() {
 }
 
 #[test]
-fn a_get_that_breaks_off_is_taken_up_again() {
+fn interrupted_get_is_resumed() {
     let folder = Folder::new("get");
     let server = folder.serve("");
     let octets = pattern(LEN);
@@ -292,7 +292,7 @@ fn a_get_that_breaks_off_is_taken_up_again() {
 }
 
 #[test]
-fn a_broken_put_ends_a_server_for_one_badly() {
+fn failed_put_ends_a_server_for_one_with_an_error() {
     let folder = Folder::new("once");
     let server = folder.serve("--once");
     let file = folder.own("file");

@@ -33,7 +33,7 @@ fn measured(server: &Server, command: &str) -> Output {
 }
 
 #[test]
-fn measurements_tell_what_they_have() {
+fn interrupted_measurements_print_their_results_so_far() {
     let server = Server::start("");
     for command in [
         "ping ADDRESS -c 1000000 -i 0.01 --json",
@@ -58,7 +58,7 @@ fn measurements_tell_what_they_have() {
 }
 
 #[test]
-fn a_transfer_says_what_is_kept_and_goes_on_from_there() {
+fn interrupted_transfer_reports_the_kept_part_and_resumes() {
     let folder = Folder::new("interrupted");
     let server = folder.serve("");
     let (file, copy) = (folder.own("file"), folder.own("copy"));

@@ -139,7 +139,7 @@ fn a_slow_output_keeps_its_session_open() {
 /// RFC 5044 §7.1.2 (10): the server does not wait forever for a peer that connects and does not
 /// start MPA.
 #[test]
-fn a_connection_that_asks_for_nothing_is_given_up_in_the_time_of_the_option() {
+fn silent_connection_is_closed_after_the_timeout_option() {
     let server = Server::start("--timeout 1s");
     let honest = server.spawn("ping ADDRESS --count 30 --interval 50ms");
     let mut silent = TcpStream::connect(server.address()).unwrap();
@@ -158,7 +158,7 @@ fn a_connection_that_asks_for_nothing_is_given_up_in_the_time_of_the_option() {
 }
 
 #[test]
-fn a_server_for_one_ends_when_all_connections_of_it_have_gone() {
+fn server_for_one_client_ends_with_its_last_connection() {
     for connections in [1, 2, 50] {
         let server = Server::start("--once");
         let command = format!("bw ADDRESS --connections {connections} --seconds 0.1 --json");
@@ -168,7 +168,7 @@ fn a_server_for_one_ends_when_all_connections_of_it_have_gone() {
 }
 
 #[test]
-fn a_server_for_one_ends_badly_when_it_refuses_that_one() {
+fn server_for_one_that_refuses_it_ends_with_an_error() {
     let server = Server::start("--once --size 1M");
     let said = complaint(&server.client("ping ADDRESS --size 5M"));
     assert!(said.contains("rejected"), "the reason arrives: {said}");
@@ -176,7 +176,7 @@ fn a_server_for_one_ends_badly_when_it_refuses_that_one() {
 }
 
 #[test]
-fn peers_beyond_the_number_are_told_which_option_decides() {
+fn refusals_beyond_a_limit_name_its_option() {
     for (options, part) in [
         ("--peers 3", "--peers"),
         ("--peers-per-address 3", "--peers-per-address"),
@@ -224,7 +224,7 @@ impl Use {
 
 /// A server that runs for months serves very many sessions, most of them one after the other.
 #[test]
-fn after_twenty_thousand_sessions_a_server_is_as_it_was() {
+fn server_is_unchanged_after_twenty_thousand_sessions() {
     const ROUNDS: usize = 20;
     const SESSIONS: usize = 1000;
     let mut command = urnic("serve --listen 127.0.0.1:0");

@@ -17,7 +17,7 @@ fn make_fifo(path: &Path) {
 }
 
 #[test]
-fn what_serve_cannot_mean_is_refused_by_name() {
+fn invalid_serve_options_are_refused_by_name() {
     for (options, part) in [
         ("--size 0", "--size"),
         ("--size 100T", "--size"),
@@ -112,7 +112,7 @@ fn only_regular_files_are_replaced() {
 }
 
 #[test]
-fn what_is_no_file_is_not_put() {
+fn special_and_missing_files_are_not_put() {
     let folder = Folder::new("no-file");
     let server = folder.serve("");
     let pipe = folder.own("pipe");
@@ -153,7 +153,7 @@ fn hidden_files_are_neither_given_out_nor_taken() {
 }
 
 #[test]
-fn what_a_server_takes_is_limited_by_its_options() {
+fn options_limit_the_files_of_a_server() {
     let folder = Folder::new("limits");
     let file = folder.own("file");
     fs::write(&file, pattern(5 << 20)).unwrap();
@@ -209,7 +209,7 @@ fn what_a_server_takes_is_limited_by_its_options() {
 /// Transfers that fit succeed, whatever else is in flight; the others are refused before they send
 /// anything.
 #[test]
-fn of_parallel_puts_as_many_succeed_as_the_quota_has_room_for() {
+fn parallel_puts_succeed_up_to_the_quota() {
     let folder = Folder::new("parallel");
     let server = folder.serve("--quota 32M");
     let file = folder.own("file");
@@ -235,7 +235,7 @@ fn of_parallel_puts_as_many_succeed_as_the_quota_has_room_for() {
 
 /// The room that an interrupted transfer has reserved but not filled is free for others.
 #[test]
-fn a_put_that_breaks_off_gives_back_what_it_has_not_brought() {
+fn interrupted_put_releases_its_unfilled_reservation() {
     let folder = Folder::new("given-back");
     let server = folder.serve("--quota 64M");
     let (file, other) = (folder.own("file"), folder.own("other"));
@@ -252,7 +252,7 @@ fn a_put_that_breaks_off_gives_back_what_it_has_not_brought() {
 }
 
 #[test]
-fn what_is_announced_takes_no_room_and_what_has_not_come_leaves_none() {
+fn announced_files_use_no_disk_and_missing_parts_leave_none() {
     let folder = Folder::new("announced");
     let server = folder.serve("");
     let file = folder.own("file");
@@ -318,7 +318,7 @@ fn unfinished_files_that_are_old_are_removed() {
 }
 
 #[test]
-fn what_takes_the_name_while_a_file_comes_is_not_replaced() {
+fn special_file_created_during_a_put_is_not_replaced() {
     let folder = Folder::new("overtaken");
     let server = folder.serve("--allow-overwrite");
     let file = folder.own("file");

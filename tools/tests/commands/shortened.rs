@@ -88,7 +88,7 @@ fn a_put_into_the_name_of_a_longer_part_has_its_own_length() {
 }
 
 #[test]
-fn a_client_whose_own_file_is_shortened_says_so() {
+fn client_reports_that_its_own_file_was_shortened() {
     let folder = Folder::new("shortened-client");
     let server = folder.serve("");
     let (file, back) = (folder.own("file"), folder.own("back"));

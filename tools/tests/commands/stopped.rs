@@ -39,7 +39,7 @@ fn a_server_that_is_stopped_tells_its_clients() {
 
 /// The error has the reason first, then the part that is kept.
 #[test]
-fn a_transfer_whose_server_is_stopped_says_so_and_what_is_kept() {
+fn transfer_to_a_stopped_server_reports_the_reason_and_the_kept_part() {
     let folder = Folder::new("server-stopped");
     let (file, back) = (folder.own("file"), folder.own("back"));
     fs::write(&file, pattern(40 << 20)).unwrap();
@@ -113,7 +113,7 @@ fn a_server_that_was_stopped_itself_keeps_its_sessions() {
 
 /// The kernel's TCP accepts the connection, and the process speaks no MPA.
 #[test]
-fn a_service_that_says_nothing_is_none_of_rdma() {
+fn silent_service_is_reported_as_no_rdma_service() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let output = urnic(&format!("ping {address} --timeout 1s")).output().unwrap();
@@ -123,7 +123,7 @@ fn a_service_that_says_nothing_is_none_of_rdma() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_says_which() {
+fn failed_write_of_a_report_is_named() {
     let server = Server::start("");
     for options in ["", "--json"] {
         let command = format!("bw {} -n 10 {options}", server.address());

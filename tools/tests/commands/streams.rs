@@ -18,7 +18,7 @@ fn put_from(server: &Server, name: &str, input: Stdio, octets: &[u8]) -> std::pr
 }
 
 #[test]
-fn what_comes_on_a_pipe_is_put_and_what_is_got_goes_to_one() {
+fn put_reads_from_a_pipe_and_get_writes_to_one() {
     let folder = Folder::new("pipes");
     let server = folder.serve("");
     for len in [0, 1, (9 << 20) + 123] {
@@ -35,7 +35,7 @@ fn what_comes_on_a_pipe_is_put_and_what_is_got_goes_to_one() {
 }
 
 #[test]
-fn a_file_on_standard_input_is_put_as_it_is() {
+fn file_on_standard_input_is_put_unchanged() {
     let folder = Folder::new("redirected");
     let server = folder.serve("");
     let file = folder.own("file");
@@ -51,7 +51,7 @@ fn a_file_on_standard_input_is_put_as_it_is() {
 }
 
 #[test]
-fn what_makes_no_sense_with_a_stream_is_refused() {
+fn options_that_need_a_file_are_refused_for_streams() {
     let folder = Folder::new("stream-refusals");
     let server = folder.serve("");
     fs::write(folder.served("file"), "octets").unwrap();

@@ -74,7 +74,7 @@ fn dhcp_server(stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
 netns_tests! {
     with ["/dev/net/tun"];
 
-    fn the_leased_address_is_listened_at_and_told() {
+    fn server_listens_at_its_leased_address_and_prints_it() {
         join(&["tap-s", "tap-c"]);
         ip(&format!("address add {GATEWAY}/24 dev bridge0"));
         ip("route add default dev bridge0");

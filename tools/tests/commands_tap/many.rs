@@ -75,7 +75,7 @@ netns_tests! {
     }
 
     /// Commands do not wait for TIME-WAIT, and do not close connections one by one.
-    fn commands_end_when_their_last_result_is_there() {
+    fn commands_end_right_after_their_last_result() {
         join(&["tap-s", "tap-c"]);
         let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
         let device = "--dev tap:tap-c,ip=10.7.0.3/24";
@@ -100,7 +100,7 @@ netns_tests! {
     }
 
     /// The port is free, and another one each time.
-    fn port_zero_is_one_of_many() {
+    fn port_zero_chooses_another_free_port_each_time() {
         join(&["tap-s", "tap-c"]);
         let mut ports = Vec::new();
         for _ in 0..4 {

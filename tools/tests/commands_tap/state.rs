@@ -20,7 +20,7 @@ netns_tests! {
     }
 
     /// The kernel's TCP accepts the connection, and the process speaks no MPA.
-    fn a_service_that_is_none_of_rdma_is_told_from_a_host_that_is_silent() {
+    fn other_service_and_silent_host_are_distinguished() {
         ip("tuntap add dev tap-x mode tap");
         ip("address add 10.7.0.1/24 dev tap-x");
         ip("link set tap-x up");
@@ -37,7 +37,7 @@ netns_tests! {
         assert!(said.contains("nothing listens there"), "{said}");
     }
 
-    fn a_peer_that_no_frame_can_reach_is_told_from_one_that_is_silent() {
+    fn peer_without_a_route_and_silent_peer_are_distinguished() {
         let of = |peer: &str| {
             let device = "tap:tap-x,ip=10.7.0.9/24";
             let output = client(&format!("ping {peer} --dev {device} --timeout 300ms"));

@@ -234,7 +234,7 @@ netns_tests! {
     }
 
     /// Command lines that the gate refuses.
-    fn a_gate_that_cannot_be_is_refused_with_the_reason() {
+    fn impossible_gate_is_refused_with_the_reason() {
         let _fabric = fabric("refused");
         ip("tuntap add dev tap0 mode tap");
         for (arguments, why) in [

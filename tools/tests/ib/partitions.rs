@@ -29,7 +29,7 @@ netns_tests! {
 
     /// RFC 4392 §1.2: two limited members receive nothing from each other; all other traffic
     /// passes.
-    fn limited_members_hear_full_ones_only() {
+    fn limited_members_receive_from_full_ones_only() {
         let fabric = fabric_with("limited", LIMITED);
         let switch = Recorded::start(&fabric);
         let key = ",pkey=8002";

@@ -206,7 +206,7 @@ fn a_stream_of_gaps_takes_little() {
 
 /// Read Requests without an answer, and FPDUs that are as short as possible.
 #[test]
-fn what_is_never_answered_takes_little() {
+fn unanswered_requests_take_little_memory() {
     let mut capture = Capture::new("unanswered.pcap");
     let mut honest = Honest::start(&mut capture);
     let mut seq = capture.start(CLIENT);

@@ -126,7 +126,7 @@ fn blocks(octets: &[u8], is_big: bool) -> Vec<(u32, Vec<u8>)> {
 }
 
 #[test]
-fn every_block_and_every_octet_is_there_again() {
+fn every_block_and_octet_is_copied() {
     let capture = frames(&fs::read(pcaps().join("siw-write-crc.pcap")).unwrap());
     for is_big in [false, true] {
         let source = with_everything(&capture, is_big);
@@ -262,7 +262,7 @@ fn a_capture_is_not_replaced_by_a_part_of_it() {
 }
 
 #[test]
-fn a_file_keeps_its_mode_and_a_link_what_it_leads_to() {
+fn target_keeps_its_mode_and_symbolic_links_are_followed() {
     let capture = pcaps().join("siw-write-crc.pcap");
     let (own, link, plain) = (path("mode.pcapng"), path("link-to-mode"), path("plain-mode"));
     for old in [&own, &link, &plain] {
@@ -287,7 +287,7 @@ fn a_file_keeps_its_mode_and_a_link_what_it_leads_to() {
 }
 
 #[test]
-fn a_block_is_as_long_as_it_likes() {
+fn blocks_may_have_any_length() {
     let capture = frames(&fs::read(pcaps().join("siw-write-crc.pcap")).unwrap());
     let mut file = Pcapng { is_big: false, octets: with_everything(&capture, false) };
     let statistics = file.octets.split_off(file.octets.len() - 24);
@@ -306,7 +306,7 @@ fn a_block_is_as_long_as_it_likes() {
 }
 
 #[test]
-fn what_was_written_is_said() {
+fn written_frames_and_comments_are_reported() {
     let from = pcaps().join("siw-rping-crc.pcap");
     let to = path("said.pcapng");
     let output = urnic(&["--json", "--write", to.to_str().unwrap(), from.to_str().unwrap()]);
@@ -327,7 +327,7 @@ fn what_was_written_is_said() {
 }
 
 #[test]
-fn what_is_cut_or_cannot_be_written_is_said() {
+fn truncated_sources_and_failed_writes_are_reported() {
     let whole = fs::read(pcaps().join("siw-rping-crc.pcap")).unwrap();
     let (from, to) = (path("cut-source.pcap"), path("cut-target.pcapng"));
     fs::write(&from, &whole[..20_000]).unwrap();

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_requests_wait_as_a_program_asks_for() {
+    fn backlog_of_the_application_is_clamped_to_its_range() {
         let most = c_int::try_from(LISTEN_REQUESTED_MAX).unwrap();
         let kept = [-1, 0, 1, 129, most, c_int::MAX].map(|backlog| kept(backlog).1);
         assert_eq!(kept, [BACKLOG, BACKLOG, 1, 129, LISTEN_REQUESTED_MAX, LISTEN_REQUESTED_MAX]);

@@ -401,14 +401,14 @@ mod tests {
 
     /// A process of another user at the UDP port could name peers another TCP port.
     #[test]
-    fn a_number_whose_udp_port_another_user_has_is_refused() {
+    fn port_number_with_a_foreign_udp_socket_is_refused() {
         let (_server, local) = tcp_server();
         let holder = UdpSocket::bind(local).unwrap();
         let hold = |is_chosen| Announced::hold(local, false, is_chosen).map(|held| held.is_some());
         assert_eq!(hold(true), Ok(false), "of this user");
         let is_root = rustix::process::geteuid().is_root();
         if !is_root || std::os::unix::fs::fchown(&holder, Some(65_534), None).is_err() {
-            let name = "a_number_whose_udp_port_another_user_has_is_refused";
+            let name = "port_number_with_a_foreign_udp_socket_is_refused";
             return urnic_testkit::skip(name, "it needs root, to have sockets of two users");
         }
         assert_eq!(hold(true), Err(IN_USE));
@@ -506,7 +506,7 @@ mod tests {
 
     /// An answer from another port than the asked one does not count, even with the nonce.
     #[test]
-    fn an_answer_comes_from_the_number_that_was_asked() {
+    fn answer_from_another_port_is_ignored() {
         let (_server, local) = tcp_server();
         let peer = UdpSocket::bind(local).unwrap();
         let mut asking = Asking::start(local).unwrap();
@@ -543,7 +543,7 @@ mod tests {
 
     /// A question without an answer is repeated; an answer with a wrong nonce does not count.
     #[test]
-    fn an_answer_is_that_to_the_question() {
+    fn answer_must_match_its_query() {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut asking = Asking::start(peer.local_addr().unwrap()).unwrap();

@@ -283,7 +283,7 @@ mod tests {
 
     /// Any Reply is the peer's: no other TCP port is tried then.
     #[test]
-    fn a_reply_is_of_the_peer() {
+    fn any_reply_is_accepted_as_that_of_the_peer() {
         let reply = |error| Error::Startup(StartupFailure::Protocol(error));
         for error in [
             reply(MpaStartupError::Revision(7)),

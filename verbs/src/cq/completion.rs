@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_keeps_what_it_says() {
+    fn completion_fields_survive_conversion() {
         let wc = Wc {
             wr_id: WrId(0x1122_3344_5566_7788),
             status: WcStatus::Success,

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_stays_while_a_write_comes_and_not_for_ever() {
+    fn memory_wait_lasts_while_writes_arrive_and_is_limited() {
         let start = Instant::ZERO + Duration::from_secs(1);
         let mut stay = Stay::new(start, 7);
         assert!(!stay.is_over(start + Duration::from_micros(99), 7));
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_stays_where_a_write_came_without_one() {
+    fn memory_wait_starts_after_a_write_arrived_without_one() {
         let wait = MemoryWait::new();
         assert_eq!(round(&wait, 5), None);
         assert_eq!(round(&wait, 6), Some(6));
     }
 
     #[test]
-    fn other_programs_are_not_held_up() {
+    fn applications_that_do_not_poll_memory_are_not_delayed() {
         let wait = MemoryWait::new();
         for turn in 0..100 {
             // The peer writes nothing or several times, or the application posts more than one
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn it_costs_less_and_less_where_it_does_not_pay() {
+    fn memory_wait_backs_off_while_it_does_not_pay() {
         let wait = MemoryWait::new();
         let mut stayed = 0;
         for writes in 0..100_000 {

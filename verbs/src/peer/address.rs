@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_speaks_for_another_host() {
+    fn address_of_another_host_is_refused_as_sender() {
         let [stranger, victim] = [[198, 51, 100, 1], [198, 51, 100, 2]].map(IpAddr::from);
         assert!(may_be(stranger, stranger) && !may_be(stranger, victim));
         let loopback = IpAddr::from([127, 0, 0, 1]);

@@ -199,7 +199,7 @@ mod tests {
     /// The expected proofs are those of the first release with proofs: other implementations must
     /// compute the same.
     #[test]
-    fn proofs_are_the_same_everywhere() {
+    fn proofs_equal_those_of_the_first_release() {
         let octets = hello(Some(FROM_PSN)).to_octets();
         assert_eq!(octets[48..56], proof(names()[0], names()[1], TO_PSN).to_be_bytes());
         assert_eq!(octets[56..], proof(names()[0], names()[1], FROM_PSN).to_be_bytes());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_none() {
+    fn malformed_hellos_are_refused() {
         let octets = hello(None).to_octets();
         for len in 0..Hello::LEN {
             assert_eq!(Hello::parse(&octets[..len]), None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_number_counts_before_the_address() {
+    fn names_are_ordered_by_number_before_address() {
         let [from, to] = names();
         assert!(to < from);
         let elsewhere = Name { address: "10.1.2.2".parse().unwrap(), ..from };

@@ -306,7 +306,7 @@ fn a_peer_that_knows_no_immediate_data_is_sent_none() {
 }
 
 #[test]
-fn a_queue_is_resized_with_what_is_in_it() {
+fn resized_completion_queue_keeps_its_completions() {
     let [a, b] = &connected(4);
     for id in 0..4 {
         assert_eq!(a.send(id, IBV_WR_RDMA_WRITE, b, &mut [a.element(a.mr, 0, 8)]), 0);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_watch_are_woken_until_they_go() {
+    fn all_watchers_are_woken_until_they_leave() {
         let signal = Arc::new(Signal::default());
         let sleepers = [(); 2].map(|()| {
             let mut sleeper = Sleeper::new().unwrap();

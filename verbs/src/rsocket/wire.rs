@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_say_what_no_rsocket_does_are_refused() {
+    fn private_data_of_no_rsocket_is_refused() {
         let octets = said().to_octets();
         assert_eq!(ConnData::of(&octets[..39]), None);
         for (at, value) in [(0, 2), (1, 3), (23, 0)] {

@@ -43,15 +43,15 @@ fn a_port_of_rdma_is_not_one_of_tcp() {
 
 /// The library, the endpoint and the engine each keep as many requests as the application asks for.
 #[test]
-fn a_listener_keeps_as_many_requests_as_its_program_asks_for() {
-    let test = "a_listener_keeps_as_many_requests_as_its_program_asks_for";
+fn listener_keeps_the_requested_backlog() {
+    let test = "listener_keeps_the_requested_backlog";
     compiled::run(test, "backlog", &[("URNIC_LOG", "urnic=warn")]);
 }
 
 /// Posted and completed requests when an application disconnects.
 #[test]
-fn a_disconnect_flushes_what_is_posted() {
-    compiled::run("a_disconnect_flushes_what_is_posted", "flush", &[]);
+fn disconnect_flushes_posted_requests() {
+    compiled::run("disconnect_flushes_posted_requests", "flush", &[]);
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn receives_outlive_a_disconnect_of_the_peer_as_on_infiniband() {
 
 /// A peer disconnects while more of its messages wait than are read.
 #[test]
-fn a_peer_that_goes_is_told_behind_messages_that_wait() {
+fn disconnect_is_reported_after_waiting_messages() {
     compiled::run(
-        "a_peer_that_goes_is_told_behind_messages_that_wait",
+        "disconnect_is_reported_after_waiting_messages",
         "full",
         &[("URNIC_ACK", "local")],
     );

@@ -245,7 +245,7 @@ netns_tests! {
     }
 
     /// One process has an interface; another one gets an error that says so.
-    fn a_second_process_is_told_that_the_interface_is_taken() {
+    fn second_process_gets_the_error_that_the_interface_is_taken() {
         taps();
         ip("link add va type veth peer name vb");
         let libraries = Libraries::new();

@@ -28,8 +28,8 @@ fn run(test: &str, mode: &str, devices: [&str; 2], address: &str) {
 }
 
 #[test]
-fn what_was_completed_arrives_though_the_process_ends() {
-    let test = "what_was_completed_arrives_though_the_process_ends";
+fn completed_requests_arrive_after_the_process_ended() {
+    let test = "completed_requests_arrive_after_the_process_ended";
     for mode in ["exit", "drain"] {
         run(test, mode, ["kernel"; 2], "127.0.0.1");
     }
@@ -37,8 +37,8 @@ fn what_was_completed_arrives_though_the_process_ends() {
 
 /// Requests to the peer behind the last message do not need the process for their answer.
 #[test]
-fn what_a_process_took_before_it_ended_is_placed() {
-    let test = "what_a_process_took_before_it_ended_is_placed";
+fn messages_received_before_the_process_ended_are_placed() {
+    let test = "messages_received_before_the_process_ended_are_placed";
     let libraries = Libraries::new();
     let Some(program) = compile_cm(test, &libraries, "leaves") else { return };
     let program = program.display().to_string();
@@ -53,8 +53,8 @@ fn what_a_process_took_before_it_ended_is_placed() {
 
 /// The kernel resets a connection without a process when data arrives, and drops unsent data.
 #[test]
-fn what_was_completed_arrives_at_a_peer_that_answers_each_message_later() {
-    let test = "what_was_completed_arrives_at_a_peer_that_answers_each_message_later";
+fn completed_requests_arrive_at_a_slow_peer_after_exit() {
+    let test = "completed_requests_arrive_at_a_slow_peer_after_exit";
     let libraries = Libraries::new();
     let Some(program) = compile_cm(test, &libraries, "leaves") else { return };
     let program = program.display().to_string();
@@ -68,9 +68,9 @@ fn what_was_completed_arrives_at_a_peer_that_answers_each_message_later() {
 }
 
 #[test]
-fn a_peer_is_told_of_the_end_though_a_child_lives() {
+fn disconnect_is_reported_though_a_child_lives() {
     for mode in ["fork", "abort"] {
-        run("a_peer_is_told_of_the_end_though_a_child_lives", mode, ["kernel"; 2], "127.0.0.1");
+        run("disconnect_is_reported_though_a_child_lives", mode, ["kernel"; 2], "127.0.0.1");
     }
 }
 
@@ -81,14 +81,14 @@ fn a_child_opens_the_device_anew() {
 
 /// As in `rping`, whose thread is sometimes between two waits.
 #[test]
-fn a_program_ends_though_threads_wait_at_what_it_has_destroyed() {
-    compiled::run("a_program_ends_though_threads_wait_at_what_it_has_destroyed", "gone", &[]);
+fn process_ends_though_threads_wait_on_destroyed_objects() {
+    compiled::run("process_ends_though_threads_wait_on_destroyed_objects", "gone", &[]);
 }
 
 netns_tests! {
     with ["/dev/net/tun", "cc"];
 
-    fn what_was_completed_on_a_tap_arrives_though_the_process_ends() {
+    fn completed_requests_on_a_tap_arrive_after_the_process_ended() {
         for name in ["ta", "tb"] {
             ip(&format!("tuntap add {name} mode tap vnet_hdr"));
             ip(&format!("link set {name} up"));
@@ -100,7 +100,7 @@ netns_tests! {
             [([a, b], "10.7.0.1"), (["kernel", b], "10.7.0.254"), ([a, "kernel"], "10.7.0.1")]
         {
             for mode in ["exit", "fork", "abort"] {
-                let test = "what_was_completed_on_a_tap_arrives_though_the_process_ends";
+                let test = "completed_requests_on_a_tap_arrive_after_the_process_ended";
                 run(test, mode, devices, address);
             }
         }

@@ -208,8 +208,8 @@ fn rping_pings() {
 }
 
 #[test]
-fn a_client_without_a_server_is_told() {
-    if !has("a_client_without_a_server_is_told", &["rping"]) {
+fn client_without_a_server_gets_a_rejection() {
+    if !has("client_without_a_server_gets_a_rejection", &["rping"]) {
         return;
     }
     let libraries = Libraries::new();
@@ -262,8 +262,8 @@ fn connections_share_receives() {
 
 /// `URNIC_FAIL`: programs meet the requested faults, and end as their authors intended.
 #[test]
-fn faults_come_when_they_are_asked_for() {
-    if !has("faults_come_when_they_are_asked_for", &["rping", "ibv_rc_pingpong"]) {
+fn configured_faults_are_injected() {
+    if !has("configured_faults_are_injected", &["rping", "ibv_rc_pingpong"]) {
         return;
     }
     let libraries = Libraries::new();

@@ -95,8 +95,8 @@ fn persistent(libraries: &Libraries) -> (Program, u16) {
 /// Clients are killed at any point. The next client is served like the first, and the server keeps
 /// no resources of them.
 #[test]
-fn a_server_is_as_it_was_after_clients_that_are_killed() {
-    if !has("a_server_is_as_it_was_after_clients_that_are_killed", &["rping"]) {
+fn server_is_unchanged_after_killed_clients() {
+    if !has("server_is_unchanged_after_killed_clients", &["rping"]) {
         return;
     }
     let kills = std::env::var("URNIC_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
@@ -338,14 +338,11 @@ fn serves_one_by_one(test: &str, by: &str) {
 }
 
 #[test]
-fn the_last_of_many_connections_to_an_rsocket_costs_what_the_first_did() {
-    serves_one_by_one(
-        "the_last_of_many_connections_to_an_rsocket_costs_what_the_first_did",
-        "rsocket",
-    );
+fn many_connections_to_an_rsocket_have_constant_cost() {
+    serves_one_by_one("many_connections_to_an_rsocket_have_constant_cost", "rsocket");
 }
 
 #[test]
-fn the_last_of_many_connections_to_an_id_costs_what_the_first_did() {
-    serves_one_by_one("the_last_of_many_connections_to_an_id_costs_what_the_first_did", "id");
+fn many_connections_to_an_id_have_constant_cost() {
+    serves_one_by_one("many_connections_to_an_id_have_constant_cost", "id");
 }

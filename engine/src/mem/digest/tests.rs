@@ -66,7 +66,7 @@ fn the_fastest_kernel_is_chosen_and_stays() {
 
 /// Compares the definition, bit by bit, with the crate that all others are compared with.
 #[test]
-fn the_crate_computes_what_the_standard_defines() {
+fn reference_crate_computes_the_crc_of_the_standard() {
     let bytes = pattern(100);
     let mut register = 0x1234_5678_u32;
     for octet in &bytes {
@@ -81,7 +81,7 @@ fn the_crate_computes_what_the_standard_defines() {
 
 /// RFC 3720 §B.4, the vectors that RFC 5044 §4.4 relies on.
 #[test]
-fn vectors_of_the_standard() {
+fn vectors_of_rfc_3720_have_their_digests() {
     let ascending: Vec<u8> = (0..32).collect();
     let descending: Vec<u8> = (0..32).rev().collect();
     let vectors: [(&[u8], u32); 5] = [
@@ -154,7 +154,7 @@ fn long_runs_agree_with_the_crate() {
 }
 
 #[test]
-fn a_copy_has_the_digest_of_what_was_copied() {
+fn copy_has_the_digest_of_its_source() {
     for len in [0, 1, 7, 4095, 4096, 4097, 3 * 4096 + 5] {
         let bytes = pattern(len);
         let mut copy = vec![0xEE; len];
@@ -194,7 +194,7 @@ fn a_copy_of_memory_that_changes_has_its_own_digest() {
 /// The run ends where a file ends; the page behind it is mapped, but a load from it would fault.
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn nothing_beyond_the_run_is_loaded() {
+fn loads_stay_inside_the_run() {
     const PAGE_LEN: usize = 4096;
     let path = std::env::temp_dir().join(format!("urnic-digest-{}", std::process::id()));
     std::fs::write(&path, [0; PAGE_LEN]).unwrap();
@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
 
     #[test]
-    fn any_split_gives_the_same(
+    fn any_split_gives_the_same_digest(
         bytes in proptest::collection::vec(any::<u8>(), 0..4000),
         state: u32,
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4),

@@ -61,7 +61,7 @@ mod tests {
 
     /// The only visible effect would be a fault: there is none, wherever the bytes are.
     #[test]
-    fn what_is_asked_for_stays_as_it_is() {
+    fn prefetching_changes_no_data_and_never_faults() {
         let value = [7_u8; 300];
         prefetch(&value);
         prefetch(&());

@@ -66,7 +66,7 @@ fn octet_at(region: &Region, offset: usize) -> u8 {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps huge pages")]
-fn huge_pages_or_what_there_is_instead() {
+fn huge_pages_fall_back_to_ordinary_pages() {
     let region = Region::huge(3_000_000).unwrap();
     assert_eq!(region.len(), 3_000_000);
     region.write(2_999_999, &[1]).unwrap();
@@ -76,7 +76,7 @@ fn huge_pages_or_what_there_is_instead() {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps a file")]
-fn a_file_shows_through_and_keeps_what_is_placed() {
+fn mapped_file_shows_its_content_and_stores_writes() {
     use std::os::unix::fs::FileExt as _;
     let file = scratch_file(b"0123456789");
     let region = Region::file(&file, 3, 5).unwrap();
@@ -114,7 +114,7 @@ fn a_range_beyond_the_file_is_refused() {
 }
 
 #[test]
-fn a_callers_memory_is_written_in_place() {
+fn caller_memory_is_written_without_a_copy() {
     let mut memory = [0_u8; 64];
     // SAFETY: `memory` outlives the region, which is dropped below, and is not used meanwhile.
     let region = unsafe { Region::from_raw_parts(memory.as_mut_ptr(), 64) };
@@ -124,7 +124,7 @@ fn a_callers_memory_is_written_in_place() {
 }
 
 #[test]
-fn octets_of_the_caller_are_read_as_they_are() {
+fn octets_of_the_caller_are_read_unchanged() {
     let memory = *b"some octets";
     let mut bytes = [0; 6];
     // SAFETY: bytes of this test, which nothing else accesses.

@@ -5,7 +5,7 @@ use super::*;
 use crate::mem::Region;
 
 #[test]
-fn a_part_is_where_it_says() {
+fn part_has_the_requested_address_and_length() {
     let bytes: Vec<u8> = (0..100).collect();
     let slice = SharedSlice::from_bytes(&bytes);
     let part = slice.part(10, 50).part(5, 3);

@@ -248,7 +248,7 @@ fn the_owner_invalidates_within_its_domain() {
 
 /// RFC 5040 §8.1.1(7), RFC 5042 §6.4.5.
 #[test]
-fn a_peer_invalidates_only_what_is_its_streams_alone_or_marked() {
+fn peer_invalidates_only_tags_of_its_stream_or_marked_ones() {
     let table = table();
     let shared = table.register(registration()).unwrap();
     let invalidate = |stag, pd, qp| table.invalidate_remote(stag, pd, qp);
@@ -269,7 +269,7 @@ fn a_peer_invalidates_only_what_is_its_streams_alone_or_marked() {
 }
 
 #[test]
-fn a_full_table_refuses_until_there_is_room() {
+fn full_table_refuses_registrations_until_one_ends() {
     let table = RegionTable::with_limit([0; 32], 2);
     let stag = table.register(registration()).unwrap();
     table.register(registration()).unwrap();
@@ -314,7 +314,7 @@ fn an_atomic_needs_an_aligned_address_not_an_aligned_offset() {
 /// RFC 5040 §8.1.1(6): a flood of Writes against a revocation, and against a reregistration.
 // spec: SEC-R-6
 #[test]
-fn nothing_is_placed_after_revocation_returns() {
+fn placement_stops_before_revocation_returns() {
     let rounds = if cfg!(miri) { 2 } else { 200 };
     let revoke = |table: &RegionTable, stag| assert!(table.deregister(stag));
     let move_away = |table: &RegionTable, stag| table.reregister(stag, registration()).unwrap();
@@ -449,7 +449,7 @@ proptest! {
 }
 
 #[test]
-fn a_lease_lets_changes_through_until_it_opens_the_table_and_after_it_closes() {
+fn table_lease_blocks_changes_only_while_the_table_is_open() {
     let table = table();
     let stag = table.register(registration()).unwrap();
     let mut lease = TableLease::new(&table);

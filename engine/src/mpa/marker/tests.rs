@@ -85,7 +85,7 @@ fn pad_makes_every_fpdu_a_multiple_of_four() {
 
 // spec: MPA-4.3-2, MPA-4.3-4
 #[test]
-fn markers_stand_every_512_octets_from_the_origin() {
+fn markers_are_every_512_octets_from_the_origin() {
     let grid = MarkerGrid::new(StreamOffset(11), true);
     for at in [11, 523, 1035] {
         assert!(grid.is_marker(StreamOffset(at)));

@@ -31,7 +31,7 @@ fn read(list: &PieceList, from: u64, to: u64, store: &PieceStore) -> Vec<u8> {
 }
 
 #[test]
-fn adjacent_pieces_become_one() {
+fn adjacent_pieces_are_merged() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
     hold(&mut list, 100, &[1; 10], &mut store);
     hold(&mut list, 120, &[3; 10], &mut store);
@@ -53,7 +53,7 @@ fn many_tiny_pieces_share_a_block() {
 }
 
 #[test]
-fn separate_pieces_have_a_limit() {
+fn number_of_separate_pieces_is_limited() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
     for n in 0..PIECE_RANGES_MAX as u64 {
         assert_eq!(hold(&mut list, 4 * n, &[7], &mut store), 1);
@@ -83,7 +83,7 @@ fn blocks_are_recycled_and_never_grow_beyond_need() {
 
 // spec: TCP-A.5.2-1
 #[test]
-fn near_pages_are_granted_whatever_others_hold() {
+fn near_pages_are_granted_independently_of_other_streams() {
     let mut store = PieceStore::new(0);
     for _ in 0..10 {
         let mut list = PieceList::new();
@@ -97,7 +97,7 @@ fn near_pages_are_granted_whatever_others_hold() {
 }
 
 #[test]
-fn the_largest_fpdu_is_near_wherever_it_starts() {
+fn near_pages_cover_the_largest_fpdu_at_any_start() {
     for start in [0, 1, BLOCK - 1, 7 * BLOCK + 3] {
         let (mut store, mut list) = (PieceStore::new(0), PieceList::new());
         list.advance(at(start), &mut store);
@@ -106,7 +106,7 @@ fn the_largest_fpdu_is_near_wherever_it_starts() {
 }
 
 #[test]
-fn far_pages_are_shared_and_leave_some_for_one_that_comes_new() {
+fn far_pages_are_shared_with_a_reserve_for_new_streams() {
     let blocks = 30;
     let mut store = PieceStore::new(blocks);
     let all = vec![1; blocks * PIECE_BLOCK_LEN];
@@ -128,7 +128,7 @@ fn far_pages_are_shared_and_leave_some_for_one_that_comes_new() {
 }
 
 #[test]
-fn pages_come_near_and_are_given_back_to_the_others() {
+fn far_pages_become_near_as_the_stream_advances() {
     let mut store = PieceStore::new(6);
     let mut list = PieceList::new();
     let octets = vec![1; 3 * PIECE_BLOCK_LEN];
@@ -147,7 +147,7 @@ fn pages_come_near_and_are_given_back_to_the_others() {
 }
 
 #[test]
-fn a_stream_without_progress_gives_up_what_is_far() {
+fn stream_without_progress_releases_its_far_pages() {
     let mut store = PieceStore::new(6);
     let mut list = PieceList::new();
     store.note_time(Instant::from_nanos(1000));
@@ -172,7 +172,7 @@ fn a_stream_without_progress_gives_up_what_is_far() {
 }
 
 #[test]
-fn what_many_connections_needed_at_one_time_is_not_kept() {
+fn idle_store_frees_blocks_above_its_limit() {
     let mut store = PieceStore::new(0);
     let near = vec![1; NEAR_PAGES * PIECE_BLOCK_LEN];
     let mut lists: Vec<PieceList> = (0..150).map(|_| PieceList::new()).collect();
@@ -192,7 +192,7 @@ fn what_many_connections_needed_at_one_time_is_not_kept() {
 }
 
 #[test]
-fn a_location_goes_with_its_octets() {
+fn pieces_keep_the_location_of_their_octets() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
     hold(&mut list, 100, &[1; 100], &mut store);
     list.set_located(at(150));
@@ -208,7 +208,7 @@ fn a_location_goes_with_its_octets() {
 }
 
 #[test]
-fn octets_count_the_time_they_wait() {
+fn piece_store_measures_the_hold_time_of_octets() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
     store.note_time(Instant::from_nanos(1000));
     hold(&mut list, 100, &[1; 10], &mut store);
@@ -232,7 +232,7 @@ fn octets_count_the_time_they_wait() {
 
 #[test]
 #[should_panic(expected = "bytes held twice")]
-fn octets_given_twice_are_a_callers_bug() {
+fn inserting_held_octets_again_panics() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
     hold(&mut list, 100, &[1; 100], &mut store);
     hold(&mut list, 199, &[1; 10], &mut store);

@@ -81,7 +81,7 @@ fn the_default_request_asks_for_crc_and_depths() {
 
 // spec: MPA2-10-5
 #[test]
-fn nothing_enhanced_wanted_gives_a_plain_request() {
+fn plain_request_is_sent_if_no_enhanced_feature_is_wanted() {
     let config = StartupConfig { negotiate_depths: false, ..StartupConfig::default() };
     let (_, request) = Initiator::new(&config, &OFFER).unwrap();
     assert_eq!(request, raw(REQUEST_KEY, 0x40, 2, b""));
@@ -105,7 +105,7 @@ fn crc_is_off_only_if_both_sides_say_so() {
 }
 
 #[test]
-fn immediates_are_agreed_on_by_both_and_told_to_those_that_asked() {
+fn immediates_need_both_ends_and_the_reply_flag_needs_a_request() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let active = StartupConfig { immediates: ours, ..plain() };
         let passive = StartupConfig { immediates: theirs, ..plain() };
@@ -317,7 +317,7 @@ fn reply_format_must_match_the_request() {
 
 // spec: MPA2-6-5, MPA2-6-6
 #[test]
-fn enhanced_private_data_is_508_octets_at_most_and_comes_without_the_word() {
+fn enhanced_private_data_is_508_octets_at_most_without_the_word() {
     let data = [9; 509];
     let offer = |len| Offer { private_data: &data[..len], ..OFFER };
     let config = StartupConfig::default();
@@ -387,7 +387,7 @@ proptest! {
 
     // spec: MPA2-9.1-3
     #[test]
-    fn both_sides_agree_whatever_they_want(
+    fn both_sides_agree_for_any_configuration(
         active in any_config(),
         passive in any_config(),
         depths in prop::array::uniform4(0..=READS_OUTSTANDING_MAX),
@@ -428,7 +428,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_in_any_pieces_panic(
+    fn parsing_arbitrary_octets_in_pieces_never_panics(
         key_len in 0..=16_usize,
         mut octets in prop::collection::vec(any::<u8>(), 0..600),
         small in any::<bool>(),

@@ -86,7 +86,7 @@ fn figure_6_has_its_marker_inside_the_payload() {
 }
 
 #[test]
-fn a_marker_can_stand_between_pad_and_crc() {
+fn marker_can_be_between_pad_and_crc() {
     let octets = frame(MARKED, 0, &counting(506), 18);
     assert_eq!(octets[512..], hex!("000001FC 29ECD909"));
 }

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_last_is_taken_first() {
+    fn pop_returns_the_last_pushed_number() {
         let mut numbers = Numbers::new();
         for round in 0..2 {
             (0..1000).for_each(|number| numbers.push(number + round));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_is_free_is_taken_before_there_are_more() {
+    fn vacant_slot_is_reused_before_growth() {
         let mut slots = Slots::new();
         for number in 0..5 {
             assert_eq!(slots.vacant(), number);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_found_until_it_is_removed() {
+    fn entry_is_found_until_its_removal() {
         for collide in [false, true] {
             let mut table = Table::default();
             assert_eq!(find(&table, 0, collide), None);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_come_and_go_take_no_more_room() {
+    fn inserting_and_removing_does_not_grow_the_table() {
         let mut table = Table::default();
         for number in 0..100_000 {
             table.insert(hash(number, false), number);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_changes_and_its_hash_stays() {
+    fn rename_changes_a_number_under_the_same_hash() {
         let mut table = Table::default();
         (0..100).for_each(|number| table.insert(hash(number, true), number));
         assert!(table.renumber(hash(17, true), 17, 1017));

@@ -104,7 +104,7 @@ fn addresses_in_time_wait_are_taken_until_it_is_over() {
 }
 
 #[test]
-fn a_name_means_one_connection_although_its_slot_is_used_again() {
+fn connection_id_stays_unique_when_its_slot_is_reused() {
     let mut connections = Connections::new(KEY);
     let first = insert(&mut connections, tuple(1)).unwrap();
     connections.remove(first.slot);

@@ -292,7 +292,7 @@ pub(super) mod tests {
 
     /// Compares with a map, with enough records to fill several blocks.
     #[test]
-    fn whatever_is_done_no_record_is_lost_or_found_twice() {
+    fn time_wait_records_match_a_map_model() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let (mut table, mut model) = (TimeWaits::default(), BTreeMap::new());
         let rest = closed();

@@ -223,7 +223,7 @@ mod tests {
 
     /// Two connections may have addresses with equal hashes.
     #[test]
-    fn addresses_whose_hashes_are_equal_are_told_apart() {
+    fn tuples_with_equal_hashes_are_distinguished() {
         let mut known = Known::new();
         for number in 0..40 {
             known.of.insert(number, tuple(number.try_into().unwrap()));
@@ -320,7 +320,7 @@ mod tests {
 
     /// The upper half of an IPv6 address and the lower one do not cancel out.
     #[test]
-    fn addresses_whose_halves_fold_alike_differ() {
+    fn ipv6_addresses_with_equal_xor_of_halves_hash_differently() {
         let hash = TableHash::new(KEY);
         let of = |high: u64, low: u64| {
             let remote = std::net::Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));

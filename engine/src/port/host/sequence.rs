@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_moved_and_its_acknowledgment_moved_back() {
+    fn sent_sequence_numbers_are_shifted_and_acknowledgments_shifted_back() {
         for v6 in [false, true] {
             for (seq, ack) in [(1000, 2000), (u32::MAX, 0), (0, 1)] {
                 let mut sent = datagram(v6, 8, 9, seq, ack, ACK);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_is_moved_by_another_length() {
+    fn sequence_offset_differs_for_each_connection() {
         let moved = |key, from, to| {
             let mut sent = datagram(false, from, to, 0, 0, ACK);
             shift_sent(key, &mut sent);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_with_sequence_number_zero_tells_nothing() {
+    fn reset_with_sequence_number_zero_reveals_no_offset() {
         for flags in [RST, RST | ACK] {
             let mut reset = datagram(false, 8, 9, 0, 7, flags);
             shift_sent(KEY, &mut reset);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_left_alone() {
+    fn datagrams_that_are_no_segment_stay_unchanged() {
         let good = datagram(false, 8, 9, 1, 2, ACK);
         let mut udp = good.clone();
         udp[9] = 17;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_can_be_opened() {
+    fn tagged_frame_survives_seal_and_open() {
         let mut tagged = frame(None);
         let framing = LinkFraming::Tagged(vlan(4094));
         framing.seal(&mut tagged);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_or_cut_short_says_nothing() {
+    fn damaged_and_truncated_icmp_errors_are_ignored() {
         let good = too_big_v4();
         for at in 20..good.len() {
             let mut bad = good.clone();

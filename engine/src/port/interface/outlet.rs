@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_frame_is_first_when_there_is_room_again_and_the_same() {
+    fn refused_frame_is_sent_first_and_unchanged_when_there_is_room() {
         let (mut refused, mut room, mut offered) = (Refused::default(), 1, Vec::new());
         let mut device = |frame: &TxFrame<'_>| {
             offered.push(seen(frame));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_refused_for_good_is_lost_and_nothing_waits_for_it() {
+    fn permanently_refused_frame_is_dropped_and_blocks_nothing() {
         let reasons = [TransmitError::LinkDown, TransmitError::TooLong, TransmitError::Refused];
         for reason in reasons {
             let mut refused = Refused::default();

@@ -428,7 +428,7 @@ mod tests {
 
     // spec: MPA-9-1, TCP-PMTU-1, TCP-PMTU-2
     #[test]
-    fn a_named_limit_is_taken_within_its_range() {
+    fn reported_mtu_is_clamped_to_its_range() {
         // Family, size that the router reports, size that it dropped, resulting size.
         let cases = [
             ("10.0.0.2", 1400, 1500, 1400),
@@ -456,7 +456,7 @@ mod tests {
 
     // spec: TCP-PMTU-3
     #[test]
-    fn a_named_limit_holds_for_ten_minutes() {
+    fn reported_mtu_is_kept_for_ten_minutes() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         path.on_too_big(Instant::ZERO, &mut tcp, 1400, 1500);
         let at = path.poll_timeout().unwrap();
@@ -481,7 +481,7 @@ mod tests {
     /// A limit found from silence is stored for other connections as soon as it is clear, for two
     /// minutes; this connection tries no larger size for ten.
     #[test]
-    fn a_limit_that_silence_shows_is_known_to_others_for_two_minutes() {
+    fn black_hole_limit_is_shared_for_two_minutes() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         path.take(Instant::ZERO, &mut tcp, 1400);
         path.doubt = Some(Doubt { size: 1452, tried: true, wait_ns: RAISE_NS });
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_falls_silent_does_not_make_a_named_limit_older() {
+    fn black_hole_does_not_age_a_reported_mtu() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         path.on_too_big(Instant::ZERO, &mut tcp, 1452, 1500);
         // The state after a black hole: a small size that is soon raised in steps.
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_followed_down_always_and_up_when_it_was_the_limit() {
+    fn path_follows_a_lowered_device_mtu_always_and_a_raised_one_if_limiting() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         for (before, mtu, expected) in [(1500, 9000, 9000), (9000, 1400, 1400), (1400, 1500, 1500)]
         {
@@ -522,7 +522,7 @@ mod tests {
     /// Acknowledgments before the device's MTU was lowered are no evidence for sizes above it: when
     /// it is raised again and large segments are lost, the size falls to the one confirmed since.
     #[test]
-    fn a_size_that_the_device_no_longer_took_is_not_confirmed_any_more() {
+    fn lowered_device_mtu_revokes_the_confirmed_size() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         path.confirmed = 1500;
         path.on_device(Instant::ZERO, &mut tcp, 1500, 1400);
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_begins_with_what_is_known_of_the_path() {
+    fn connection_starts_with_the_known_path_mtu() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         let known = KnownPath { size: 1400, until: Instant::ZERO + Duration::from_secs(300) };
         path.begin_with(Instant::ZERO, &mut tcp, known);

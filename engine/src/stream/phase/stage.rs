@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_restarts_the_timers_of_the_startup() {
+    fn progress_does_not_restart_startup_timers() {
         for stage in Stage::ALL {
             if stage.row().restart == Restart::Never {
                 let mut watch = entered(stage);

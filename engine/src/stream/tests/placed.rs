@@ -55,7 +55,7 @@ const fn success(id: u64) -> (u64, WcStatus) {
 }
 
 #[test]
-fn a_write_completes_when_it_is_placed_and_not_when_it_is_taken() {
+fn write_completes_at_placement_not_at_acceptance() {
     let [mut a, mut b] = usual();
     a.memory.copy_in(0, &[7; 5000]);
     a.qp.post_send(a.write_to(&b, 1, 5000)).unwrap();
@@ -75,7 +75,7 @@ fn a_write_completes_when_it_is_placed_and_not_when_it_is_taken() {
 }
 
 #[test]
-fn one_confirmation_is_for_all_that_are_sent_together() {
+fn requests_sent_together_share_one_confirmation() {
     let [mut a, mut b] = usual();
     for id in 0..16 {
         a.qp.post_send(a.write_to(&b, id, 100)).unwrap();
@@ -121,7 +121,7 @@ fn a_long_queue_is_confirmed_before_its_end() {
 
 /// An application that signals one Write of many continues while the rest are in flight.
 #[test]
-fn one_of_many_is_confirmed_before_those_behind_it_are_sent() {
+fn long_backlog_is_confirmed_before_later_requests_are_sent() {
     let [mut a, mut b] = usual();
     for id in 0..48 {
         let wr = a.write_to(&b, id, 64);
@@ -138,7 +138,7 @@ fn one_of_many_is_confirmed_before_those_behind_it_are_sent() {
 }
 
 #[test]
-fn responses_to_the_program_confirm_as_well() {
+fn application_read_responses_confirm_too() {
     let [mut a, mut b] = usual();
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     let read = SendWr::read(WrId(2), b.memory.remote(0), a.memory.sge(200..300));
@@ -158,7 +158,7 @@ fn responses_to_the_program_confirm_as_well() {
 /// The last part of a Read waits for a unit of ORD. The first part confirms the Writes before the
 /// Read.
 #[test]
-fn reads_and_confirmations_share_places_where_there_is_none_apart() {
+fn reads_and_confirmations_share_slots_without_a_separate_one() {
     for (depths, most) in [([(0, 1), (1, 0)], 1), ([(0, 2), (2, 0)], 2), ([(0, 4), (2, 0)], 2)] {
         let [mut a, mut b] = pair([QpRules::Iwarp; 2], depths);
         for id in 0..5 {
@@ -179,7 +179,7 @@ fn reads_and_confirmations_share_places_where_there_is_none_apart() {
 }
 
 #[test]
-fn a_place_apart_is_asked_for_and_given() {
+fn confirmation_slot_is_negotiated_besides_ord() {
     // An application that wants no Reads gets none, but its Writes are confirmed.
     let [mut a, mut b] = pair([QpRules::InfiniBand; 2], [(0, 0); 2]);
     let read = SendWr::read(WrId(1), b.memory.remote(0), a.memory.sge(200..300));
@@ -210,7 +210,7 @@ fn a_place_apart_is_asked_for_and_given() {
 
 // spec: DDP-5.4-1, RDMAP-5.5-14
 #[test]
-fn where_the_peer_allows_no_reads_completions_mean_that_it_was_taken() {
+fn without_remote_reads_completion_means_acceptance_by_tcp() {
     let [mut a, b] = pair([QpRules::Iwarp; 2], [(0, 0); 2]);
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     a.write(1 << 20, usize::MAX);
@@ -218,7 +218,7 @@ fn where_the_peer_allows_no_reads_completions_mean_that_it_was_taken() {
 }
 
 #[test]
-fn requests_without_completions_are_done_when_they_are_taken() {
+fn unsignaled_requests_are_done_at_acceptance() {
     let [mut a, mut b] = usual();
     for id in 0..3 {
         a.qp.post_send(a.write_to(&b, id, 100).unsignaled()).unwrap();
@@ -241,7 +241,7 @@ fn requests_without_completions_are_done_when_they_are_taken() {
 }
 
 #[test]
-fn a_request_that_cannot_be_sent_fails_behind_those_that_are_placed() {
+fn unsendable_request_fails_after_earlier_placed_ones() {
     let [mut a, mut b] = usual();
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     let read = SendWr::read(WrId(2), b.memory.remote(0), a.memory.sge(200..300)).inaccessible();
@@ -255,7 +255,7 @@ fn a_request_that_cannot_be_sent_fails_behind_those_that_are_placed() {
 }
 
 #[test]
-fn what_the_peer_refuses_never_completes_with_success() {
+fn refused_write_never_completes_with_success() {
     let [mut a, mut b] = usual();
     let remote = crate::verbs::RemoteBuffer { to: TaggedOffset(1 << 40), ..b.memory.remote(0) };
     a.qp.post_send(SendWr::write(WrId(1), remote, [a.memory.sge(0..10)])).unwrap();
@@ -266,7 +266,7 @@ fn what_the_peer_refuses_never_completes_with_success() {
 }
 
 #[test]
-fn a_lost_connection_fails_what_was_not_confirmed() {
+fn lost_connection_fails_unconfirmed_requests() {
     let [mut a, mut b] = usual();
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     pass(&mut a, &mut b);
@@ -280,7 +280,7 @@ fn a_lost_connection_fails_what_was_not_confirmed() {
 /// Such a peer cannot confirm, so requests complete as without confirmations. A Read fails: it gets
 /// no answer.
 #[test]
-fn a_peer_that_closes_in_order_is_not_asked_any_more() {
+fn closing_peer_gets_no_further_confirmation_reads() {
     let [mut a, b] = usual();
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     a.write(1 << 20, usize::MAX);
@@ -305,7 +305,7 @@ fn a_peer_that_closes_in_order_is_not_asked_any_more() {
 /// The Writes to such a peer still arrive and are placed. The missing confirmation is no reason to
 /// reset the connection.
 #[test]
-fn a_peer_that_has_closed_does_not_mind_being_asked() {
+fn confirmation_read_to_a_closed_peer_causes_no_reset() {
     let [mut a, mut b] = usual();
     a.qp.post_send(a.write_to(&b, 1, 100).unsignaled()).unwrap();
     pass(&mut a, &mut b);

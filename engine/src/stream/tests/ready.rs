@@ -187,7 +187,7 @@ fn ird_of(word: [u8; 4]) -> u16 {
 
 /// MPA revision 1 has no ready-to-receive message, and the applications agree on the depths.
 #[test]
-fn without_the_message_work_completes_all_the_same() {
+fn without_the_rtr_message_work_completes_too() {
     for revision in [Revision::One, Revision::Two] {
         for depth in [0, 1, 2, 16, 128] {
             for (initiator, responder) in
@@ -207,7 +207,7 @@ fn without_the_message_work_completes_all_the_same() {
 
 /// If a bug has lost the stream's units of ORD, the stream fails, but its worker does not panic.
 #[test]
-fn a_ready_to_receive_read_without_a_place_fails_the_stream() {
+fn rtr_read_without_a_read_slot_fails_the_stream() {
     let [mut a, _] = started();
     let full = a.full();
     full.tx.messages.requester = Requester::new(0);

@@ -58,7 +58,7 @@ fn requests(a: &End, b: &End, id: u64, len: usize) -> Vec<SendWr> {
 
 // spec: DDP-3-2, TCP-A.1-4
 #[test]
-fn any_part_is_sent_again_as_it_was() {
+fn any_retransmitted_part_has_its_original_octets() {
     for (markers, copied) in [(false, false), (true, false), (false, true), (true, true)] {
         for len in [0, 1, FULL - 1, FULL, 5 * FULL, 5 * FULL + 1, 6 * FULL - 3, 12_000] {
             let config = StartupConfig { markers, immediates: true, ..StartupConfig::default() };

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_confirmation_is_for_all_that_was_framed_before_it() {
+    fn one_confirmation_covers_all_requests_framed_before_it() {
         let mut all = Confirmations::default();
         for number in 0..3 {
             all.framed(number, StreamOffset(100 + number));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_to_the_program_confirms_as_well() {
+    fn application_read_response_confirms_too() {
         let mut all = Confirmations::default();
         all.framed(0, StreamOffset(100));
         all.asked_behind(1);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_behind_many_is_confirmed_at_once() {
+    fn request_behind_many_is_confirmed_at_once() {
         let mut all = Confirmations::default();
         all.framed(UNCONFIRMED_REQUESTS - 2, StreamOffset(1));
         assert!(!all.are_due());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_peer_that_answers_nothing_lacks_confirmation() {
+    fn without_an_answering_peer_no_confirmation_is_due() {
         let mut all = Confirmations::default();
         all.framed(0, StreamOffset(1));
         assert!(all.lack(0) && all.are_awaited());

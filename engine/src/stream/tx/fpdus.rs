@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn fpdus_alike_share_a_descriptor_until_their_message_ends() {
+    fn equal_fpdus_of_a_message_share_a_descriptor() {
         let mut queue = queue(&[40, 40, 40, 36, 36]);
         assert_eq!(queue.runs.iter().map(|run| run.count).collect::<Vec<_>>(), [3, 2]);
         let lasts: Vec<bool> = queue.runs.iter().map(|run| run.last).collect();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_fpdu_stands_across_what_is_inside_it() {
+    fn across_finds_the_fpdu_around_an_interior_offset() {
         let queue = queue(&[40, 40, 40, 36]);
         let across = |at| queue.across(StreamOffset(at)).map(|fpdu| fpdu.start().0);
         let expected = [(100, None), (101, Some(100)), (139, Some(100)), (140, None)];

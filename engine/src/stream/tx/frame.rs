@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn copied_runs_are_one_fragment_with_what_is_around_them() {
+    fn copied_run_and_adjacent_headers_are_one_fragment() {
         let memory: Vec<u8> = (0..=255).cycle().take(1000).collect();
         let mut scratch = Scratch::referring_from(500);
         let mut fragments = Fragments::new();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_that_markers_cut_is_copied_unless_told_otherwise() {
+    fn send_path_decides_if_marker_cut_payload_is_copied() {
         for (path, stages) in
             [(SendPath::Auto, true), (SendPath::Gather, false), (SendPath::Stage, false)]
         {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_fpdu_has_the_octets_that_mpa_gives_it_wherever_markers_stand() {
+    fn marked_fpdu_has_the_octets_of_mpa_at_every_marker_phase() {
         let memory: Vec<u8> = (0..3000_u32).map(|i| (i * 7 + (i >> 8)).to_le_bytes()[0]).collect();
         let header = TaggedHeader {
             last: true,

@@ -53,7 +53,7 @@ struct Used {
 
 // spec: TCP-A.1-6
 #[test]
-fn all_ways_of_cutting_and_writing_give_the_same_fpdus() {
+fn every_cut_and_write_pattern_gives_the_same_fpdus() {
     let mut used = Used::default();
     for seed in 0..PLANS {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

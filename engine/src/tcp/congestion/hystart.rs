@@ -127,7 +127,7 @@ mod tests {
 
     /// RFC 9406 §4.3: an eighth of the round trip, between 4 and 16 ms.
     #[test]
-    fn sixteen_milliseconds_are_much_on_the_longest_path() {
+    fn round_trip_threshold_is_sixteen_milliseconds_at_most() {
         for (rtt_ms, more_ms, slows) in [(200, 15, false), (200, 16, true), (80, 9, false)] {
             let (mut hystart, mut at) = (HyStart::new(), 0);
             for _ in 0..3 {

@@ -32,7 +32,7 @@ fn the_initial_window_is_that_of_rfc_6928() {
 
 // spec: TCP-A.2-4, TCP-5681-2
 #[test]
-fn slow_start_adds_what_was_acknowledged() {
+fn slow_start_adds_the_acknowledged_octets() {
     for mut controller in both() {
         assert_eq!(controller.cwnd(), 4000);
         controller.on_ack(&ack(Instant::ZERO, 1000));
@@ -210,7 +210,7 @@ fn reno_waits_for_a_whole_window_after_slow_start() {
 /// RFC 9438 §5.8: time in which cwnd did not limit sending does not move the curve.
 // spec: TCP-9438-3
 #[test]
-fn cubic_stands_still_while_the_application_sends_little() {
+fn cubic_does_not_grow_while_application_limited() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);
     cubic.on_loss(Instant::ZERO, 1_000_000);
     let sample = |seconds, acked| AckSample {
@@ -257,7 +257,7 @@ fn run(cubic: &mut Cubic, now: &mut Instant, seconds: f64) -> f64 {
 /// RFC 9438 §4.8.
 // spec: TCP-9438-3
 #[test]
-fn after_a_timeout_the_curve_begins_flat_at_the_window_slow_start_reached() {
+fn after_a_timeout_cubic_starts_flat_at_the_end_of_slow_start() {
     let (mut cubic, mut now) = (Cubic::new(EMSS, 100_000), Instant::ZERO);
     cubic.on_timeout(now, 100_000, true);
     while cubic.cwnd() < 70_000 {

@@ -10,7 +10,7 @@ fn emitted(header: &Header) -> Vec<u8> {
 }
 
 #[test]
-fn a_syn_reads_back_as_it_was_written() {
+fn written_syn_parses_back() {
     let header = Header {
         ecn: Ecn::NotCapable,
         src_port: 7174,
@@ -110,7 +110,7 @@ fn options() -> impl Strategy<Value = Options> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_headers_parse_back(
         ports: (u16, u16), seq: u32, ack: u32, flags: u8, window: u16, options in options(),
     ) {
         let header = Header {

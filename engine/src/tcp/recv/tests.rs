@@ -82,7 +82,7 @@ fn the_acceptability_test_is_that_of_the_rfc() {
 }
 
 #[test]
-fn nothing_is_offered_beyond_a_fin_and_the_first_fin_counts() {
+fn no_window_beyond_a_fin_and_the_first_fin_counts() {
     let mut receiver = ReceiveHalf::new(IRS, 1000, 100);
     receiver.note_fin(seq(50));
     receiver.note_fin(seq(80));
@@ -99,7 +99,7 @@ fn nothing_is_offered_beyond_a_fin_and_the_first_fin_counts() {
 }
 
 #[test]
-fn a_fin_below_what_was_received_is_ignored() {
+fn fin_below_received_data_is_ignored() {
     let mut receiver = ReceiveHalf::new(IRS, 1000, 100);
     receiver.commit(range(100, 200)).unwrap();
     receiver.note_fin(seq(150));
@@ -109,7 +109,7 @@ fn a_fin_below_what_was_received_is_ignored() {
 }
 
 #[test]
-fn the_shift_lets_the_field_say_the_window() {
+fn window_shift_fits_the_window_into_its_field() {
     assert_eq!(shift_for(0), 0);
     assert_eq!(shift_for(65_535), 0);
     assert_eq!(shift_for(65_536), 1);
@@ -167,7 +167,7 @@ fn a_window_of_two_steps_opens_by_half() {
 
 /// A FIN that contradicts what was received, or lies beyond the window, is ignored.
 #[test]
-fn a_fin_in_an_impossible_place_is_ignored() {
+fn fin_below_received_data_or_beyond_the_window_is_ignored() {
     let mut receiver = ReceiveHalf::new(IRS, 1000, 100);
     receiver.commit(range(100, 200)).unwrap();
     for place in [199, 1001] {
@@ -198,7 +198,7 @@ fn committing_beyond_the_window_moves_it() {
 
 /// The stream may keep more than the segment that is being taken: what it had copied before.
 #[test]
-fn a_fin_before_what_is_kept_contradicts_it() {
+fn fin_below_kept_data_is_ignored() {
     for (kept, is_taken) in [(10, true), (11, false)] {
         let mut receiver = ReceiveHalf::new(IRS, 1000, 100);
         receiver.note_fin(seq(10));

@@ -36,7 +36,7 @@ fn resent(board: &mut Scoreboard) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn the_pipe_excludes_what_left_the_network() {
+fn pipe_excludes_sacked_and_lost_segments() {
     let mut board = board(10);
     assert_eq!((board.flight(), board.pipe()), (1000, 1000));
     let mut rack = Rack::new();
@@ -55,7 +55,7 @@ fn the_pipe_excludes_what_left_the_network() {
 /// RFC 5681 §3.2: a duplicate ACK means that a segment left the network; at most the segments in
 /// the network can leave it.
 #[test]
-fn duplicates_count_for_no_more_than_what_is_in_flight() {
+fn duplicate_acks_count_at_most_the_bytes_in_flight() {
     let mut board = board(3);
     board.mark_first_lost();
     (0..10).for_each(|_| board.duplicate_ack(100));
@@ -91,7 +91,7 @@ fn a_segment_is_lost_once_and_sent_again_once() {
 
 /// RFC 8985 §6.2: a retransmission is lost if a segment sent after it has arrived.
 #[test]
-fn a_lost_copy_is_found_by_what_was_sent_after_it() {
+fn lost_retransmission_is_detected_by_later_segments() {
     let mut board = board(5);
     let mut rack = Rack::new();
     let time = |ns: u64| Instant::from_nanos(1_000_000 + ns);
@@ -171,7 +171,7 @@ fn a_segment_that_no_longer_fits_is_cut() {
 /// Pieces that were not sent by themselves arrived with the whole; pieces that were sent, and cut
 /// once more, did not.
 #[test]
-fn only_pieces_of_the_doubted_length_show_that_it_arrived() {
+fn only_acknowledgments_of_the_probed_size_confirm_it() {
     let mut cut_once = board(1);
     cut_once.path_shrank();
     cut_once.mark_oversized_lost(60);
@@ -214,7 +214,7 @@ fn a_sample_comes_from_a_segment_sent_once() {
 /// A peer may report anything with every acknowledgment: known blocks cost next to nothing, in
 /// whatever order and pieces they are reported again.
 #[test]
-fn what_was_sacked_before_is_not_walked_again() {
+fn known_sack_blocks_are_not_walked_again() {
     const SEGMENTS: u64 = 3000;
     let mut board = board(3000);
     let mut rack = Rack::new();
@@ -264,7 +264,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn the_sums_stay_right_and_everything_is_sent_again_in_the_end(
+    fn random_sacks_keep_the_sums_right_and_lose_nothing(
         steps in proptest::collection::vec(step(), 1..60),
     ) {
         let mut board = Scoreboard::default();

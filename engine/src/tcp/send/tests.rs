@@ -29,7 +29,7 @@ fn an_absurd_path_leaves_room_for_something() {
 }
 
 #[test]
-fn room_in_cwnd_is_whole_segments() {
+fn room_in_cwnd_is_counted_in_whole_segments() {
     let mut sender = SendHalf::new(&Config::default(), SeqNum(0));
     sender.agree(Some(1000), 0, false, true);
     sender.begin(&Config { initial_window_segments: Some(4), ..Config::default() }, false);

@@ -62,7 +62,7 @@ fn ecn_is_agreed_on_only_when_both_syns_say_so() {
 
 /// RFC 3168 §6.1.1.1.
 #[test]
-fn a_syn_that_has_to_go_again_does_not_ask() {
+fn retransmitted_syn_does_not_offer_ecn() {
     let ask = Config { ecn: EcnUse::Ask, ..config() };
     let now = Instant::ZERO;
     let mut opening = Tcb::connect(now, &Arc::new(ask), 7, 9, ack(0), 0);

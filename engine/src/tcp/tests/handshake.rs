@@ -271,7 +271,7 @@ fn a_reset_of_a_simultaneous_open_is_a_refusal() {
 
 /// Karn: the answer may be to the first SYN or to the second.
 #[test]
-fn a_syn_that_went_twice_gives_no_sample() {
+fn retransmitted_syn_gives_no_round_trip_sample() {
     for times in [1, 2] {
         let (mut now, mut connection) = connecting(&config());
         connection.poll_transmit(now);

@@ -20,7 +20,7 @@ fn is_taken(script: &mut Script, header: &Header, len: usize) -> bool {
 }
 
 #[test]
-fn data_that_is_next_and_brings_nothing_else_takes_the_short_way() {
+fn in_order_data_without_news_takes_the_fast_path() {
     for config in [config(), timestamps()] {
         for (flags, len) in [(Flags::ACK, 1), (Flags::ACK | Flags::PSH, 1000), (Flags::ACK, WINDOW)]
         {
@@ -40,7 +40,7 @@ fn data_that_is_next_and_brings_nothing_else_takes_the_short_way() {
 }
 
 #[test]
-fn anything_else_takes_the_long_way() {
+fn other_segments_take_the_general_path() {
     let plain = |script: &Script| script.header(0, 0, Flags::ACK);
     let flags = [
         Flags::empty(),
@@ -92,7 +92,7 @@ fn anything_else_takes_the_long_way() {
 }
 
 #[test]
-fn octets_that_are_not_kept_come_again() {
+fn discarded_octets_are_accepted_again() {
     for kept in [0, 4] {
         let mut script = Script::established(&config());
         let header = script.header(0, 0, Flags::ACK);
@@ -108,7 +108,7 @@ fn octets_that_are_not_kept_come_again() {
 }
 
 #[test]
-fn marks_are_heeded_on_the_short_way() {
+fn ecn_marks_count_on_the_fast_path() {
     let config = Config { ecn: EcnUse::Accept, ..config() };
     let mut script = Script::established_by(&config, Flags::SYN | Flags::ECE | Flags::CWR);
     let header = Header { ecn: Ecn::Experienced, ..script.header(0, 0, Flags::ACK) };

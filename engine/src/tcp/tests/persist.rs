@@ -85,7 +85,7 @@ fn a_lost_retransmission_does_not_end_a_connection_whose_window_is_shut() {
 
 /// R2 counts from progress: unanswered probes before it are forgotten.
 #[test]
-fn what_is_acknowledged_begins_the_count_anew() {
+fn acknowledgments_restart_the_r2_timeout() {
     let patience = Duration::from_secs(1);
     let mut script = Script::established(&Config { user_timeout: patience, ..config() });
     for segment in 0..20 {

@@ -74,17 +74,17 @@ fn run(seeds: impl Iterator<Item = u64>) {
 }
 
 #[test]
-fn every_transfer_finishes_whatever_is_lost_part_1() {
+fn every_transfer_finishes_under_any_loss_part_1() {
     run(0..1000);
 }
 
 #[test]
-fn every_transfer_finishes_whatever_is_lost_part_2() {
+fn every_transfer_finishes_under_any_loss_part_2() {
     run(1000..2000);
 }
 
 #[test]
-fn every_transfer_finishes_whatever_is_lost_part_3() {
+fn every_transfer_finishes_under_any_loss_part_3() {
     run(2000..3000);
 }
 

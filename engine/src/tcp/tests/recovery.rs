@@ -103,7 +103,7 @@ fn a_super_frame_is_tracked_as_its_segments() {
 }
 
 #[test]
-fn what_is_sacked_is_not_sent_again_after_a_timeout() {
+fn sacked_segments_are_not_retransmitted_after_a_timeout() {
     let mut script = in_flight(&config(), 4);
     script.receive_sack(0, &[(1000, 2000)]);
     script.wait_for_rto();
@@ -117,7 +117,7 @@ fn what_is_sacked_is_not_sent_again_after_a_timeout() {
 /// RFC 2018 §8: the peer acknowledges up to a SACKed segment, so it no longer has it.
 // spec: TCP-2018-4
 #[test]
-fn sacks_are_forgotten_when_the_peer_takes_them_back() {
+fn reneged_sack_blocks_are_discarded_at_the_timeout() {
     let mut script = in_flight(&config(), 4);
     script.receive_sack(0, &[(1000, 4000)]);
     assert_eq!(script.resent(), vec![(0, 1000)]);
@@ -259,7 +259,7 @@ fn a_retransmitted_segment_gives_no_sample() {
 /// Karn: the acknowledgment of segments sent once is no sample either, if it waited for the
 /// retransmission of an earlier one.
 #[test]
-fn what_waited_for_a_retransmission_gives_no_sample() {
+fn segments_acknowledged_with_a_retransmission_give_no_sample() {
     let mut script = in_flight(&config(), 3);
     script.wait_for_rto();
     script.resent();
@@ -353,7 +353,7 @@ fn idle_time_restarts_from_the_initial_window() {
 /// TCP-PMTU-4: segments that no longer fit are cut and retransmitted, without a smaller cwnd.
 // spec: TCP-PMTU-4, TCP-PMTU-7
 #[test]
-fn a_smaller_path_cuts_what_is_in_flight() {
+fn smaller_path_mtu_cuts_segments_in_flight() {
     let mut script = Script::established(&config());
     script.send(1000);
     script.send(300);
@@ -374,7 +374,7 @@ fn a_smaller_path_cuts_what_is_in_flight() {
 }
 
 #[test]
-fn only_numbers_in_flight_are_believed_in_an_icmp_message() {
+fn only_icmp_errors_about_data_in_flight_are_accepted() {
     let mut script = in_flight(&config(), 2);
     script.receive(0, 1000, Flags::ACK, 0);
     let at = [999, 1000, 1999, 2000].map(|at| script.connection.is_in_flight(ack(at)));
@@ -390,7 +390,7 @@ fn acknowledging_everything_stops_every_timer() {
 }
 
 #[test]
-fn only_what_starts_beyond_a_gap_counts_as_out_of_order() {
+fn only_segments_beyond_a_gap_count_as_out_of_order() {
     let mut script = Script::established(&config());
     for at in [100, 300, 500] {
         script.receive(at, 0, Flags::ACK, 100);
@@ -408,7 +408,7 @@ fn only_what_starts_beyond_a_gap_counts_as_out_of_order() {
 /// round trip is for the original, and is no evidence about segments sent before the
 /// retransmission.
 #[test]
-fn an_acknowledgment_that_comes_too_early_is_for_the_original() {
+fn acknowledgment_faster_than_any_round_trip_is_for_the_original() {
     let mut script = in_flight(&config(), 10);
     script.sleep(100 * US);
     script.receive_sack(0, &[(1000, 4000)]);
@@ -424,7 +424,7 @@ fn an_acknowledgment_that_comes_too_early_is_for_the_original() {
 /// RFC 9293 §3.8.3: from R1 on, three transmissions, the path is suspect; R2 is what the
 /// application set.
 #[test]
-fn r1_puts_the_path_in_doubt_and_r2_is_as_it_was_set() {
+fn r1_marks_the_path_suspect_and_r2_is_the_user_timeout() {
     let patience = Duration::from_secs(300);
     let mut script = in_flight(&Config { user_timeout: patience, ..config() }, 1);
     let start = script.now;
@@ -447,7 +447,7 @@ fn r1_puts_the_path_in_doubt_and_r2_is_as_it_was_set() {
 
 /// The list of retransmissions is for RACK, which a connection without SACK does not use.
 #[test]
-fn without_sack_nothing_is_kept_of_what_was_sent_again() {
+fn without_sack_no_retransmission_is_recorded_for_dsack() {
     let config = Config { sack: false, initial_window_segments: Some(20), ..config() };
     let mut script = Script::established(&config);
     let mut sent = 0;

@@ -32,7 +32,7 @@ fn a_reset_counts_only_exactly_at_rcv_nxt() {
 
 /// RFC 5961 §4.2.
 #[test]
-fn a_syn_on_an_open_connection_is_challenged_whatever_its_number() {
+fn syn_on_an_open_connection_is_challenged_for_any_number() {
     let mut script = Script::established(&config());
     for at in [0, 500, 0x8000_0000] {
         let syn = script.header(at, 0, Flags::SYN);
@@ -77,7 +77,7 @@ fn data_with_an_impossible_acknowledgment_is_dropped() {
 
 /// RFC 5961 §5.2 and §7: an acknowledgment of bytes never sent is answered, but not for ever.
 #[test]
-fn acknowledgments_of_what_was_never_sent_are_answered_at_a_limited_rate() {
+fn acknowledgments_of_unsent_data_are_answered_at_a_limited_rate() {
     let mut script = Script::established(&config());
     let mut answers = 0;
     for _ in 0..1000 {
@@ -275,7 +275,7 @@ fn keepalive_can_be_turned_on_and_off_and_leaves_data_to_the_retransmission_time
 }
 
 #[test]
-fn lengths_that_cannot_be_are_survived() {
+fn impossible_lengths_do_not_panic() {
     let mut script = Script::established(&config());
     for len in [usize::MAX, 1 << 40, u32::MAX as usize] {
         for at in [0, u32::MAX, 0x7fff_ffff, 0x8000_0000] {

@@ -25,7 +25,7 @@ const BASE: u32 = 20_000;
 /// RFC 8985 §7.3, and TCP-8985-5: the last segment, whole.
 // spec: TCP-8985-3
 #[test]
-fn the_last_segment_goes_again_within_two_round_trips() {
+fn last_segment_is_probed_within_two_round_trips() {
     let mut script = in_flight(&config(), 3);
     let waited = script.wait_for_timer();
     // A steady path: a round trip and a half.
@@ -41,7 +41,7 @@ fn the_last_segment_goes_again_within_two_round_trips() {
 
 /// A segment that repairs a loss is a retransmission, even if a probe was due as well.
 #[test]
-fn a_loss_that_is_reported_before_the_probe_goes_is_repaired_and_counted() {
+fn reported_loss_is_repaired_by_a_retransmission_not_a_probe() {
     let mut script = in_flight(&config(), 6);
     script.wait_for_timer();
     script.receive_sack(BASE, &[(BASE + 1000, BASE + 5000)]);
@@ -55,7 +55,7 @@ fn a_loss_that_is_reported_before_the_probe_goes_is_repaired_and_counted() {
 /// RFC 8985 §7.2: one probe, then the retransmission timer.
 // spec: TCP-8985-3
 #[test]
-fn a_probe_is_not_repeated_before_something_is_heard() {
+fn loss_probe_is_not_repeated_before_an_acknowledgment() {
     let mut script = in_flight(&config(), 1);
     script.wait_for_timer();
     assert_eq!(script.resent().len(), 1);
@@ -99,7 +99,7 @@ fn a_loss_that_the_probe_repaired_reduces_the_window() {
 }
 
 #[test]
-fn a_probe_for_nothing_reduces_nothing() {
+fn unneeded_probe_reduces_no_window() {
     for duplicate in [vec![], vec![(BASE + 3000, BASE + 4000)]] {
         let mut script = in_flight(&config(), 4);
         script.wait_for_timer();
@@ -179,7 +179,7 @@ fn a_lost_retransmission_needs_no_timeout() {
 
 /// RFC 6582 §4.1: after a timeout without SACK, bytes that the peer has are not retransmitted.
 #[test]
-fn a_timeout_without_sack_resends_only_what_is_missing() {
+fn timeout_without_sack_retransmits_only_missing_data() {
     let congestion = CongestionKind::NewReno;
     let config = Config { sack: false, congestion, ..config() };
     let mut script = in_flight(&config, 10);
@@ -236,7 +236,7 @@ fn the_reordering_window_forgets_a_shorter_path() {
 /// because the first segment is.
 // spec: TCP-8985-4
 #[test]
-fn a_timeout_leaves_what_was_sent_a_moment_ago() {
+fn timeout_leaves_recently_sent_segments_in_flight() {
     let mut script = in_flight(&config(), 2);
     script.wait_for_timer();
     assert_eq!(script.resent().len(), 1);
@@ -277,7 +277,7 @@ fn acknowledgments_postpone_the_probe() {
 /// RFC 8985 §7.4.2: a SACK of new data beyond the probe shows nothing about the probe; the
 /// reduction is computed from what was in flight.
 #[test]
-fn news_of_later_data_leaves_the_probe_undecided() {
+fn sack_of_later_data_leaves_the_probe_undecided() {
     let mut script = in_flight(&config(), 4);
     script.wait_for_timer();
     script.resent();

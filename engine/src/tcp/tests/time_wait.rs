@@ -144,7 +144,7 @@ impl Both {
 }
 
 #[test]
-fn the_record_answers_as_the_connection_does() {
+fn time_wait_record_answers_like_the_connection() {
     let (mut restarts, mut ends, mut answers, mut replaced) = (0, 0, 0, 0);
     for seed in 0..3000 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -223,7 +223,7 @@ fn only_a_connection_in_time_wait_becomes_a_record() {
 /// RFC 6191 §2: with timestamps, only a SYN with a later one opens the next connection, or one with
 /// an equal timestamp and a later number.
 #[test]
-fn an_older_timestamp_opens_nothing_whatever_its_number() {
+fn syn_with_an_older_timestamp_opens_nothing() {
     let config = Config { timestamps: true, ..config() };
     let mut script = Script::established(&config);
     script.peer_clock = 1 << 31;

@@ -76,7 +76,7 @@ fn slow_start_goes_on_as_usual_after_the_recovery() {
 /// RFC 6675 §5.1, RFC 9937: bytes SACKed in a recovery have permitted data then, and do not let the
 /// window grow when the recovery ends.
 #[test]
-fn the_end_of_a_recovery_adds_nothing_for_what_was_sacked() {
+fn end_of_a_recovery_adds_nothing_for_sacked_data() {
     let congestion = CongestionKind::NewReno;
     let mut script = in_flight(&Config { congestion, ..config() }, 10);
     script.receive_sack(0, &[(1000, 10_000)]);
@@ -88,7 +88,7 @@ fn the_end_of_a_recovery_adds_nothing_for_what_was_sacked() {
 
 /// Without a recovery, bytes that reordering SACKed first count when they are acknowledged.
 #[test]
-fn what_was_only_late_makes_the_window_grow() {
+fn reordered_octets_grow_the_window_when_acknowledged() {
     let mut script = in_flight(&config(), 10);
     script.receive_sack(0, &[(1000, 2000)]);
     script.receive(0, 2000, Flags::ACK, 0);
@@ -152,7 +152,7 @@ fn a_fast_retransmission_restarts_the_timer() {
 /// RFC 5681 §3.2: "the additional data sent in limited transmit MUST NOT be included" in
 /// FlightSize.
 #[test]
-fn what_limited_transmit_sent_does_not_raise_ssthresh() {
+fn limited_transmit_segments_do_not_raise_ssthresh() {
     let congestion = CongestionKind::NewReno;
     let mut script = in_flight(&Config { congestion, sack: false, ..config() }, 10);
     for _ in 0..2 {

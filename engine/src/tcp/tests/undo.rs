@@ -51,7 +51,7 @@ fn a_timeout_is_undone_when_the_original_is_acknowledged() {
 }
 
 #[test]
-fn a_timeout_stands_when_the_copy_is_acknowledged() {
+fn timeout_is_kept_if_the_retransmission_is_acknowledged() {
     let mut script = in_flight(&with_timestamps(), 6);
     script.wait_for_rto();
     script.resent();
@@ -128,7 +128,7 @@ fn a_recovery_is_undone_when_all_copies_come_back_as_duplicates() {
 }
 
 #[test]
-fn a_duplicate_of_something_older_undoes_nothing() {
+fn duplicate_from_before_the_recovery_undoes_nothing() {
     let mut script = in_flight(&config(), 10);
     script.receive_sack(2000, &[(3000, 6000)]);
     assert_eq!(script.resent(), vec![(2000, 1000)]);
@@ -139,7 +139,7 @@ fn a_duplicate_of_something_older_undoes_nothing() {
 
 /// A network that duplicates does not prove that nothing was lost.
 #[test]
-fn a_duplicate_of_something_that_never_went_again_undoes_nothing() {
+fn duplicate_of_a_segment_sent_once_undoes_nothing() {
     let mut script = in_flight(&config(), 10);
     script.receive_sack(0, &[(1000, 4000)]);
     script.receive_sack(0, &[(2000, 3000), (1000, 4000)]);
@@ -175,7 +175,7 @@ fn sends_two_new_segments(script: &mut Script) {
 /// RFC 5682 §3.1 step 3b: segments sent once, before the timeout, are acknowledged, in order or
 /// not.
 #[test]
-fn a_timeout_is_undone_when_others_of_its_time_arrive() {
+fn timeout_is_undone_when_other_old_segments_are_acknowledged() {
     let acks: [(u32, &[(u32, u32)]); 3] =
         [(2000, &[]), (1000, &[(2000, 3000)]), (2000, &[(9000, 10_000)])];
     for (acked, blocks) in acks {
@@ -197,7 +197,7 @@ fn a_timeout_is_undone_when_others_of_its_time_arrive() {
 /// Step 3a: a segment beyond what was in flight at the timeout has arrived, and segments before it
 /// have not.
 #[test]
-fn a_timeout_stands_when_the_new_segments_overtake_the_old_ones() {
+fn timeout_is_kept_if_new_segments_overtake_old_ones() {
     let acks: [(u32, &[(u32, u32)]); 4] = [
         (1000, &[(10_000, 11_000)]),
         (2000, &[(10_000, 11_000)]),
@@ -239,7 +239,7 @@ fn duplicates_with_sack_before_the_first_acknowledgment_decide_nothing() {
 /// 2b without new data, or without room for it: the usual recovery. A second timeout for the same
 /// data decides nothing.
 #[test]
-fn a_timeout_stands_when_there_is_nothing_to_decide_it_with() {
+fn timeout_is_kept_without_evidence() {
     let mut all = timed_out();
     all.receive_sack(10_000, &[]);
     let mut no_room = timed_out();
@@ -265,7 +265,7 @@ fn a_timeout_stands_when_there_is_nothing_to_decide_it_with() {
 }
 
 #[test]
-fn a_timeout_stands_when_only_the_copy_is_acknowledged() {
+fn timeout_is_kept_if_only_the_retransmission_is_acknowledged() {
     for acked in [1000, 6000] {
         let mut script = in_flight(&config(), 6);
         script.wait_for_rto();
@@ -320,7 +320,7 @@ fn duplicates_that_continue_one_another_are_one_block() {
 /// RFC 4015 §3.2: the undo restores the window that the recovery reduced. A window that is larger
 /// by then is kept.
 #[test]
-fn undoing_late_takes_nothing_away() {
+fn late_undo_keeps_a_larger_window() {
     let congestion = CongestionKind::NewReno;
     let small = Config { congestion, initial_window_segments: Some(4), ..config() };
     let mut script = in_flight(&small, 4);
@@ -385,7 +385,7 @@ fn a_smaller_path_is_not_undone() {
 /// RFC 3522 §3.2: "the first acceptable ACK that arrives after the retransmit was sent". Duplicates
 /// in flight at that time echo older timestamps, as they must.
 #[test]
-fn duplicates_on_their_way_undo_nothing() {
+fn duplicates_still_in_flight_undo_nothing() {
     let mut script = in_flight(&with_timestamps(), 8);
     ack_with_echo(&mut script, 0, &[(1000, 4000)], MS);
     assert_eq!(script.resent(), vec![(0, 1000)]);
@@ -400,7 +400,7 @@ fn duplicates_on_their_way_undo_nothing() {
 /// acknowledgment arrived before any retransmission. It is for the original, with timestamps or
 /// without.
 #[test]
-fn a_timeout_is_undone_when_nothing_went_again() {
+fn timeout_is_undone_if_nothing_was_retransmitted() {
     for config in [config(), with_timestamps()] {
         // The same after a second timeout.
         for timeouts in 1..=2 {
@@ -422,7 +422,7 @@ fn a_timeout_is_undone_when_nothing_went_again() {
 
 /// The last segment was retransmitted as a probe before the timeout: either may be acknowledged.
 #[test]
-fn a_timeout_stands_when_a_probe_went_before() {
+fn timeout_is_kept_after_a_loss_probe() {
     let mut script = in_flight(&config(), 1);
     script.wait_for_rto();
     assert_eq!(script.connection.counters().loss_probes, 1);

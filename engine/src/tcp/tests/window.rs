@@ -69,7 +69,7 @@ fn held_acknowledgments_are_for_ever_longer_bursts_while_those_come() {
 }
 
 #[test]
-fn no_more_is_held_than_a_quarter_of_the_window() {
+fn at_most_a_quarter_of_the_window_is_held_unacknowledged() {
     let config = Config { ack_hold: Duration::from_micros(25), ..config() };
     let mut script = Script::established(&config);
     // 60 000 bytes, so 15 segments.
@@ -303,7 +303,7 @@ fn unanswered_probes_end_the_connection_at_r2() {
 
 /// TCP-A.1-5: a window that is always smaller than a record still makes progress.
 #[test]
-fn a_window_below_one_record_is_filled_by_force() {
+fn window_below_one_fpdu_is_used_by_the_override_timer() {
     let mut script = Script::established(&Config { window_scaling: false, ..config() });
     // The largest window ever advertised is large: the override timer must expire first.
     script.send(100);
@@ -369,7 +369,7 @@ fn a_fin_gets_through_a_window_that_stays_shut() {
 /// advertised: all of it is accepted.
 // spec: TCP-7323-2
 #[test]
-fn every_window_ever_offered_is_honoured_whatever_its_rounding() {
+fn every_advertised_window_is_honoured_despite_rounding() {
     let config = Config { window_bytes: 4 << 20, ..config() };
     let mut script = Script::established(&config);
     // 4 MiB need a shift of 7.

@@ -41,7 +41,7 @@ fn a_queue_armed_for_solicited_events_is_quiet_until_one_comes() {
 }
 
 #[test]
-fn a_lost_completion_wakes_those_that_wait_for_any_kind() {
+fn overflow_wakes_all_kinds_of_waiters() {
     let ((calls, waker), cq) = (counting(), Cq::new(1));
     let (lost, lost_waker) = counting();
     assert!(push(&cq, wc(1, 1)));
@@ -58,7 +58,7 @@ fn a_lost_completion_wakes_those_that_wait_for_any_kind() {
 }
 
 #[test]
-fn a_request_that_was_taken_back_makes_no_call_of_any_kind() {
+fn cancelled_notification_wakes_nobody() {
     let ((calls, waker), cq) = (counting(), Cq::new(1));
     cq.req_notify(&waker);
     cq.req_notify_solicited(&waker);
@@ -71,7 +71,7 @@ fn a_request_that_was_taken_back_makes_no_call_of_any_kind() {
 
 // spec: SEC-C-3
 #[test]
-fn a_queue_may_become_as_short_as_what_waits_in_it() {
+fn resize_keeps_at_least_the_waiting_completions() {
     let cq = Cq::new(4);
     for id in 0..3 {
         assert!(push(&cq, wc(id, 1)));
@@ -123,7 +123,7 @@ fn the_completions_of_one_queue_pair_are_discarded() {
 /// Two queue pairs push while one thread polls and one resizes: each completion arrives once, in
 /// order.
 #[test]
-fn nothing_is_lost_or_reordered_while_the_depth_changes() {
+fn resizing_loses_and_reorders_no_completion() {
     const COUNT: u64 = 20_000;
     let cq = Cq::new(64);
     let (done, mut next, mut polled) = (AtomicBool::new(false), [0; 2], 0);

@@ -3,7 +3,7 @@ use std::thread;
 use super::*;
 
 #[test]
-fn it_takes_its_depth_and_no_more_in_order() {
+fn posted_queue_keeps_order_and_its_depth_limit() {
     let posted = Posted::new(3);
     assert_eq!((posted.pop(), posted.is_empty()), (None, true));
     assert!((0..3).all(|number| posted.push(number).is_ok()));
@@ -19,7 +19,7 @@ fn it_takes_its_depth_and_no_more_in_order() {
 }
 
 #[test]
-fn all_are_taken_at_once_when_there_is_none() {
+fn empty_queue_takes_all_posted_requests_at_once() {
     let posted = Posted::new(3);
     let mut taken = VecDeque::new();
     for _ in 0..4 {
@@ -31,7 +31,7 @@ fn all_are_taken_at_once_when_there_is_none() {
 }
 
 #[test]
-fn nothing_is_lost_between_threads() {
+fn posting_from_two_threads_loses_nothing() {
     const EACH: usize = 10_000;
     let posted = Posted::new(16);
     let sum = thread::scope(|scope| {

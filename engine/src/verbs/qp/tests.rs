@@ -61,7 +61,7 @@ impl std::task::Wake for PostAgain {
 }
 
 #[test]
-fn what_can_be_polled_has_left_its_place() {
+fn polled_request_has_freed_its_queue_slot() {
     let rnic = Rnic::new(RnicConfig { seed: 1.into() });
     let cq = rnic.create_cq(4).unwrap();
     let config = QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::new(&cq) };
@@ -82,7 +82,7 @@ fn what_can_be_polled_has_left_its_place() {
 }
 
 #[test]
-fn of_two_that_claim_at_once_one_succeeds() {
+fn concurrent_claims_succeed_once() {
     for _ in 0..200 {
         let (qp, start) = (qp(), std::sync::Barrier::new(2));
         let claim = || {

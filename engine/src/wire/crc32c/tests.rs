@@ -106,14 +106,14 @@ fn marker_between_fpdus_belongs_to_the_next() {
 }
 
 #[test]
-fn figure_5_without_its_marker() {
+fn figure_5_without_its_marker_has_its_crc() {
     let ulpdu = hex!("4143 00000000 00000000 00000001 00000000").into_iter().chain([0; 24]);
     let out = stream(&[ulpdu.collect()], false);
     assert_eq!(out[44..], hex!("B7 24 3E C3"));
 }
 
 #[test]
-fn tiny_fpdus_without_markers() {
+fn tiny_fpdus_without_markers_have_their_crcs() {
     let expected = [
         (4, hex!("B9D926ED")),
         (4, hex!("C99A63F5")),
@@ -128,7 +128,7 @@ fn tiny_fpdus_without_markers() {
 }
 
 #[test]
-fn two_full_segments_of_emss_1460() {
+fn two_full_segments_of_emss_1460_have_their_crcs_and_pointers() {
     let out = stream(&[counting(1442), counting(1442)], true);
     let marker = |at: usize| Marker::from_bytes(out[at..at + 4].try_into().unwrap()).fpduptr;
     assert_eq!([0, 512, 1024].map(marker), [0, 0x1FC, 0x3FC]);

@@ -67,7 +67,7 @@ fn untagged_messages_have_these_octets() {
 
 // spec: DDP-4.2-1
 #[test]
-fn the_stag_to_invalidate_stands_in_octets_2_to_5() {
+fn stag_to_invalidate_is_in_octets_2_to_5() {
     let header = UntaggedHeader {
         last: true,
         version: ProtocolVersion::IETF,
@@ -141,7 +141,7 @@ fn any_header() -> impl Strategy<Value = DdpHeader> {
 
 proptest! {
     #[test]
-    fn what_is_emitted_reads_back(header in any_header()) {
+    fn emitted_headers_parse_back(header in any_header()) {
         let bytes = emitted(&header);
         prop_assert_eq!(bytes.len(), header.len());
         prop_assert_eq!(bytes.len(), DdpHeader::len_by_control(bytes[0]));
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn parsing_arbitrary_octets_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         if let Ok(header) = DdpHeader::parse(&bytes) {
             let mut again = emitted(&header);
             again[0] |= bytes[0] & 0x3C;

@@ -113,7 +113,7 @@ fn swapped_bit_fields_are_recognised() {
 
 /// From a capture: siw refuses a Read Response that exceeds its buffer.
 #[test]
-fn a_terminate_of_linux_that_reads_the_same_both_ways_is_told_by_its_flags() {
+fn ambiguous_linux_terminate_is_recognised_by_its_flags() {
     let mut bytes = hex!("11 01 03 00 0594").to_vec();
     bytes.extend(TAGGED);
     let (terminate, layout) = parse(&bytes);
@@ -124,7 +124,7 @@ fn a_terminate_of_linux_that_reads_the_same_both_ways_is_told_by_its_flags() {
 }
 
 #[test]
-fn what_makes_no_sense_either_way_is_read_as_the_rfc_says() {
+fn terminate_senseless_in_both_layouts_is_read_as_in_the_rfc() {
     let (terminate, layout) = parse(&hex!("77 01 00 00"));
     assert_eq!(layout, TerminateLayout::Rfc);
     assert_eq!(terminate.code, TerminateCode { layer: 7, etype: 7, code: 1 });
@@ -164,7 +164,7 @@ fn a_code_is_displayed_as_a_triple() {
 
 proptest! {
     #[test]
-    fn what_is_emitted_reads_back(
+    fn emitted_terminates_parse_back(
         (layer, etype, code) in prop_oneof![
             Just((0_u8, 1_u8, 0_u8)), Just((0, 2, 6)), Just((1, 1, 4)), Just((1, 2, 2)), Just((2, 0, 3))
         ],
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn parsing_arbitrary_octets_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok((terminate, _)) = Terminate::parse(&bytes) {
             prop_assert!(terminate.to_bytes().len() <= bytes.len());
             prop_assert!(!terminate.code.text().is_empty());

@@ -102,7 +102,7 @@ fn refused(scene: &Scene) -> u64 {
 }
 
 #[test]
-fn an_address_comes_and_datagrams_reach_it() {
+fn leased_address_is_used_and_reachable() {
     let mut scene = scene();
     assert!(!scene.hosts[0].link().owns(GIVEN.into()));
     bind(&mut scene);
@@ -173,7 +173,7 @@ fn a_lease_is_renewed_rebound_and_lost() {
 }
 
 #[test]
-fn a_refusal_takes_the_address_away_and_it_is_asked_for_again() {
+fn nak_removes_the_address_and_restarts_dhcp() {
     let mut scene = scene();
     bind(&mut scene);
     let renewal = next(&mut scene);
@@ -190,7 +190,7 @@ fn a_refusal_takes_the_address_away_and_it_is_asked_for_again() {
 }
 
 #[test]
-fn what_was_not_asked_for_or_cannot_be_is_counted_and_ignored() {
+fn unsolicited_or_malformed_answers_are_counted_and_ignored() {
     let mut scene = scene();
     let discover = next(&mut scene);
     let without = |code: u8, kind: u8| {
@@ -231,7 +231,7 @@ fn what_was_not_asked_for_or_cannot_be_is_counted_and_ignored() {
 }
 
 #[test]
-fn silence_is_met_with_fewer_and_fewer_questions() {
+fn requests_to_a_silent_server_back_off() {
     let mut scene = scene();
     scene.run(600 * SECOND);
     let asked = said(&mut scene);
@@ -248,7 +248,7 @@ fn silence_is_met_with_fewer_and_fewer_questions() {
 }
 
 #[test]
-fn a_server_that_wants_to_be_asked_at_once_is_not_asked_for_ever() {
+fn zero_renewal_times_cause_no_endless_requests() {
     let mut scene = scene();
     bind(&mut scene);
     let at_once = [options(5), vec![(58, vec![0; 4]), (59, vec![0; 4])]].concat();

@@ -22,7 +22,7 @@ fn with_a_receiver() -> (Scene, IpAddr) {
 
 // spec: IPOIB-4.1-4, IPOIB-ARCH-2
 #[test]
-fn broadcasts_reach_all_and_own_copies_are_not_heard() {
+fn broadcasts_reach_all_hosts_but_their_sender() {
     let mut scene = Scene::new(FabricConfig::default(), 3);
     scene.run(MS);
     for to in [Ipv4Addr::BROADCAST, Ipv4Addr::new(10, 0, 0, 255)] {
@@ -36,7 +36,7 @@ fn broadcasts_reach_all_and_own_copies_are_not_heard() {
 /// link-local group gets nothing, and datagrams to another missing group go to the routers.
 // spec: IPOIB-10-1
 #[test]
-fn the_four_cases_of_a_sender() {
+fn sender_handles_the_four_cases_of_a_group() {
     let mut scene = Scene::new(FabricConfig::default(), 4);
     scene.run(MS);
     let (link, site) = ("224.0.0.251", "239.1.2.3");
@@ -63,7 +63,7 @@ fn the_four_cases_of_a_sender() {
 
 // spec: IPOIB-10-2, IPOIB-ARCH-14
 #[test]
-fn a_group_that_is_gone_is_not_sent_to_and_one_that_comes_back_is() {
+fn deleted_group_is_not_sent_to_until_it_is_created_again() {
     let mut scene = Scene::up();
     let to = group("ff02::1:3");
     scene.hosts[1].join_group(scene.now_ns, to);
@@ -291,7 +291,7 @@ fn groups_stay_while_the_administrator_is_silent() {
 }
 
 #[test]
-fn a_leave_that_was_never_answered_is_asked_again() {
+fn unanswered_leave_is_repeated() {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
     scene.hosts[0].join_group(scene.now_ns, to);
@@ -305,7 +305,7 @@ fn a_leave_that_was_never_answered_is_asked_again() {
 }
 
 #[test]
-fn a_leave_survives_another_lid() {
+fn pending_leave_survives_a_lid_change() {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
     scene.hosts[0].join_group(scene.now_ns, to);
@@ -397,7 +397,7 @@ fn mld_report(kind: u8, group: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_host_reports_while_the_link_is_down_is_joined_when_it_is_up() {
+fn groups_reported_while_the_link_is_down_are_joined_later() {
     let mut scene = Scene::new(FabricConfig::default(), 1);
     let sent = scene.send(0, &report(0x16, [239, 1, 2, 3]));
     assert_eq!(sent, Err(TransmitError::LinkDown));
@@ -408,7 +408,7 @@ fn what_the_host_reports_while_the_link_is_down_is_joined_when_it_is_up() {
 /// RFC 4391 §4: two IPv6 groups may share one InfiniBand group, which is left with the last of
 /// them.
 #[test]
-fn a_group_that_two_stand_for_is_left_with_the_last() {
+fn group_with_two_ip_groups_is_left_with_the_last() {
     let mut scene = Scene::up();
     let (one, other) = (group("ff15::1:3"), group("ff18:1::1:3"));
     assert_eq!(mgid("ff15::1:3"), mgid("ff18:1::1:3"));
@@ -425,7 +425,7 @@ fn a_group_that_two_stand_for_is_left_with_the_last() {
 }
 
 #[test]
-fn a_host_receives_so_many_groups_and_no_more() {
+fn received_groups_are_limited() {
     let mut scene = Scene::up();
     for at in 0..=IP_GROUPS_MAX {
         let [.., low] = at.to_be_bytes();

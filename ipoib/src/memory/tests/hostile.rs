@@ -182,7 +182,7 @@ fn forged_management_datagrams_change_nothing() {
 
 /// Even the administrator's answer must match the request.
 #[test]
-fn an_answer_about_another_port_is_none() {
+fn answer_about_another_port_is_ignored() {
     let mut scene = Scene::new(FabricConfig::default(), 1);
     // The administrator does not answer; the forger knows the transaction.
     scene.fabric.set_silent(true);
@@ -230,7 +230,7 @@ fn a_flood_of_arp_fills_no_table_beyond_its_bound() {
 }
 
 #[test]
-fn arp_that_is_not_right_teaches_nothing() {
+fn malformed_arp_teaches_nothing() {
     let mut scene = Scene::up();
     let good = ArpPacket {
         operation: Operation::Request,
@@ -266,7 +266,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_octets_harm_a_link(
+    fn arbitrary_octets_do_not_harm_a_link(
         octets in prop::collection::vec(any::<u8>(), 0..300),
         kind in prop::sample::select(vec![0x0800_u16, 0x0806, 0x86dd]),
         at in 0_usize..300,

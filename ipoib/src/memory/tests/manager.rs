@@ -5,7 +5,7 @@ use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS, REFRESH_N
 use crate::link::DownReason;
 
 #[test]
-fn a_busy_administrator_is_asked_again() {
+fn requests_to_a_busy_administrator_are_repeated() {
     let mut scene = Scene::new(FabricConfig::default(), 2);
     scene.fabric.set_busy(5);
     scene.run(MS);
@@ -16,7 +16,7 @@ fn a_busy_administrator_is_asked_again() {
 }
 
 #[test]
-fn a_silent_administrator_is_asked_ever_more_rarely_and_then_said_to_be_silent() {
+fn requests_to_a_silent_administrator_back_off_and_it_is_reported() {
     let mut scene = Scene::new(FabricConfig::default(), 1);
     scene.fabric.set_silent(true);
     scene.run(SECOND);
@@ -79,7 +79,7 @@ fn memberships_that_an_administrator_has_forgotten_come_back_by_themselves() {
 }
 
 #[test]
-fn a_link_that_is_out_is_down_and_comes_back() {
+fn link_goes_down_and_up_with_its_port() {
     let mut scene = Scene::up();
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
     scene.fabric.set_link(scene.now_ns, guid(1), false);
@@ -109,7 +109,7 @@ fn a_peer_with_another_lid_is_found() {
 /// A subnet manager that changes a port's LID sends no trap. The others learn it by the port's
 /// announcement or, if all announcements are lost, because the port does not answer at its old LID.
 #[test]
-fn a_peer_whose_lid_changes_unheard_is_found() {
+fn unannounced_lid_change_of_a_peer_is_detected() {
     for (announces, within_ns) in [(true, 3 * SECOND), (false, REACHABLE_NS + 10 * SECOND)] {
         let mut scene = Scene::up();
         assert!(scene.arrives(0, ip4(1).into(), 100, 1));

@@ -4,7 +4,7 @@ use super::*;
 use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS, UNDELIVERABLE_MAX};
 
 #[test]
-fn what_is_sent_before_a_neighbour_is_known_arrives_in_order() {
+fn datagrams_queued_for_address_resolution_arrive_in_order() {
     let mut scene = Scene::up();
     let sent: Vec<_> = (0..8).map(|i| datagram(0, ip4(1).into(), 100 + i)).collect();
     for datagram in &sent {
@@ -125,7 +125,7 @@ fn other_networks_are_reached_by_the_gateway() {
 }
 
 #[test]
-fn of_what_cannot_be_delivered_a_bounded_part_is_kept() {
+fn a_limited_number_of_undeliverable_datagrams_is_kept() {
     let mut scene = Scene::up();
     for to in 10..20 {
         for len in 100..116 {
@@ -140,7 +140,7 @@ fn of_what_cannot_be_delivered_a_bounded_part_is_kept() {
 
 /// Datagrams that wait for a missing path, and later ones, can be reported.
 #[test]
-fn what_has_no_path_is_given_up() {
+fn datagrams_without_a_path_are_reported_as_undeliverable() {
     let mut scene = Scene::up();
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
     scene.fabric.set_link(scene.now_ns, guid(1), false);

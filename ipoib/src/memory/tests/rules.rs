@@ -102,7 +102,7 @@ fn groups_of_the_link_without_a_member_are_not_sent_to_routers() {
 
 // spec: IPOIB-9.1-5
 #[test]
-fn a_path_is_asked_for_again_after_its_time_and_used_meanwhile() {
+fn path_is_refreshed_in_time_and_used_meanwhile() {
     let mut scene = Scene::up();
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
     let asked = scene.fabric.asked().paths;
@@ -123,7 +123,7 @@ fn a_path_is_asked_for_again_after_its_time_and_used_meanwhile() {
 
 /// RFC 4391 §9.1.1: a port that returns may have another queue pair.
 #[test]
-fn a_peer_of_which_a_report_tells_is_asked_for_its_address_again() {
+fn peer_named_by_a_report_is_resolved_again() {
     let mut scene = Scene::up();
     scene.run(2 * REACHABLE_NS);
     for _ in 0..2 {
@@ -156,7 +156,7 @@ fn reports_that_come_all_at_once_are_answered_up_to_a_bound() {
 }
 
 #[test]
-fn a_report_of_a_group_that_is_joined_already_asks_for_nothing() {
+fn report_of_a_joined_group_sends_no_request() {
     let mut scene = Scene::up();
     let group: IpAddr = "239.1.2.3".parse().unwrap();
     scene.hosts[1].join_group(scene.now_ns, group);

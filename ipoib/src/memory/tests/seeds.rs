@@ -173,7 +173,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn whatever_a_fabric_does_all_is_well_when_it_is_calm_again() {
+fn links_recover_from_every_fault_of_the_fabric() {
     for seed in 0..SEEDS {
         let result = std::panic::catch_unwind(|| run(seed));
         assert!(result.is_ok(), "seed {seed}");

@@ -24,7 +24,7 @@ fn member() -> McMemberRecord {
 }
 
 #[test]
-fn a_membership_octet_by_octet() {
+fn membership_record_has_the_specified_octets() {
     let octets = hex!(
         "ff12401bffff000000000000ffffffff fe800000000000000000000000100004"
         "80010b1b c000 84 01 ffff 83 92 34567809 21 000000"
@@ -47,7 +47,7 @@ fn join_and_create_give_the_components_they_must() {
 
 // spec: IPOIB-ARCH-7
 #[test]
-fn the_codes_of_mtus() {
+fn mtu_codes_convert_to_sizes_and_back() {
     for (code, octets) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
         assert_eq!(McMemberRecord { mtu: code, ..member() }.mtu_octets(), Some(octets));
         assert_eq!(McMemberRecord { mtu: 0x80 | code, ..member() }.mtu_octets(), Some(octets));
@@ -59,7 +59,7 @@ fn the_codes_of_mtus() {
 }
 
 #[test]
-fn a_path_octet_by_octet() {
+fn path_record_has_the_specified_octets() {
     let (a, b) = (member().port_gid, Gid::new(Gid::DEFAULT_PREFIX, Guid(0x10_000a)));
     let octets = hex!(
         "0000000000000000 fe80000000000000000000000010000a fe800000000000000000000000100004"
@@ -80,7 +80,7 @@ fn a_path_octet_by_octet() {
 }
 
 #[test]
-fn a_subscription_octet_by_octet() {
+fn subscription_has_the_specified_octets() {
     let info = InformInfo { trap: Trap::GroupCreated, subscribe: true, qpn: Qpn::GSI };
     let octets =
         hex!("00000000000000000000000000000000 ffff 0000 0000 01 01 ffff 0042 000001 12 00 000004");
@@ -103,7 +103,7 @@ fn a_notice_of_the_subnet_manager() {
 }
 
 #[test]
-fn a_datagram_octet_by_octet() {
+fn management_datagram_has_the_specified_octets() {
     let mad = SaMad::new(Method::Set, Attribute::McMemberRecord, 0x0102_0304_0506_0708, &[7, 8, 9])
         .masked(MemberMask::JOIN);
     let octets = mad.to_bytes();

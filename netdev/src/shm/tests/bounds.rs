@@ -8,7 +8,7 @@ use crate::peer::tell::tests::is_readable;
 use crate::shm::message::Message;
 
 #[test]
-fn no_close_of_a_descriptor_is_waited_for() {
+fn receive_never_blocks_on_closing_a_descriptor() {
     let config = config(&path(), true);
     let mut device = Shm::open(&config, &Publisher::new()).unwrap();
     let mut now = 0;

@@ -77,7 +77,7 @@ fn useless_files(len: usize) -> Vec<OwnedFd> {
 }
 
 #[test]
-fn messages_that_cannot_be_end_the_session_and_nothing_else() {
+fn malformed_messages_end_their_session_only() {
     let config = config(&path(), true);
     let mut device = Shm::open(&config, &Publisher::new()).unwrap();
     let mut now = 0;
@@ -140,7 +140,7 @@ fn messages_that_cannot_be_end_the_session_and_nothing_else() {
 }
 
 #[test]
-fn outboxes_that_are_of_no_use_are_refused() {
+fn unusable_outboxes_are_refused() {
     let config = config(&path(), true);
     let mut device = Shm::open(&config, &Publisher::new()).unwrap();
     let mut now = 0;
@@ -157,7 +157,7 @@ fn outboxes_that_are_of_no_use_are_refused() {
 }
 
 #[test]
-fn regions_that_are_of_no_use_are_refused() {
+fn unusable_regions_are_refused() {
     let config = config(&path(), true);
     let mut now = 0;
     let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);
@@ -224,7 +224,7 @@ fn octets_of_no_protocol_and_half_messages_end_a_session() {
 }
 
 #[test]
-fn frames_that_cannot_be_are_refused_one_by_one() {
+fn malformed_frames_are_refused_one_by_one() {
     let config = config(&path(), true);
     let mut now = 0;
     let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);
@@ -294,7 +294,7 @@ fn frames_that_cannot_be_are_refused_one_by_one() {
 }
 
 #[test]
-fn a_ring_that_cannot_be_ends_the_session() {
+fn impossible_ring_index_ends_the_session() {
     let config = config(&path(), true);
     let publisher = Publisher::new();
     let mut device = Shm::open(&config, &publisher).unwrap();
@@ -348,7 +348,7 @@ fn a_ring_that_cannot_be_ends_the_session() {
 }
 
 #[test]
-fn refusals_and_withdrawals_of_what_is_not_there_change_nothing() {
+fn refusal_and_withdrawal_of_unknown_regions_are_ignored() {
     let config = config(&path(), true);
     let publisher = Publisher::new();
     let memory = publisher.allocate(4096).unwrap();
@@ -383,7 +383,7 @@ fn refusals_and_withdrawals_of_what_is_not_there_change_nothing() {
 }
 
 #[test]
-fn a_device_that_is_given_its_own_memory_reads_it_and_no_more() {
+fn device_given_its_own_memory_reads_inside_it_only() {
     let config = config(&path(), true);
     let mut now = 0;
     let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);
@@ -503,7 +503,7 @@ fn scribble(
 
 /// The peer's memory outlives its socket, in another process.
 #[test]
-fn a_peer_that_has_gone_has_no_more_to_say() {
+fn frames_written_after_hang_up_are_not_received() {
     let config = config(&path(), true);
     let mut now = 0;
     let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);

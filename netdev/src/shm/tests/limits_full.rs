@@ -150,7 +150,7 @@ fn messages_of_one_go_are_as_many_as_may_be() {
 }
 
 #[test]
-fn a_peer_that_does_not_listen_gets_copies() {
+fn peer_that_reads_no_messages_gets_copies() {
     let publisher = Publisher::new();
     let config = config(&path(), true);
     let mut device = Shm::open(&config, &publisher).unwrap();

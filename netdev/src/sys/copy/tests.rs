@@ -94,7 +94,7 @@ fn narrow_vectors_copy_whole_runs_and_nothing_beyond() {
 }
 
 #[test]
-fn the_reference_means_the_same() {
+fn reference_copy_agrees_with_the_kernels() {
     let bytes = pattern(300);
     let (mut by_copy, mut by_reference) = (vec![0; 300], vec![0; 300]);
     for len in [0, 1, 8, 33, 129, 300] {

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_out_until_each_is_back_in_any_order() {
+    fn frames_are_in_flight_until_each_is_returned_in_any_order() {
         let mut sharing = Sharing::new(&Publisher::new());
         assert!(!sharing.is_out(u64::MAX));
         for number in [5, 0, 127] {

@@ -98,7 +98,7 @@ fn memory_of_a_frontend_is_mapped_up_to_its_limit() {
 }
 
 #[test]
-fn the_usual_limit_leaves_addresses_for_the_process() {
+fn default_memory_limit_leaves_address_space_for_the_process() {
     let mut now = 0;
     let (mut backend, mut guest) = met(VhostUserConfig::MEMORY_DEFAULT, &mut now);
     let len = 16 << 30;
@@ -129,7 +129,7 @@ fn memory_of_a_file_system_that_may_wait_is_refused() {
 }
 
 #[test]
-fn no_close_of_a_descriptor_is_waited_for() {
+fn receive_never_blocks_on_closing_a_descriptor() {
     let mut now = 0;
     let config = VhostUserConfig::backend(path());
     let mut backend = VhostUser::open(&config).unwrap();
@@ -166,7 +166,7 @@ fn no_close_of_a_descriptor_is_waited_for() {
 }
 
 #[test]
-fn the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for() {
+fn receive_never_blocks_on_closing_an_out_of_band_descriptor() {
     let mut now = 0;
     let config = VhostUserConfig::backend(path());
     let mut backend = VhostUser::open(&config).unwrap();
@@ -181,7 +181,7 @@ fn the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for() {
     match sendmsg(&guest.channel, &[IoSlice::new(&[0])], &mut control, SendFlags::OOB) {
         // Before Linux 5.15 there are none.
         Err(error @ rustix::io::Errno::OPNOTSUPP) => {
-            let name = "the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for";
+            let name = "receive_never_blocks_on_closing_an_out_of_band_descriptor";
             return urnic_testkit::skip(name, &format!("no urgent bytes: {error}"));
         }
         sent => assert_eq!(sent, Ok(1)),

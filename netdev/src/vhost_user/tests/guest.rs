@@ -302,7 +302,7 @@ fn a_queue_stops_where_its_base_says() {
 }
 
 #[test]
-fn what_cannot_be_a_frame_counts_towards_the_burst() {
+fn malformed_chains_count_towards_the_burst() {
     let (mut backend, mut guest) = guest(GUEST_FEATURES);
     guest.offer_frames(40, Direction::ToDriver);
     assert_eq!(backend.receive(0, 15, &mut |_| panic!("no frame")), 15);
@@ -312,7 +312,7 @@ fn what_cannot_be_a_frame_counts_towards_the_burst() {
 }
 
 #[test]
-fn buffers_that_were_filled_are_told_before_their_queue_stops() {
+fn filled_buffers_are_returned_before_their_queue_stops() {
     let (mut backend, guest) = guest(GUEST_FEATURES);
     for _ in 0..5 {
         backend.transmit(0, &TxFrame::whole(&frame(10))).unwrap();
@@ -433,7 +433,7 @@ fn memory_that_nobody_can_write_is_read_and_never_written() {
 }
 
 #[test]
-fn memory_that_can_be_taken_away_is_refused_where_that_was_asked_for() {
+fn unsealed_memory_is_refused_if_sealing_is_required() {
     let unsealed = || {
         let path = path();
         let file = File::create_new(&path).unwrap();

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_frame_is_one_text() {
+    fn comments_on_one_frame_are_joined() {
         let comments = Comments::default();
         comments.fit(1, Fit::Aligned);
         comments.segment(2, "initiator", Class::OutOfOrder);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_comment_on_a_frame_those_before_are_let_go() {
+    fn taking_a_comment_drops_those_of_earlier_frames() {
         let comments = Comments::default();
         for frame in [1, 2, 4, 5, 6] {
             comments.line(frame, "some text");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_comments_are_kept() {
+    fn number_and_size_of_open_comments_are_limited() {
         let comments = Comments::default();
         for frame in 1..=COMMENTS_OPEN_MAX as u64 {
             comments.line(frame, "");

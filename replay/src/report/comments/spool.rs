@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_frame_gets_its_own() {
+    fn each_frame_gets_its_own_comment() {
         let mut spool = Spool::new().unwrap();
         for (frame, text) in [(2, "two"), (3, ""), (5, "five"), (9, "nine")] {
             spool.put((frame, text.to_owned())).unwrap();

@@ -44,7 +44,7 @@ fn answers_that_wait_leave_before_a_shutdown() {
 
 /// The peer's FIN follows bytes that are not read before there are receives.
 #[test]
-fn the_end_of_a_peer_is_told_while_its_messages_wait_for_receives() {
+fn fin_of_the_peer_is_reported_while_its_messages_wait_for_receives() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     scene.receiver_not_ready = ReceiverNotReady::Wait;
     let (_qp, mut peer, told) = scene.open_heard(&peers);
@@ -63,7 +63,7 @@ fn the_end_of_a_peer_is_told_while_its_messages_wait_for_receives() {
 
 /// RFC 5044 §7.1.2 (6): the Reply rejects, and then the connection ends.
 #[test]
-fn a_rejected_peer_is_told_and_closed() {
+fn rejected_peer_gets_a_reply_and_a_close() {
     let mut scene = Scene::new();
     let (local, requested) = scene.listen();
     let mut peer = TcpStream::connect(local).unwrap();

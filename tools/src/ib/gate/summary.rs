@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_count_is_in_its_place() {
+    fn each_counter_is_printed_in_its_field() {
         let counters =
             Counters { link_ups: 21, requests_sent: 22, reports: 23, ..Counters::default() };
         let direction = |first: u64| Direction {

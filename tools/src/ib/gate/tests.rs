@@ -127,7 +127,7 @@ fn datagrams_go_through_with_one_hop_less() {
 }
 
 #[test]
-fn a_sender_is_told_of_hops_that_are_used_up() {
+fn hop_limit_exceeded_is_reported_to_the_sender() {
     let mut scene = Scene::new();
     for (family, expected) in [(0, (11, 0)), (1, (3, 0))] {
         for hops in [0, 1] {
@@ -146,7 +146,7 @@ fn a_sender_is_told_of_hops_that_are_used_up() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_or_told() {
+fn long_datagrams_are_fragmented_or_reported_as_too_big() {
     let mut scene = Scene::new();
     // 2044 whole, 2045 not.
     let whole = datagram(KERNEL[0], PORT[0], 9, MTU - 20);
@@ -183,7 +183,7 @@ fn what_is_too_long_is_cut_or_told() {
 
 /// RFC 791 §3.1: options with the copied flag are in every fragment.
 #[test]
-fn fragments_have_the_options_that_are_to_be_copied() {
+fn fragments_carry_options_with_the_copied_flag() {
     // Router alert (copied), no operation, record route with one entry (not copied), end.
     let options = [148, 4, 0, 0, 1, 7, 7, 4, 0, 0, 0, 0];
     let mut header = datagram(KERNEL[0], PORT[0], 9, 0);
@@ -269,7 +269,7 @@ fn each_rule_has_its_counter() {
 }
 
 #[test]
-fn what_is_not_right_is_counted_without_a_message() {
+fn malformed_datagrams_are_counted_without_an_icmp_message() {
     let mut scene = Scene::new();
     let good = datagram(KERNEL[0], PORT[0], 64, 100);
     let mut wrong_sum = good.clone();
@@ -287,7 +287,7 @@ fn what_is_not_right_is_counted_without_a_message() {
 }
 
 #[test]
-fn there_is_no_message_about_errors_groups_and_later_fragments() {
+fn no_icmp_message_about_errors_groups_and_later_fragments() {
     let mut scene = Scene::new();
     let late = |protocol: u8, first: u8, source: &str, to: &str| {
         let mut octets =
@@ -372,7 +372,7 @@ fn pings_of_the_gate_are_answered() {
 }
 
 #[test]
-fn what_the_gate_has_no_program_for_is_told() {
+fn protocols_without_a_listener_are_reported_as_unreachable() {
     let mut scene = Scene::new();
     for (family, protocol, expected) in
         [(0, 17, (3, 3)), (0, 6, (3, 2)), (1, 17, (1, 4)), (1, 6, (4, 1))]
@@ -391,7 +391,7 @@ fn message_kind(octets: &[u8]) -> (u8, u8) {
 }
 
 #[test]
-fn a_link_that_is_down_is_told_and_a_silent_neighbour_too() {
+fn link_down_and_silent_neighbours_are_reported_as_unreachable() {
     let mut scene = Scene::new();
     scene.port.set_link_up(false);
     for (family, expected) in [(0, (3, 0)), (1, (1, 0))] {
@@ -416,7 +416,7 @@ fn a_link_that_is_down_is_told_and_a_silent_neighbour_too() {
 }
 
 #[test]
-fn what_the_link_has_no_room_for_waits_at_the_kernel() {
+fn datagrams_beyond_the_room_of_the_link_wait_in_the_kernel() {
     let mut scene = Scene::with(LinkConfig { queue_frames: 8, ..LinkConfig::default() });
     for _ in 0..200 {
         scene.put(Side::Kernel, &datagram(KERNEL[0], PORT[0], 64, 100));
@@ -433,7 +433,7 @@ fn what_the_link_has_no_room_for_waits_at_the_kernel() {
 proptest! {
     /// For any bytes: no forwarded datagram is longer than it was, or invalid.
     #[test]
-    fn any_octets_are_borne(
+    fn forwarding_arbitrary_octets_keeps_datagrams_valid(
         octets in prop::collection::vec(any::<u8>(), 0..200),
         version in 0..4_usize,
         from_link in any::<bool>(),

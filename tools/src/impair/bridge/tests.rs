@@ -196,7 +196,7 @@ fn carry(config: ImpairConfig, merges: bool, grain_ns: u64) -> [(Vec<u32>, usize
 }
 
 #[test]
-fn nothing_is_lost_repeated_or_reordered_unless_asked_for() {
+fn bridge_loses_and_reorders_nothing_by_default() {
     let expected: Vec<u32> = (0..40_u32)
         .flat_map(|round| round * 40..round * 40 + if round % 7 == 0 { 1 } else { 40 })
         .collect();

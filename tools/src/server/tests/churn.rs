@@ -85,7 +85,7 @@ fn come_and_go(clients: &Clients<'_>, round: u8, begun: &AtomicUsize) {
 }
 
 #[test]
-fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
+fn ended_sessions_leave_nothing_and_are_logged_once() {
     const ROUNDS: u8 = 12;
     for by in [By::KernelTcp, By::Link] {
         let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
 }
 
 #[test]
-fn a_last_word_is_waited_for_but_not_for_ever() {
+fn last_message_is_awaited_for_a_limited_time() {
     let folder = tempfile::tempdir().unwrap();
     scene(
         By::KernelTcp,
@@ -167,7 +167,7 @@ fn a_last_word_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
-fn a_full_server_takes_another_when_one_has_gone() {
+fn full_server_admits_another_session_after_one_ended() {
     for by in [By::KernelTcp, By::Link] {
         scene(
             by,

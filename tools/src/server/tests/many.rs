@@ -64,7 +64,7 @@ fn one_behind_the_other(by: By, rounds: usize) {
 }
 
 #[test]
-fn sessions_one_behind_the_other_leave_nothing() {
+fn sequential_sessions_leave_nothing() {
     one_behind_the_other(By::KernelTcp, 5);
     one_behind_the_other(By::Link, 5);
 }

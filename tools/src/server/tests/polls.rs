@@ -22,7 +22,7 @@ fn roomy() -> Limits {
 }
 
 #[test]
-fn a_turn_visits_the_one_that_works_among_a_thousand_idle_ones() {
+fn turn_polls_only_the_busy_session_among_a_thousand() {
     const ROUNDS: usize = 200;
     scene(
         By::Link,
@@ -59,7 +59,7 @@ fn a_turn_visits_the_one_that_works_among_a_thousand_idle_ones() {
 }
 
 #[test]
-fn a_session_that_looks_at_memory_is_visited_each_turn_and_alone() {
+fn ping_pong_session_is_polled_alone_in_each_turn() {
     scene(
         By::Link,
         TIMEOUT,
@@ -89,7 +89,7 @@ fn a_session_that_looks_at_memory_is_visited_each_turn_and_alone() {
 }
 
 #[test]
-fn looks_are_spread_over_turns_and_none_is_left_out() {
+fn memory_polls_are_spread_over_turns_and_none_is_left_out() {
     scene(
         By::Link,
         TIMEOUT,
@@ -122,7 +122,7 @@ fn looks_are_spread_over_turns_and_none_is_left_out() {
 
 /// One more peer is admitted or refused without polling the others.
 #[test]
-fn an_admission_visits_no_other_peer() {
+fn admission_polls_no_other_session() {
     scene(
         By::Link,
         TIMEOUT,

@@ -84,7 +84,7 @@ fn a_part_of_a_longer_file_is_cut() {
 }
 
 #[test]
-fn a_part_that_has_grown_by_itself_is_cut_or_gets_no_name() {
+fn grown_part_is_cut_or_not_committed() {
     let scene = Scene::new();
     let whole = octets(1000, 3);
     let mut partial = scene.open("name", 1000).unwrap();
@@ -119,7 +119,7 @@ fn a_part_of_a_shorter_file_is_begun_anew() {
 }
 
 #[test]
-fn what_has_changed_on_the_disk_is_not_believed() {
+fn chunks_changed_on_disk_are_not_trusted() {
     let scene = Scene::new();
     let long = octets(2 * CHUNK_LEN, 6);
     let mut partial = scene.open("name", 2 * CHUNK_LEN).unwrap();
@@ -246,7 +246,7 @@ fn a_part_whose_name_is_another_file_by_now_is_busy() {
 }
 
 #[test]
-fn a_part_whose_last_chunk_is_short_counts_no_more_than_the_file() {
+fn part_with_a_short_last_chunk_is_charged_at_most_the_file() {
     let scene = Scene::new();
     let octets = octets(100, 1);
     let mut partial = scene.open("file", 100).unwrap();

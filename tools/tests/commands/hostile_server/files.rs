@@ -195,7 +195,7 @@ fn get_and_put_end_well() {
 }
 
 #[test]
-fn a_file_that_is_not_what_was_said_gets_no_name() {
+fn file_with_a_wrong_length_or_digest_gets_no_name() {
     let long = |len| Welcome { len, ..HONEST };
     let mut wrong_digest = case(
         "another digest",
@@ -276,7 +276,7 @@ fn a_file_that_is_not_what_was_said_gets_no_name() {
 }
 
 #[test]
-fn chunks_that_were_not_asked_for_are_refused() {
+fn unrequested_chunks_are_refused() {
     let answers = |message: Vec<u8>| {
         move |talk: &Talk| {
             let _asked = talk.hear();
@@ -354,7 +354,7 @@ fn take(talk: &Talk, is_good: u32) -> bool {
 }
 
 #[test]
-fn a_file_that_was_not_taken_is_not_said_to_be() {
+fn put_reports_no_success_for_a_file_that_was_not_taken() {
     let put = "put OWN/source ADDRESS/file --timeout 1s";
     let mut not_verified = case(
         "not verified",

@@ -104,7 +104,7 @@ fn measurements_end_well() {
 }
 
 #[test]
-fn echoes_that_are_none_are_told() {
+fn invalid_echoes_are_reported() {
     let answer = |answers: &'static [&'static [u8]]| {
         move |talk: &Talk| {
             while talk.hear().is_some() {
@@ -153,7 +153,7 @@ fn begin(talk: &Talk) {
 }
 
 #[test]
-fn credits_that_cannot_be_are_refused_and_those_that_do_not_come_are_missed() {
+fn impossible_credits_are_refused_and_missing_ones_time_out() {
     let none = Welcome { credits: 0, ..HONEST };
     let then = |octets: Vec<u8>| {
         move |talk: &Talk| {
@@ -212,7 +212,7 @@ fn credits_that_cannot_be_are_refused_and_those_that_do_not_come_are_missed() {
 }
 
 #[test]
-fn numbers_beyond_all_measure_are_told_as_they_are() {
+fn huge_counters_are_printed_unchanged() {
     let mut cases = vec![case(
         "numbers without end",
         BW_BOTH,

@@ -153,7 +153,7 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
 }
 
 #[test]
-fn memory_of_no_request_is_an_error_and_an_aborted_batch_is_none() {
+fn setter_without_a_request_is_an_error_and_abort_posts_nothing() {
     let [a, b] = &connected(64);
     let ex = Ex::of(a);
     ex.start();
@@ -171,7 +171,7 @@ fn memory_of_no_request_is_an_error_and_an_aborted_batch_is_none() {
 
 /// An aborted batch has not written to the memory of earlier requests.
 #[test]
-fn inline_data_of_requests_under_way_is_left_alone() {
+fn aborted_batch_leaves_inline_data_of_outstanding_requests() {
     let [a, b] = &connected(64);
     let ex = Ex::of(a);
     for round in 0..200_u8 {

@@ -135,7 +135,7 @@ fn a_connected_queue_pair_is_not_connected_once_more() {
 /// Names are no secrets. A request from another address than its name is refused at once, and one
 /// without a proof soon.
 #[test]
-fn requests_of_others_are_not_kept_waiting() {
+fn invalid_requests_are_refused_at_once() {
     let [a, b] = &pair([IBV_QPS_INIT, IBV_QPS_RTR]);
     let elsewhere = Name { address: [192, 0, 2, 1].into(), ..name(a) };
     let refused = answer(elsewhere, name(b), Psns { peer: PSNS[1], own: Some(PSNS[0]) });

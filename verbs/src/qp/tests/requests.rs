@@ -183,7 +183,7 @@ fn requests_say_whether_their_completion_at_the_peer_is_solicited() {
 
 /// ibv_post_recv(3): the receives before the bad one are posted.
 #[test]
-fn the_receive_that_is_not_taken_is_named() {
+fn failed_receive_post_names_the_bad_request() {
     let end = &End::new(4);
     let srq = end.shared_queue();
     for is_shared in [false, true] {
@@ -262,7 +262,7 @@ fn an_atomic_stores_eight_bytes_that_may_be_written() {
 /// A late Atomic, or one behind a move of its region, must not write: the application may use the
 /// memory for something else by then.
 #[test]
-fn nothing_is_stored_where_a_region_was() {
+fn late_atomic_result_is_not_stored_in_a_released_region() {
     let end = &End::new(4);
     let place = Box::leak(vec![0_u64; 512].into_boxed_slice()).as_mut_ptr();
     let other = Box::leak(vec![0_u64; 512].into_boxed_slice()).as_mut_ptr();
@@ -296,7 +296,7 @@ fn nothing_is_stored_where_a_region_was() {
 
 /// The event is raised once each time the queue pair enters the error state.
 #[test]
-fn the_last_receive_of_a_shared_queue_is_told_after_each_reset() {
+fn last_wqe_event_is_raised_after_each_reset() {
     let end = &End::new(4);
     let mut attr = ibv_qp_init_attr::zeroed();
     (attr.send_cq, attr.recv_cq, attr.qp_type) = (end.cq, end.cq, IBV_QPT_RC);
@@ -317,7 +317,7 @@ fn the_last_receive_of_a_shared_queue_is_told_after_each_reset() {
 }
 
 #[test]
-fn the_limit_of_a_shared_queue_is_below_its_depth_and_can_be_asked_for() {
+fn shared_queue_limit_is_below_its_depth_and_can_be_queried() {
     let end = &End::new(4);
     let srq = end.shared_queue();
     let modify = |srq_limit, mask: u32| {
@@ -350,7 +350,7 @@ fn extended_queue(end: &End, change: impl FnOnce(&mut ibv_cq_init_attr_ex)) -> *
 }
 
 #[test]
-fn what_extended_queues_and_queue_pairs_do_not_have_is_refused() {
+fn unsupported_extended_attributes_are_refused() {
     let end = &End::new(4);
     let errno = || std::io::Error::last_os_error().raw_os_error();
     assert!(!extended_queue(end, |_| ()).is_null());
@@ -406,7 +406,7 @@ fn a_shared_queue_is_as_deep_as_the_device_allows_and_no_deeper() {
 }
 
 #[test]
-fn a_completion_is_read_field_by_field_and_an_empty_queue_keeps_no_thread_out() {
+fn extended_completions_are_read_and_empty_polls_release_the_lock() {
     let (a, mut b) = (End::new(16), End::new(16));
     let cq = extended_queue(&b, |_| ());
     b.cq = cq.cast();

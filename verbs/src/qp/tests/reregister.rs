@@ -98,7 +98,7 @@ fn a_region_changes_its_rights() {
 
 /// As at the registration: memory that cannot be written is an error now, not a signal later.
 #[test]
-fn memory_that_cannot_be_written_gets_no_right_to_be() {
+fn read_only_memory_gets_no_write_access() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let end = &mut End::new(4);
     let page = rustix::param::page_size();
@@ -118,7 +118,7 @@ fn memory_that_cannot_be_written_gets_no_right_to_be() {
 
 /// ibv_rereg_mr(3): IBV_REREG_MR_ERR_INPUT, the old region is valid.
 #[test]
-fn what_cannot_be_leaves_the_region_as_it_was() {
+fn failed_reregistration_leaves_the_region_valid() {
     let [a, b] = &connected(64);
     let (none, no_pd) = (ptr::null_mut(), ptr::null_mut());
     let refused = |errno_expected, answer| {

@@ -66,7 +66,7 @@ impl Own {
 }
 
 #[test]
-fn each_step_asks_for_what_infiniband_asks_for() {
+fn each_state_transition_requires_the_attributes_of_infiniband() {
     let mut own = Own::new();
     for (state, needed) in STEPS {
         let all = needed.iter().fold(0, |all, bit| all | bit);

@@ -164,7 +164,7 @@ fn a_window_of_type_2_has_the_key_of_its_request() {
 }
 
 #[test]
-fn what_is_no_binding_is_refused_by_the_call() {
+fn invalid_bindings_are_refused_by_the_call() {
     let [_, b] = &connected(64);
     let mr = b.showable();
     let (one, two) = (b.window(IBV_MW_TYPE_1), b.window(IBV_MW_TYPE_2));

@@ -103,7 +103,7 @@ fn all_credits_may_be_used_while_the_peer_does_not_look() {
 }
 
 #[test]
-fn a_peer_may_say_no_more_than_it_was_given() {
+fn peer_may_announce_at_most_its_room_and_credits() {
     let mut one = stream(SIZES);
     assert!(!one.announced(4097), "more than a half of the ring");
     assert!(one.announced(4096) && !one.announced(1));
@@ -113,7 +113,7 @@ fn a_peer_may_say_no_more_than_it_was_given() {
 }
 
 #[test]
-fn what_is_peeked_at_is_what_is_read_across_the_end_of_the_ring() {
+fn peek_and_read_agree_across_the_end_of_the_ring() {
     let ([mut a, mut b], _connections) = connected([SIZES; 2]);
     let (mut sent, mut done) = (0, 0);
     while done < 3 * SIZES.receive_ring {

@@ -65,7 +65,7 @@ fn a_window_is_not_valid_before_it_is_bound() {
 
 /// The region's own rights are unchanged: only windows give access to it.
 #[test]
-fn a_window_opens_what_its_region_does_not() {
+fn window_may_grant_rights_that_its_region_lacks() {
     let scene = Scene::new();
     scene.table.bind(&scene.binding(scene.one), PD, QP).unwrap();
     assert_eq!(scene.ask(scene.mr, 1100, 1, QP), Err(Refusal::AccessRights));
@@ -75,7 +75,7 @@ fn a_window_opens_what_its_region_does_not() {
 }
 
 #[test]
-fn a_window_is_no_region_to_bind_another_to() {
+fn window_cannot_be_bound_to_a_window() {
     let scene = Scene::new();
     scene.table.bind(&scene.binding(scene.one), PD, QP).unwrap();
     let bind = MwBind { mr: scene.one, ..scene.binding(scene.two) };
@@ -83,7 +83,7 @@ fn a_window_is_no_region_to_bind_another_to() {
 }
 
 #[test]
-fn a_binding_that_fails_leaves_the_window_as_it_was() {
+fn failed_binding_leaves_the_window_unchanged() {
     let scene = Scene::new();
     scene.table.bind(&scene.binding(scene.one), PD, QP).unwrap();
     let next = Stag(scene.one.0 ^ 1);
@@ -96,7 +96,7 @@ fn a_binding_that_fails_leaves_the_window_as_it_was() {
 
 /// A handle of a region that has ended does not affect a window that has its tag by now.
 #[test]
-fn a_region_that_is_gone_takes_no_window_along() {
+fn stale_region_handle_does_not_revoke_a_window_with_its_tag() {
     let scene = Scene::new();
     scene.table.bind(&scene.binding(scene.two), PD, QP).unwrap();
     assert!(!scene.table.deregister(scene.two));
@@ -105,7 +105,7 @@ fn a_region_that_is_gone_takes_no_window_along() {
 }
 
 #[test]
-fn tags_of_windows_are_drawn_for_nothing_else() {
+fn window_tags_are_never_allocated_to_regions() {
     let scene = Scene::new();
     let mut taken = std::collections::HashSet::new();
     for _ in 0..1000 {
@@ -123,7 +123,7 @@ fn tags_of_windows_are_drawn_for_nothing_else() {
 }
 
 #[test]
-fn there_are_so_many_windows_and_no_more() {
+fn window_count_is_limited_and_a_free_slot_is_reused() {
     let scene = Scene::new();
     for _ in 2..WINDOWS_MAX {
         scene.table.alloc_window(PD, MwType::Two).unwrap();
@@ -136,7 +136,7 @@ fn there_are_so_many_windows_and_no_more() {
 
 /// Bindings use no place of registrations, and no memory remains for each.
 #[test]
-fn a_window_may_be_bound_for_ever() {
+fn window_can_be_rebound_without_limit() {
     let scene = Scene::new();
     for key in 0..STAGS_RETIRED_MAX {
         let stag = Stag(scene.one.0 & !0xff | u32::try_from(key % 256).unwrap());
@@ -179,7 +179,7 @@ fn the_end_of_a_region_is_the_end_of_its_windows() {
 
 /// RFC 5040 §8.1.1 (6), for windows: after the call that ends one has returned, nothing is placed.
 #[test]
-fn ending_a_window_waits_for_what_is_being_placed() {
+fn ending_a_window_waits_for_placements_in_progress() {
     let ends: [fn(&Scene); 4] = [
         |scene| scene.table.dealloc_window(scene.two),
         |scene| scene.table.invalidate_local(scene.two, PD, QP).unwrap(),
@@ -234,7 +234,7 @@ fn a_region_that_is_not_written_permits_no_window_that_writes() {
 }
 
 #[test]
-fn a_window_never_has_rights_of_this_end() {
+fn window_never_grants_local_rights() {
     let scene = Scene::new();
     for stag in [scene.one, scene.two] {
         let access = Access::all();

@@ -7,7 +7,7 @@ fn mpa(error: MpaError) -> Option<RxError<&'static str>> {
 }
 
 #[test]
-fn a_bad_crc_inside_one_segment_leaves_what_precedes_it_and_can_be_dropped() {
+fn bad_crc_inside_one_segment_keeps_earlier_fpdus_and_can_be_dropped() {
     let good = Stream::of(5, false, &[100, 200, 300]);
     let mut bad = Stream::of(5, false, &[100, 200, 300]);
     let fpdu = bad.range(1);

@@ -87,7 +87,7 @@ fn an_fpdu_beyond_a_gap_is_placed_at_once_and_delivered_later() {
 }
 
 #[test]
-fn without_markers_what_lies_beyond_a_gap_waits() {
+fn without_markers_data_beyond_a_gap_is_held() {
     let stream = Stream::of(0, false, &[1442; 3]);
     let mut bench = Bench::new(&stream);
     bench.give(&stream, stream.range(1));
@@ -214,7 +214,7 @@ fn fpdus_ahead_have_a_limit_and_are_taken_again_later() {
 }
 
 #[test]
-fn held_fpdus_that_found_no_room_ahead_are_not_forgotten() {
+fn held_fpdus_refused_ahead_are_placed_later() {
     let lens = vec![14; FPDUS_AHEAD_MAX + 300];
     let stream = Stream::of(0, true, &lens);
     let end = stream.octets.len();
@@ -240,7 +240,7 @@ fn held_fpdus_that_found_no_room_ahead_are_not_forgotten() {
 }
 
 #[test]
-fn a_full_store_refuses_what_is_ahead_and_still_takes_what_is_in_order() {
+fn full_store_refuses_data_beyond_a_gap_and_takes_data_in_order() {
     let stream = Stream::of(0, false, &[60_000; 8]);
     let mut bench = Bench::new(&stream);
     bench.store = PieceStore::new(0);
@@ -301,7 +301,7 @@ fn streams_that_all_hold_half_an_fpdu_do_not_block_each_other() {
 }
 
 #[test]
-fn stopping_gives_the_memory_back() {
+fn stopping_frees_all_held_memory() {
     let stream = Stream::of(0, true, &[1442; 3]);
     let mut bench = Bench::new(&stream);
     bench.give(&stream, 1500..stream.octets.len());

@@ -31,7 +31,7 @@ fn figure_5_is_received() {
 }
 
 #[test]
-fn figure_6_is_found_by_its_marker_before_what_precedes_it() {
+fn figure_6_is_found_by_its_marker_before_earlier_data() {
     let (upper, taken) = receive(true, 0x1EC, &FIGURE_6);
     assert_eq!(taken, Taken { end: StreamOffset(0x1EC + 52), error: None });
     assert_eq!(upper.placed.len(), 1);

@@ -260,7 +260,7 @@ proptest! {
     })]
 
     #[test]
-    fn all_ways_place_deliver_refuse_and_count_the_same(case in case()) {
+    fn all_receive_paths_give_equal_results_and_counters(case in case()) {
         let reference = case.receive(Way::General);
         for way in [Way::Whole, Way::InPlace(case.run_len), Way::InPlace(usize::MAX)] {
             let outcome = case.receive(way);

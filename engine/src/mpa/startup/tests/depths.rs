@@ -37,7 +37,7 @@ fn huge_values_of_the_initiator_change_nothing_beyond_the_offer() {
 
 // spec: MPA2-9.1-9, MPA2-9.1-10
 #[test]
-fn what_is_not_negotiated_is_answered_in_kind_each_by_itself() {
+fn unnegotiated_ird_and_ord_are_answered_independently() {
     let (word, negotiated, peer) = respond_to(hex!("0004 3FFF"), &OFFER);
     assert_eq!(word, hex!("3FFF 0004"));
     assert_eq!((negotiated.ird, negotiated.ord), (16, 4));
@@ -71,7 +71,7 @@ fn initiator_raises_its_ird_to_the_responder_ord_as_far_as_it_can() {
 
 // spec: MPA2-9.1-9
 #[test]
-fn values_not_negotiated_leave_the_initiator_as_it_is() {
+fn unnegotiated_values_keep_the_initiators_depths() {
     let negotiated = accepted(StartupConfig::default(), &enhanced_reply(hex!("3FFF 3FFF")));
     assert_eq!((negotiated.ird, negotiated.ord), (16, 8));
     assert_eq!(negotiated.peer_depths, PeerDepths::default());
@@ -83,7 +83,7 @@ fn values_not_negotiated_leave_the_initiator_as_it_is() {
 
 // spec: MPA2-9.1-5, MPA2-9.1-8
 #[test]
-fn a_rejection_tells_the_depths_that_were_needed() {
+fn rejection_carries_the_required_depths() {
     let config = StartupConfig::default();
     let (mut initiator, request) = Initiator::new(&config, &OFFER).unwrap();
     let (mut responder, _) = requested(config, &request);

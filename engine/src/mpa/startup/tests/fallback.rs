@@ -14,7 +14,7 @@ fn retry(config: StartupConfig, setback: Setback<'_>) -> Option<StartupConfig> {
 }
 
 #[test]
-fn a_peer_that_closes_is_asked_in_revision_1_and_then_for_no_markers() {
+fn retry_uses_revision_1_and_then_no_markers() {
     let second = retry(marked(), Setback::Closed).unwrap();
     assert_eq!((second.revision, second.markers), (Revision::One, true));
     let third = retry(second, Setback::Closed).unwrap();
@@ -34,7 +34,7 @@ fn a_reply_that_does_not_answer_the_enhanced_request_leads_to_revision_1() {
 }
 
 #[test]
-fn a_rejection_without_a_word_leads_to_no_markers() {
+fn rejection_without_private_data_retries_without_markers() {
     let second = retry(marked(), Setback::Rejected(&REJECTION)).unwrap();
     assert_eq!((second.revision, second.markers), (Revision::Two, false));
     assert_eq!(retry(second, Setback::Rejected(&REJECTION)), None);
@@ -44,7 +44,7 @@ fn a_rejection_without_a_word_leads_to_no_markers() {
 }
 
 #[test]
-fn nothing_is_tried_that_was_not_allowed_or_cannot_help() {
+fn no_retry_if_fallback_is_disallowed_or_useless() {
     let strict = StartupConfig { fallback: Fallback::empty(), ..marked() };
     assert_eq!(retry(strict, Setback::Closed), None);
     assert_eq!(retry(strict, Setback::Rejected(&REJECTION)), None);
@@ -63,7 +63,7 @@ fn nothing_is_tried_that_was_not_allowed_or_cannot_help() {
 }
 
 #[test]
-fn the_offer_is_made_again_as_it_was() {
+fn retry_repeats_the_offer_unchanged() {
     let offer = Offer { private_data: b"please", ird: 3, ord: 4 };
     let (initiator, _) = Initiator::new(&StartupConfig::default(), &offer).unwrap();
     assert_eq!(initiator.retry(&Setback::Closed).unwrap().offer(), offer);

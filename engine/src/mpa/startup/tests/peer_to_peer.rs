@@ -33,7 +33,7 @@ fn the_request_names_every_supported_message() {
 
 // spec: MPA2-5-1
 #[test]
-fn the_model_can_be_asked_for_without_depths() {
+fn peer_to_peer_model_works_without_depth_negotiation() {
     let config = StartupConfig { negotiate_depths: false, ..peer_to_peer(RtrKinds::WRITE) };
     let (_, request) = Initiator::new(&config, &OFFER).unwrap();
     assert_eq!(request[20..], hex!("BFFF BFFF"));
@@ -56,7 +56,7 @@ fn the_client_server_model_has_no_flags() {
 
 // spec: MPA2-9.2-1, MPA2-9.2-4
 #[test]
-fn the_responder_names_what_it_supports_of_the_requested() {
+fn responder_names_the_requested_rtr_messages_that_it_supports() {
     let (word, negotiated) = reply_word(RtrKinds::WRITE | RtrKinds::SEND, hex!("8010 C008"));
     assert_eq!(word, hex!("8000 8008"));
     assert_eq!(negotiated.rtr, Rtr::Expect(RtrKinds::WRITE));

@@ -125,7 +125,7 @@ fn s_is_a_reserved_bit_in_revision_0() {
 }
 
 #[test]
-fn revision_0_without_markers_is_nobody_known() {
+fn revision_0_without_markers_is_refused() {
     let request = raw(REQUEST_KEY, 0x40, 0, b"");
     let refused = responder(Permissive(true).config()).handle_bytes(&request);
     assert_eq!(refused, Err(MpaStartupError::Revision(0)));

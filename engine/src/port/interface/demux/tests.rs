@@ -284,7 +284,7 @@ fn mapped_addresses_on_the_wire_do_not_pass_for_an_ipv4_connection() {
 }
 
 #[test]
-fn a_fragment_is_told_from_a_segment() {
+fn fragment_is_not_parsed_as_a_segment() {
     let mut fragment = frame();
     fragment[20] = 0x20;
     fragment[24..26].fill(0);
@@ -295,7 +295,7 @@ fn a_fragment_is_told_from_a_segment() {
 }
 
 #[test]
-fn a_header_that_is_shorter_than_a_header_is_none() {
+fn ip_header_below_the_minimum_length_is_refused() {
     for words in 0..5_u8 {
         let mut short = frame();
         short[14] = 0x40 | words;
@@ -327,7 +327,7 @@ fn extended(headers: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn extension_headers_are_walked_and_not_for_ever() {
+fn ipv6_extension_headers_are_skipped_up_to_a_limit() {
     let parsed = |headers: &[u8]| {
         parse_whole(LinkFraming::Ip, &extended(headers), false)
             .map(|parsed| matches!(parsed, Parsed::Tcp(Inbound { segment: [9, ..], .. })))
@@ -346,7 +346,7 @@ fn extension_headers_are_walked_and_not_for_ever() {
 }
 
 #[test]
-fn an_ipv6_fragment_says_what_to_put_back_together() {
+fn ipv6_fragment_keeps_the_data_for_its_reassembly() {
     let mut datagram = extended(&[DESTINATION_OPTIONS, FRAGMENT]);
     datagram[50..56].copy_from_slice(&[0x00, 0x11, 1, 2, 3, 4]);
     let Ok(Parsed::Fragment(_, part)) = parse_whole(LinkFraming::Ip, &datagram, false) else {

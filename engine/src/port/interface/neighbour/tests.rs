@@ -38,7 +38,7 @@ fn a_neighbour_is_kept_until_as_many_others_have_come_as_the_table_holds() {
 /// A connection keeps its route when the neighbour is evicted, and causes a query when the peer
 /// is silent.
 #[test]
-fn an_answer_for_a_neighbour_that_was_forgotten_counts_as_a_change() {
+fn answer_for_an_evicted_neighbour_counts_as_a_change() {
     let mut neighbours = Neighbours::new((1, 2));
     let peer = IpAddr::V4(PEER);
     receive(&mut neighbours, &arp_request(MAC, PEER, OWN));
@@ -61,7 +61,7 @@ fn an_answer_for_a_neighbour_that_was_forgotten_counts_as_a_change() {
 
 /// A connection that only acknowledges never asks: the question of its peer has to count.
 #[test]
-fn a_question_of_a_neighbour_that_was_forgotten_counts_within_a_second() {
+fn request_of_an_evicted_neighbour_counts_within_a_second() {
     let mut neighbours = Neighbours::new((1, 2));
     let peer = IpAddr::V4(PEER);
     receive(&mut neighbours, &arp_request(MAC, PEER, OWN));
@@ -116,7 +116,7 @@ fn ask(neighbours: &mut Neighbours, now: Instant, waiting: Option<u32>) -> usize
 }
 
 #[test]
-fn new_is_only_what_was_asked_for_or_said_to_us() {
+fn neighbours_are_learned_only_from_solicited_or_addressed_claims() {
     let mut neighbours = Neighbours::new((1, 2));
     let other = Ipv4Addr::new(10, 0, 0, 3);
     receive(&mut neighbours, &arp_request(MAC, PEER, other));
@@ -134,7 +134,7 @@ fn new_is_only_what_was_asked_for_or_said_to_us() {
 }
 
 #[test]
-fn what_a_frame_came_from_is_learned_provisionally_once_and_to_be_asked_for() {
+fn provisional_entry_is_created_once_per_neighbour() {
     let mut neighbours = Neighbours::new((1, 2));
     assert!(neighbours.learn_provisionally(Instant::ZERO, IpAddr::V4(PEER), MAC));
     assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some(MAC));
@@ -142,7 +142,7 @@ fn what_a_frame_came_from_is_learned_provisionally_once_and_to_be_asked_for() {
 }
 
 #[test]
-fn of_claims_in_a_row_the_first_holds_unless_it_was_asked_for() {
+fn locked_neighbour_keeps_the_first_of_unsolicited_claims() {
     let mut neighbours = Neighbours::new((1, 2));
     let at = |ns| Instant::ZERO.plus_nanos(ns);
     let lookup = |neighbours: &Neighbours| neighbours.lookup(IpAddr::V4(PEER));
@@ -180,7 +180,7 @@ fn an_answer_wakes_the_connections_that_wait_for_it_and_no_others() {
 }
 
 #[test]
-fn a_question_is_asked_again_by_those_who_still_wait() {
+fn solicitation_is_repeated_while_connections_wait() {
     let mut neighbours = Neighbours::new((1, 2));
     ask(&mut neighbours, Instant::ZERO, Some(3));
     neighbours.handle_timeout(Instant::ZERO.plus_nanos(SOLICIT_INTERVAL_NS - 1));
@@ -265,7 +265,7 @@ fn an_advertisement_without_override_replaces_only_a_silent_neighbour() {
 
 /// RFC 4861 §7.2.8: a proxy answers without Override, so that the neighbour's own answer holds.
 #[test]
-fn of_two_answers_the_one_with_override_holds_whichever_comes_first() {
+fn advertisement_with_override_wins_in_any_order() {
     let lookup = |neighbours: &Neighbours| neighbours.lookup(IpAddr::V6(PEER_V6));
     let (now, proxy) = (Instant::ZERO, [4; 6]);
     for own_first in [false, true] {
@@ -287,7 +287,7 @@ fn of_two_answers_the_one_with_override_holds_whichever_comes_first() {
 }
 
 #[test]
-fn the_strongest_evidence_for_an_address_is_what_counts() {
+fn strongest_evidence_decides_the_link_address() {
     let mut neighbours = Neighbours::new((1, 2));
     ask_v6(&mut neighbours, Instant::ZERO);
     for (mac, overrides) in [(MAC, false), (MAC, true), (MAC, false), ([4; 6], true)] {
@@ -297,7 +297,7 @@ fn the_strongest_evidence_for_an_address_is_what_counts() {
 }
 
 #[test]
-fn an_answer_confirms_what_a_frame_came_from_or_replaces_it() {
+fn answer_confirms_or_replaces_a_provisional_entry() {
     for (overrides, mac) in [(false, MAC), (true, MAC), (false, [4; 6]), (true, [4; 6])] {
         let mut neighbours = Neighbours::new((1, 2));
         assert!(neighbours.learn_provisionally(Instant::ZERO, IpAddr::V6(PEER_V6), MAC));
@@ -317,7 +317,7 @@ fn an_answer_confirms_what_a_frame_came_from_or_replaces_it() {
 /// A connection may have a route from before the table forgot the neighbour: the answer renews it,
 /// though the table has learned the new address meanwhile.
 #[test]
-fn an_answer_without_override_counts_for_a_neighbour_that_was_forgotten() {
+fn answer_without_override_restores_an_evicted_neighbour() {
     let mut neighbours = Neighbours::new((1, 2));
     neighbours.has_forgotten = true;
     assert!(neighbours.learn_provisionally(Instant::ZERO, IpAddr::V6(PEER_V6), MAC));

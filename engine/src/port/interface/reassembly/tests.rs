@@ -113,7 +113,7 @@ fn fragments_that_contradict_each_other_or_the_rules_are_refused() {
 }
 
 #[test]
-fn nothing_is_kept_for_ever_and_nothing_without_bound() {
+fn reassembly_memory_and_time_are_bounded() {
     let octets = pattern(65_528);
     let mut reassembly = Reassembly::default();
     for id in 0..10_000 {
@@ -138,7 +138,7 @@ fn nothing_is_kept_for_ever_and_nothing_without_bound() {
 }
 
 #[test]
-fn too_long_a_datagram_is_none() {
+fn oversized_datagram_is_refused() {
     let octets = pattern(65_535);
     let mut reassembly = Reassembly::default();
     let first = reassembly.insert(Instant::ZERO, &opened(), &part(1, &octets, 0..65_528));

@@ -44,7 +44,7 @@ fn gathered(kept: &Kept, start: usize, end: usize) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn nothing_kept_takes_no_block() {
+fn empty_store_uses_no_block() {
     let pool = Arc::new(BlockPool::default());
     let mut kept = Kept::new(Arc::clone(&pool));
     assert_eq!(pool.taken(), 0);
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 100 }))]
 
     #[test]
-    fn what_was_kept_is_gathered_until_it_is_released(
+    fn kept_octets_can_be_gathered_until_their_release(
         steps in proptest::collection::vec(step(), 1..30),
     ) {
         let pool = Arc::new(BlockPool::default());

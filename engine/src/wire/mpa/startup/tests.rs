@@ -63,7 +63,7 @@ fn every_wrong_key_octet_is_found_at_once() {
 }
 
 #[test]
-fn the_other_kind_of_frame_is_told_apart_at_octet_nine() {
+fn kind_of_startup_frame_is_known_at_octet_nine() {
     let parse = |len| StartupFrame::parse_as(StartupKind::Reply, &SIW_REQUEST[..len]);
     assert_eq!(parse(9), Ok(None));
     assert_eq!(parse(10), Err(StartupFrameError::Kind(StartupKind::Request)));
@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_is_emitted_reads_back(
+    fn emitted_startup_frames_parse_back(
         reply in any::<bool>(),
         flags in any::<[bool; 5]>(),
         revision in any::<u8>(),
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_panic(
+    fn parsing_arbitrary_octets_never_panics(
         key_len in 0..=16_usize,
         rest in prop::collection::vec(any::<u8>(), 0..600),
     ) {
