@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_for_a_comment_stays_as_it_is() {
+    fn blocks_without_room_for_a_comment_are_copied_unchanged() {
         let order = Endianness::Little;
         let mut too_long = packet(order, b"abcd", &[]);
         too_long[20] = 200;
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_the_end() {
+    fn a_block_with_an_invalid_length_ends_the_file() {
         let end = |octets: &[u8]| match next(Endianness::Little, octets) {
             Err(CaptureError::Malformed { what, .. }) => what,
             Err(CaptureError::Truncated { .. }) => "cut",

@@ -307,6 +307,76 @@ fn types_have_names_of_the_field() {
     }
 }
 
+/// The name of a test begins with its subject, never with one of these words.
+const TEST_STARTS: [&str; 15] = [
+    "what", "whatever", "whose", "which", "who", "whoever", "where", "of", "that", "those", "none",
+    "neither", "nothing", "it", "they",
+];
+
+/// Words that the name of a test does not contain: see [`PHRASES`].
+const TEST_WORDS: [&str; 12] = [
+    "told", "asked", "hear", "hears", "heard", "unheard", "nudge", "visit", "visits", "settle",
+    "bell", "whoever",
+];
+
+/// Phrases that the name of a test does not contain.
+const TEST_PHRASES: [&str; 4] = ["_no_more_", "_any_more_", "_of_which_", "_comes_to_"];
+
+/// Returns the names of the tests of `source`: functions behind `#[test]`, and those in a block of a
+/// macro whose name ends in `_tests`, which adds the attribute.
+fn tests(source: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let (mut is_test, mut end) = (false, None);
+    for line in source.lines() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        if code.ends_with("_tests! {") {
+            end = Some(indent);
+        } else if code == "}" && end == Some(indent) {
+            end = None;
+        } else if code == "#[test]" {
+            is_test = true;
+        } else if let Some(rest) = code.strip_prefix("fn ") {
+            let in_block = end.is_some_and(|end| indent.len() == end.len() + 4);
+            if is_test || in_block {
+                found.extend(rest.split('(').next());
+            }
+            is_test = false;
+        }
+    }
+    found
+}
+
+/// Returns true if the name of a test says who does what.
+fn is_plain_test(name: &str) -> bool {
+    let words: Vec<_> = name.split('_').collect();
+    let framed = format!("_{name}_");
+    !TEST_STARTS.contains(&words[0])
+        && !name.starts_with("as_many_")
+        && !name.starts_with("so_many_")
+        && !words.iter().any(|word| TEST_WORDS.contains(word))
+        && !TEST_PHRASES.iter().any(|phrase| framed.contains(phrase))
+}
+
+#[test]
+fn tests_have_plain_names() {
+    let (mut count, mut faults) = (0, Vec::new());
+    for (path, text) in FOLDERS.into_iter().flat_map(sources) {
+        for name in tests(&text) {
+            count += 1;
+            if !is_plain_test(name) {
+                faults.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(count > 2000, "{count} tests");
+    let source = "#[test]\nfn one() {}\nfn none() {}\nnetns_tests! {\n    fn two() {\n    }\n}\n";
+    assert_eq!(tests(source), ["one", "two"]);
+    assert!(is_plain_test("stale_hints_are_dropped"));
+    assert!(!is_plain_test("what_is_lost_is_told") && !is_plain_test("it_is_visited"));
+}
+
 /// Each kind of fault is found, and what is right is not.
 #[test]
 fn faults_are_found() {

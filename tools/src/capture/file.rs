@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_ends_with_the_frame_that_was_asked_for() {
+    fn a_capture_ends_with_the_requested_frame() {
         let mut sink = Sink::new(None, "lo".parse().unwrap(), Some(3), None, None, None).unwrap();
         let full = [0, 1, 2, 3].map(|number| {
             sink.take(&frame(number), None);

@@ -285,8 +285,8 @@ impl Stream {
                 self.sent_max = up_to;
                 self.take_target();
             }
-            // rdma-core counts this message among the data messages when it sends one. Nobody reads
-            // the message, so it counts as read at once.
+            // rdma-core counts this message among the data messages when it sends one. It is not for
+            // the application, so it counts as read at once.
             Message::Iomap(_) => self.read = self.read.wrapping_add(1),
             Message::KeepAlive => {}
             Message::Shutdown if self.writable => self.readable = false,

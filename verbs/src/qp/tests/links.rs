@@ -162,7 +162,7 @@ fn an_access_that_is_refused_is_fatal_to_both_ends() {
 
 /// The region lets peers write; the queue pair does not (InfiniBand §10.2.3.2).
 #[test]
-fn a_queue_pair_gives_its_peer_no_right_that_it_was_not_told_to_give() {
+fn a_queue_pair_gives_its_peer_only_the_rights_of_its_attributes() {
     let [a, b] = &pair([IBV_QPS_RTS; 2]);
     let write = |id| {
         assert_eq!(a.send(id, IBV_WR_RDMA_WRITE, b, &mut [a.element(a.mr, 0, 8)]), 0);
