@@ -260,7 +260,7 @@ fn a_capture_is_compared_with_itself_placed_in_order_and_with_another() {
     let reordered = || pictured(&pcaps().join("demo-markers-reorder.pcapng"));
     let files = [reordered()];
     let alone = compare::text(&compare::of(&files).unwrap());
-    assert_eq!(row(&alone, "held at most"), [["56 B", "33 kB"], ["0 B", "61.1 kB"]]);
+    assert_eq!(row(&alone, "held at most"), [["56 B", "33.1 kB"], ["0 B", "61.1 kB"]]);
     assert_eq!(row(&alone, "placed ahead of a gap")[1][1], "0.0 %");
     let other = pictured(&pcaps().join("demo-resegment.pcapng"));
     let files = [reordered(), other];

@@ -3,7 +3,7 @@
 use tracing::debug;
 
 use crate::port::drops::FrameDrop;
-use crate::port::interface::demux::Inbound;
+use crate::port::interface::framing::Opened;
 use crate::port::interface::route::{LinkHeader, Route};
 use crate::port::listeners::BacklogSlot;
 use crate::port::tuple::Tuple;
@@ -33,7 +33,7 @@ impl Port {
         now: Instant,
         tuple: Tuple,
         header: &tcp::Header,
-        inbound: &Inbound<'_>,
+        opened: &Opened<'_>,
     ) -> Claim {
         // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is
         // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: such an address is no
@@ -49,14 +49,14 @@ impl Port {
         let admitted = self.admit(&tuple, header);
         let Some(listener) = self.listeners.at(tuple.local()) else { return Claim::Host };
         match admitted {
-            Ok(slot) => self.accept_syn(now, tuple, header, inbound, slot),
+            Ok(slot) => self.accept_syn(now, tuple, header, opened, slot),
             Err(SynRefusal::BacklogFull) => {
                 listener.cookie_sent_at = Some(now);
-                self.answer_with_cookie(now, tuple, header, inbound);
+                self.answer_with_cookie(now, tuple, header, opened);
                 Claim::Done
             }
             Err(SynRefusal::UnknownConnection) if listener.expects_cookies(now) => {
-                self.redeem_cookie(now, tuple, header, inbound)
+                self.redeem_cookie(now, tuple, header, opened)
             }
             Err(_) => Claim::Host,
         }
@@ -81,7 +81,7 @@ impl Port {
         now: Instant,
         tuple: Tuple,
         header: &tcp::Header,
-        inbound: &Inbound<'_>,
+        opened: &Opened<'_>,
         backlog_slot: BacklogSlot,
     ) -> Claim {
         let (local, remote) = (tuple.local(), tuple.remote());
@@ -89,7 +89,7 @@ impl Port {
         let iss = self.isn.isn(now, local, remote);
         let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp = tcp::Tcb::accept(now, &tcp_config, header, iss, ts_offset);
-        self.accept_connection(now, tuple, tcp, backlog_slot, inbound)
+        self.accept_connection(now, tuple, tcp, backlog_slot, opened)
             .map_or_else(|claim| claim, Claim::Opened)
     }
 
@@ -100,7 +100,7 @@ impl Port {
         tuple: Tuple,
         tcp: tcp::Tcb,
         backlog_slot: BacklogSlot,
-        inbound: &Inbound<'_>,
+        opened: &Opened<'_>,
     ) -> Result<u32, Claim> {
         let (local, remote) = (tuple.local(), tuple.remote());
         let found = self.listeners.of(backlog_slot).ok_or(Claim::Host)?;
@@ -117,7 +117,7 @@ impl Port {
         // The source MAC of a frame from beyond a router does not identify the next hop: it is not
         // learned.
         let next_hop = self.config.next_hop(remote.ip());
-        if let Some(mac) = inbound.opened.source_mac()
+        if let Some(mac) = opened.source_mac()
             && next_hop == remote.ip()
             && self.interface.neighbours.learn_provisionally(now, next_hop, mac)
         {
@@ -140,7 +140,7 @@ impl Port {
         now: Instant,
         tuple: Tuple,
         syn: &tcp::Header,
-        inbound: &Inbound<'_>,
+        opened: &Opened<'_>,
     ) {
         if !self.listeners.has_room_for_answer() {
             return;
@@ -150,7 +150,7 @@ impl Port {
         let answer = self.listeners.cookies.answer(now, &config, syn, &ends);
         // The answer goes to the source MAC of the SYN: a SYN alone causes no neighbour query.
         let (framing, own) = (self.interface.framing, self.config.mac);
-        let link = inbound.opened.source_mac().map(|mac| LinkHeader::new(framing, own, mac));
+        let link = opened.source_mac().map(|mac| LinkHeader::new(framing, own, mac));
         let route = Route::new(link, ends.local.ip(), ends.remote.ip());
         self.listeners.push_answer(route, answer);
         self.counters.cookies_sent += 1;
@@ -165,7 +165,7 @@ impl Port {
         now: Instant,
         tuple: Tuple,
         header: &tcp::Header,
-        inbound: &Inbound<'_>,
+        opened: &Opened<'_>,
     ) -> Claim {
         let ends = self.cookie_ends(&tuple);
         let config = self.tcp_config(ends.remote.ip());
@@ -183,7 +183,7 @@ impl Port {
         if redeemed.is_power_of_two() {
             debug!(target: TRACE, %tuple, redeemed, "cookie redeemed");
         }
-        self.accept_connection(now, tuple, tcp, backlog_slot, inbound)
+        self.accept_connection(now, tuple, tcp, backlog_slot, opened)
             .map_or_else(|claim| claim, Claim::Redeemed)
     }
 

@@ -58,10 +58,28 @@ impl Port {
             return self.take_fragments(now, framing, frame, lease);
         }
         let verify = frame.checksum == RxChecksum::Unverified;
+        if let Some(inbound) = demux::parse_plain(framing, frame.head, verify)
+            && self.handle_open(now, frame, &inbound, |payload| payload, lease)
+        {
+            return;
+        }
+        self.take_contiguous(now, framing, frame, lease);
+    }
+
+    /// Processes any contiguous frame.
+    #[inline(never)]
+    fn take_contiguous(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        let verify = frame.checksum == RxChecksum::Unverified;
         match demux::parse(framing, frame.head, frame.head.len(), verify) {
             Ok(Parsed::Tcp(inbound)) => {
                 if !self.handle_open(now, frame, &inbound, |payload| payload, lease) {
-                    self.handle_tcp(now, frame, &inbound, lease);
+                    self.handle_tcp(now, framing, frame, lease);
                 }
             }
             Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
@@ -85,7 +103,7 @@ impl Port {
         let Some(whole) = self.handle_fragment(now, opened, part) else { return };
         let frame = RxFrame::whole(&whole, RxChecksum::Unverified, None);
         match demux::parse(framing.without_tag(), &whole, whole.len(), true) {
-            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, &frame, &inbound, lease),
+            Ok(Parsed::Tcp(_)) => self.handle_tcp(now, framing.without_tag(), &frame, lease),
             Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
             // A fragment inside a reassembled datagram is refused, as by other stacks: otherwise an
             // atomic fragment (RFC 6946) for each eight bytes would cause thousands of passes over
@@ -120,29 +138,33 @@ impl Port {
         false
     }
 
-    /// Processes any TCP segment of a contiguous frame.
+    /// Processes any TCP segment of a contiguous frame whose checksums were verified. Parses it
+    /// again: a segment that was passed here by reference would be in memory on the fast path, too.
     #[inline(never)]
     fn handle_tcp(
         &mut self,
         now: Instant,
+        framing: LinkFraming,
         frame: &RxFrame<'_>,
-        inbound: &Inbound<'_>,
         lease: &mut TableLease<'_>,
     ) {
+        let parsed = demux::parse(framing, frame.head, frame.head.len(), false);
+        let (Ok(Parsed::Tcp(inbound)), Ok(opened)) = (parsed, framing.open(frame.head)) else {
+            return self.drop_frame(FrameDrop::Malformed);
+        };
         let Ok((mut header, payload_at)) = tcp::Header::parse(inbound.segment) else {
-            self.drop_frame(FrameDrop::Malformed);
-            return;
+            return self.drop_frame(FrameDrop::Malformed);
         };
         header.ecn = inbound.ecn;
         let tuple = inbound.tuple(header.src_port, header.dst_port);
         let mut payload = &inbound.segment[payload_at..];
         // The TCP checksum was verified.
-        let (opened, valid) = (&inbound.opened, RxChecksum::Valid);
+        let (opened, valid) = (&opened, RxChecksum::Valid);
         let slot = match self.find_open(&tuple, &header) {
             Some(slot) => slot,
             _ if self.hand_over(&tuple, opened, valid, frame.segment_size) => return,
             _ if self.is_segment_excess(now, &tuple) => return self.drop_frame(FrameDrop::Excess),
-            _ => match self.handle_unclaimed(now, tuple, &header, inbound) {
+            _ => match self.handle_unclaimed(now, tuple, &header, opened) {
                 Claim::Redeemed(slot) => slot,
                 Claim::Opened(slot) => return self.connections.after_input(slot),
                 Claim::Done => return,

@@ -1,10 +1,12 @@
 //! Demultiplexing: from a frame to the TCP segment in it, or to the host stack.
 //!
-//! One parser for contiguous frames and for the heads of frames in fragments, over IPv4 and IPv6.
+//! One parser for contiguous frames and for the heads of frames in fragments, over IPv4 and IPv6;
+//! before it a fast path for plain frames.
 //! `tests/engine/forms.rs` compares both forms of a frame, and `tests.rs` here compares the parser
 //! with smoltcp's.
 
 mod extension_headers;
+mod plain;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use urnic_netdev::Fragment;
 
 use extension_headers::{Upper, upper_layer};
+pub(crate) use plain::parse_plain;
 
 use crate::port::drops::FrameDrop;
 use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};
@@ -23,8 +26,6 @@ use crate::tcp;
 /// A TCP segment in its IP datagram, with the required checksums verified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inbound<'f> {
-    /// The frame around it.
-    pub(crate) opened: Opened<'f>,
     /// Source address, in the form of [`Tuple`].
     source: u128,
     /// Destination address.
@@ -123,14 +124,13 @@ fn parse_ipv4(opened: Opened<'_>, len: usize, verify: bool) -> Result<Parsed<'_>
         return Ok(Parsed::Other(opened));
     }
     let inbound = Inbound {
-        opened,
         source: mapped_ipv4(source),
         destination: mapped_ipv4(destination),
         ecn: tcp::Ecn::from_bits(fixed[1]),
         segment: payload,
         padding_len: len - end,
     };
-    checked(inbound, verify)
+    checked(&opened, inbound, verify)
 }
 
 /// `len` is the number of bytes of the frame from the IP header on.
@@ -164,14 +164,18 @@ fn parse_ipv6(opened: Opened<'_>, len: usize, verify: bool) -> Result<Parsed<'_>
     // RFC 3168 §5: the last two bits of the traffic class.
     let ecn = tcp::Ecn::from_bits(fixed[1] >> 4);
     let padding_len = len - end;
-    checked(Inbound { opened, source, destination, ecn, segment, padding_len }, verify)
+    checked(&opened, Inbound { source, destination, ecn, segment, padding_len }, verify)
 }
 
 #[inline(always)]
-fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+fn checked<'f>(
+    opened: &Opened<'f>,
+    inbound: Inbound<'f>,
+    verify: bool,
+) -> Result<Parsed<'f>, FrameDrop> {
     // A datagram to one host in a frame to several is refused (RFC 1122 §3.3.6); TCP has no
     // multicast (RFC 9293 §3.9.2.3).
-    if inbound.opened.is_multicast() {
+    if opened.is_multicast() {
         return Err(FrameDrop::Foreign);
     }
     // RFC 9293 MUST-3: the checksum is verified on every segment.
