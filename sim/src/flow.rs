@@ -307,7 +307,10 @@ impl<'p> Flow<'p> {
                 Ok(())
             }
             StreamEvent::StartupFailed(
-                StartupFailure::Timeout | StartupFailure::ConnectionLost | StartupFailure::Refused,
+                StartupFailure::Timeout
+                | StartupFailure::ConnectionLost
+                | StartupFailure::Refused
+                | StartupFailure::Unreachable,
             ) if faulty || ends || self.plan.is_hostile => Ok(()),
             StreamEvent::Rejected(_) if self.rejected_attempt == self.attempt => {
                 self.close_rejected(world);

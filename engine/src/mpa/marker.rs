@@ -292,8 +292,8 @@ impl FpduLayout {
     #[must_use]
     #[inline]
     pub(crate) const fn unsplit_ulpdu_at(&self) -> Option<usize> {
-        // Two markers at most can lie outside the ULPDU: a leading one, and one directly before or
-        // after the ULPDU.
+        // Two markers at most can lie outside the ULPDU: a leading one, and one directly before the
+        // CRC.
         if self.markers > 2 {
             return None;
         }

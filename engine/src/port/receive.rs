@@ -58,12 +58,12 @@ impl Port {
             return self.take_fragments(now, framing, frame, lease);
         }
         let verify = frame.checksum == RxChecksum::Unverified;
-        if let Some(inbound) = demux::parse_plain(framing, frame.head, verify)
-            && self.handle_open(now, frame, &inbound, |payload| payload, lease)
-        {
-            return;
+        let Some(inbound) = demux::parse_plain(framing, frame.head, verify) else {
+            return self.take_contiguous(now, framing, frame, lease);
+        };
+        if !self.handle_open(now, frame, &inbound, |payload| payload, lease) {
+            self.handle_tcp(now, framing, frame, lease);
         }
-        self.take_contiguous(now, framing, frame, lease);
     }
 
     /// Processes any contiguous frame.
@@ -216,7 +216,7 @@ impl Port {
         Some(slot)
     }
 
-    /// Processes a segment of the connection in this slot. Returns false, with nothing done, if the
+    /// Processes a segment of the connection in this slot. Returns false, with no effect but waking it, if the
     /// connection is closed.
     #[inline(always)]
     fn handle_segment(

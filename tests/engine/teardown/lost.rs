@@ -111,7 +111,10 @@ fn a_peer_that_was_never_there_is_given_up() {
         matches!(
             event,
             StreamEvent::StartupFailed(
-                StartupFailure::Timeout | StartupFailure::ConnectionLost | StartupFailure::Refused
+                StartupFailure::Timeout
+                    | StartupFailure::ConnectionLost
+                    | StartupFailure::Refused
+                    | StartupFailure::Unreachable
             )
         )
     };

@@ -4,9 +4,10 @@
 //! their bytes ([`Wire`]): the slice of a segment, memory of the device that another party may
 //! change, or a segment together with held bytes. `tests/ways.rs` compares the paths.
 //!
-//! Each length, marker, header and CRC is read once, as a copy. The payload is read separately for
-//! the CRC and for placement. A sender that changes bytes in between only places other bytes, which
-//! it could have sent anyway: the CRC is no authentication (RFC 5042 §2).
+//! The length and the CRC are read once. The markers and the header are read again, as copies, after
+//! the CRC over the whole FPDU; each decision uses one copy. A sender that changes bytes in between
+//! only has other bytes judged and placed, which it could have sent anyway: the CRC is no
+//! authentication (RFC 5042 §2).
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::limits::MARKER_LEN;

@@ -382,7 +382,7 @@ impl<'a> Ulpdu<'a> {
     }
 
     /// The first [`HEAD_LEN`] bytes, or all if the ULPDU is shorter, in contiguous memory that does
-    /// not change. Copies to `scratch` only bytes that are scattered or in memory that may change.
+    /// not change. Copies to `scratch` unless the head is in one piece of a slice.
     #[must_use]
     #[inline]
     pub fn head<'h>(&self, scratch: &'h mut [u8; HEAD_LEN]) -> &'h [u8]

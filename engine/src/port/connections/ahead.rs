@@ -4,9 +4,9 @@
 //! lines of a connection at each end. If the code waits for these lines one after the other, the
 //! waits take more time than the message itself.
 //!
-//! Connections that wake, send, or have a deadline are known from the port's lists. The connection of
-//! a received frame is known only from its addresses: then all parts of its state are prefetched at
-//! once.
+//! Connections that wake, send, or have a deadline are known from the port's lists. The connection
+//! of a received frame is known only from its addresses: its slot and the fields of its stream are
+//! then prefetched together, just before they are used.
 
 use std::slice;
 

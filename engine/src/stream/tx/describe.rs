@@ -106,9 +106,9 @@ impl TxState {
     fn alike(&self, segment_len: usize, most: u32) -> (u32, u32) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return (0, 0) };
         let ulpdu_len = message.ulpdu_len(run.lengths.first_len());
-        // Between the bounds of a ULPDU the last FPDU was cut to fill its room, so it has no pad, and
-        // none of its length has more payload. With one marker less or more, an FPDU has four bytes
-        // of payload more or less.
+        // Between the bounds of a ULPDU the last FPDU was cut to fill its room, so it has no pad,
+        // and none of its length has more payload. With one marker less or more, an FPDU has four
+        // bytes of payload more or less.
         let fits = run.source == message.source
             && run.wire_len() as usize == segment_len
             && (MULPDU_MIN + MARKER_LEN..=ULPDU_LEN_MAX - MARKER_LEN).contains(&ulpdu_len);

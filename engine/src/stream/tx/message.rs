@@ -114,8 +114,9 @@ impl Head {
     }
 }
 
-/// The bytes before a tagged FPDU's payload, its length and the DDP header, as two words. Each word is written and read as a whole, so that the processor can forward
-/// the store to the load.
+/// The bytes before the payload of a tagged FPDU, which are its length and the DDP header, as two
+/// words. Each word is written and read as a whole, so that the processor can forward the store to
+/// the load.
 pub(super) struct TaggedHead {
     pub(super) halves: [[u8; Self::LEN / 2]; 2],
 }
