@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Targets);
 
-/// Parses `debug`, or `info,urnic_engine::tcp=trace`.
+/// Parses `debug`, or `info,urnic::tcp=trace`.
 ///
 /// # Errors
 /// If a part is not a level, or a module's name is invalid.
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_filter_is_made_of_levels() {
-        for text in ["off", "trace", "info,urnic_engine::tcp=trace", "urnic=error"] {
+        for text in ["off", "trace", "info,urnic::tcp=trace", "urnic=error"] {
             assert!(filter(text).is_ok(), "{text}");
         }
         for text in ["", "loud", "debug,", "urnic_engine=", "=debug", "-1", "a b=info"] {

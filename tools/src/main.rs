@@ -61,7 +61,7 @@ struct Cli {
     command: Command,
 
     /// Log to standard error, with times: off, error, warn, info, debug or trace, for all or for
-    /// modules (urnic_engine::tcp=debug)
+    /// modules (urnic::tcp=debug)
     #[arg(long, global = true, env = "URNIC_LOG", value_name = "LEVEL", hide_env_values = true,
           value_parser = logging::filter, help_heading = "Diagnosis")]
     log: Option<logging::Filter>,

@@ -90,7 +90,7 @@ macro_rules! log {
             $command,
             "--log",
             &[("--log debug", Works)],
-            &[("--log loud", Refused("--log")), ("--log urnic_engine::tcp=trace", Works)],
+            &[("--log loud", Refused("--log")), ("--log urnic::tcp=trace", Works)],
         )),*]
     };
 }
