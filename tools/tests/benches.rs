@@ -188,6 +188,15 @@ const QUEUES: &[Row] = &[
             ("--lines=1", Refused("--lines")),
         ],
     ),
+    (
+        "--traced",
+        &[
+            ("--traced memory:,,64,,B,,Reads one,,RNIC", Works),
+            ("--traced none,,such one,,RNIC", Refused("the name of a case")),
+            ("--traced memory:,,64,,B,,Reads none,,such", Refused("the name of a layout")),
+            ("--traced memory:,,64,,B,,Reads", Refused("--traced")),
+        ],
+    ),
     ("--test", &[("--test", Refused("--test"))]),
 ];
 

@@ -21,8 +21,8 @@
 //!   references. The object gets no turn.
 //! - *The process forks.* Requests in the parent's channel get no turn in the child, which does not
 //!   have the thread. Objects of the parent cannot be used in the child.
-//! - *The thread cannot be started.* An error is logged. Requests wait; the next one after
-//!   [`RESTART_PAUSE`] tries again.
+//! - *The thread cannot be started.* An error is logged, at most once in [`LOG_PAUSE`]. Requests
+//!   wait, and the next one tries again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -116,12 +116,12 @@ struct Channel {
     sender: Sender<Request>,
     /// End for the thread, until the thread has started.
     requests: Option<Receiver<Request>>,
-    /// Time before which the thread is not started: the last try has failed shortly before.
-    start_at: Instant,
+    /// Time from which a failed start is logged again.
+    log_at: Instant,
 }
 
-/// Pause between two tries to start the thread: each try that fails logs an error.
-const RESTART_PAUSE: Duration = Duration::from_millis(100);
+/// Least time between two log lines about a thread that cannot be started.
+const LOG_PAUSE: Duration = Duration::from_millis(100);
 
 fn send(request: Request) {
     static CHANNEL: Mutex<Option<Channel>> = Mutex::new(None);
@@ -129,32 +129,36 @@ fn send(request: Request) {
 }
 
 /// Sends a request. Starts the thread if it has not started; if that fails, the request waits in the
-/// channel until a later one starts the thread.
+/// channel until a later one starts the thread. `start` gets the requests, and true if it may log a
+/// failure.
 fn send_by(
     channel: &mut Option<Channel>,
     generation: u32,
     request: Request,
     now: Instant,
-    start: impl FnOnce(Receiver<Request>) -> bool,
+    start: impl FnOnce(Receiver<Request>, bool) -> bool,
 ) {
     channel.take_if(|channel| channel.generation != generation);
     let channel = channel.get_or_insert_with(|| {
         let (sender, requests) = unbounded();
-        Channel { generation, sender, requests: Some(requests), start_at: now }
+        Channel { generation, sender, requests: Some(requests), log_at: now }
     });
     let _the_thread_never_ends = channel.sender.send(request);
-    if channel.start_at <= now {
-        channel.start_at = now + RESTART_PAUSE;
-        channel.requests.take_if(|requests| start(requests.clone()));
+    let may_log = channel.log_at <= now;
+    if may_log {
+        channel.log_at = now + LOG_PAUSE;
     }
+    channel.requests.take_if(|requests| start(requests.clone(), may_log));
 }
 
 /// Starts the thread. Returns false if the system refuses it.
-fn start(requests: Receiver<Request>) -> bool {
+fn start(requests: Receiver<Request>, may_log: bool) -> bool {
     let body = move || run(&requests);
     let start = || thread::Builder::new().name("urnic-cm".to_owned()).spawn(body);
     let started = run_as_own(start).flatten();
-    if let Err(error) = &started {
+    if let Err(error) = &started
+        && may_log
+    {
         error!(target: "urnic", %error, "cannot start the thread for connections: events wait");
     }
     started.is_ok()
@@ -258,19 +262,23 @@ mod tests {
         let request = || Request { of: Weak::clone(&of), at: None };
         let (mut channel, mut thread) = (None, None);
         let begin = monotonic_now();
-        send_by(&mut channel, 0, request(), begin, |_refused| false);
-        for soon in [Duration::ZERO, RESTART_PAUSE - Duration::from_nanos(1)] {
-            send_by(&mut channel, 0, request(), begin + soon, |_| panic!("tried again too soon"));
+        let mut logs = Vec::new();
+        for after in [Duration::ZERO, LOG_PAUSE - Duration::from_nanos(1), LOG_PAUSE] {
+            send_by(&mut channel, 0, request(), begin + after, |_refused, may_log| {
+                logs.push(may_log);
+                false
+            });
         }
-        send_by(&mut channel, 0, request(), begin + RESTART_PAUSE, |requests| {
+        assert_eq!(logs, [true, false, true], "each request tries; not each logs");
+        send_by(&mut channel, 0, request(), begin + LOG_PAUSE, |requests, _| {
             thread = Some(requests);
             true
         });
-        let late = begin + 3 * RESTART_PAUSE;
-        send_by(&mut channel, 0, request(), late, |_| panic!("the thread was started twice"));
+        let late = begin + 3 * LOG_PAUSE;
+        send_by(&mut channel, 0, request(), late, |_, _| panic!("the thread was started twice"));
         assert_eq!(thread.take().unwrap().try_iter().count(), 5);
         // A forked child has none of them, and no thread.
-        send_by(&mut channel, 1, request(), begin, |requests| {
+        send_by(&mut channel, 1, request(), begin, |requests, _| {
             thread = Some(requests);
             true
         });

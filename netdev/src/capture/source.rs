@@ -85,7 +85,7 @@ impl<R: Read> Source<R> {
     /// Appends to `octets` until there are `len`.
     pub(super) fn extend(&mut self, octets: &mut Vec<u8>, len: usize) -> Result<(), CaptureError> {
         let missing = len.saturating_sub(octets.len());
-        // Reserve no more than the buffer's length: a short file can claim many long frames.
+        // Reserves at most the buffer's length: a short file can claim many long frames.
         octets.reserve(missing.min(BUFFER_LEN));
         self.copy(octets, missing as u64)
     }

@@ -27,7 +27,7 @@
 //!   than N.
 //! - *The server at TCP port N is silent.* It may be the peer, whose application has not answered
 //!   yet, or a server of another protocol. The probe decides.
-#![expect(unsafe_code, reason = "a socket option that is in no crate")]
+#![expect(unsafe_code, reason = "a socket option that no crate used here has")]
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -215,10 +215,10 @@ pub(super) struct Asking {
     again: Instant,
     /// Pause before `again`; it doubles each time.
     wait: Duration,
-    /// Time until which an answer is awaited.
-    until: Instant,
-    /// Time that replaces `until` if the peer's host reports that no socket has the UDP port.
-    refused_until: Instant,
+    /// Time of the first question.
+    begun: Instant,
+    /// The peer's host has reported that no socket had the UDP port when the last question came.
+    is_refused: bool,
     /// TCP port that the holder of the UDP port has named.
     answer: Option<u16>,
     probe: Option<Probe>,
@@ -230,6 +230,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time to wait if no socket has the UDP port: the application may listen soon.
 const REFUSED_PATIENCE: Duration = Duration::from_millis(300);
+/// Most datagrams and errors that one check takes, so that a peer that sends many does not hold the
+/// thread of all ids.
+const RECEIVED_AT_ONCE_MAX: usize = 32;
 /// Interval of the checks of a probe.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -257,8 +260,8 @@ impl Asking {
             nonce,
             again: now + FIRST_WAIT,
             wait: FIRST_WAIT,
-            until: now + PATIENCE,
-            refused_until: now + REFUSED_PATIENCE,
+            begun: now,
+            is_refused: false,
             answer: None,
             probe: None,
         };
@@ -276,7 +279,7 @@ impl Asking {
         let mut octets = [0; LEN];
         // A peer with several addresses may answer from another one: the nonce identifies its
         // answer. The sender must hold the UDP port of the number.
-        loop {
+        for _ in 0..RECEIVED_AT_ONCE_MAX {
             match self.socket.recv_from(&mut octets) {
                 Ok((len, from)) => {
                     let answer =
@@ -285,17 +288,16 @@ impl Asking {
                         return (tcp_port != 0).then_some(tcp_port);
                     }
                 }
-                // The kernel reports each refusal once.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    self.until = self.refused_until;
-                }
-                Err(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // An error that the network has reported. A datagram may wait behind it.
+                Err(error) => self.is_refused |= error.kind() == io::ErrorKind::ConnectionRefused,
             }
         }
         let now = monotonic_now();
         if now >= self.again {
             self.wait *= 2;
             self.again = now + self.wait;
+            self.is_refused = false;
             self.ask();
         }
         None
@@ -321,7 +323,12 @@ impl Asking {
 
     /// Returns true if the answer may still arrive.
     pub(super) fn awaits_answer(&self) -> bool {
-        self.answer.is_none() && monotonic_now() < self.until
+        self.answer.is_none() && monotonic_now() < self.begun + self.patience()
+    }
+
+    /// Time after the first question until which an answer is awaited.
+    const fn patience(&self) -> Duration {
+        if self.is_refused { REFUSED_PATIENCE } else { PATIENCE }
     }
 
     /// Returns the time of the next check; `None` if there is nothing left to wait for.
@@ -529,16 +536,40 @@ mod tests {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut asking = Asking::start(peer.local_addr().unwrap()).unwrap();
-        let until = asking.until;
+        let remote = peer.local_addr().unwrap();
         peer.recv_from(&mut [0; LEN]).unwrap();
-        assert_eq!((asking.receive(), asking.until), (None, until));
+        asking.again = monotonic_now() + PATIENCE;
+        assert_eq!((asking.receive(), asking.patience()), (None, PATIENCE));
         drop(peer);
         asking.ask();
         look_until(|| {
             assert_eq!(asking.receive(), None);
-            (asking.until < until).then_some(())
+            asking.is_refused.then_some(())
         });
-        assert_eq!(asking.until, asking.refused_until);
+        assert_eq!(asking.patience(), REFUSED_PATIENCE, "no socket has the number");
+        // The last question decides: the application listens now.
+        let _peer = UdpSocket::bind(remote).unwrap();
+        asking.again = monotonic_now();
+        assert_eq!(asking.receive(), None);
+        assert_eq!(asking.patience(), PATIENCE);
+    }
+
+    /// A peer that sends faster than this end reads does not keep it from other work.
+    #[test]
+    fn a_check_takes_a_limited_number_of_datagrams() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut asking = Asking::start(peer.local_addr().unwrap()).unwrap();
+        asking.again = monotonic_now() + PATIENCE;
+        let mut octets = [0; LEN];
+        let (len, from) = peer.recv_from(&mut octets).unwrap();
+        let (_, nonce) = parse(&octets[..len], QUESTION).unwrap();
+        // Loopback delivers each datagram before `send_to` returns.
+        for _ in 0..RECEIVED_AT_ONCE_MAX {
+            peer.send_to(b"no answer", from).unwrap();
+        }
+        peer.send_to(&message(ANSWER, 7, nonce), from).unwrap();
+        assert_eq!([asking.receive(), asking.receive()], [None, Some(7)]);
     }
 
     /// A question without an answer is repeated; an answer with a wrong nonce does not count.

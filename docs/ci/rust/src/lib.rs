@@ -10,8 +10,10 @@ extern "C" {
 /// Number of devices.
 pub fn devices() -> usize {
     let mut count = 0;
+    // SAFETY: `count` is a live integer, which the call writes.
     let list = unsafe { ibv_get_device_list(&mut count) };
     if !list.is_null() {
+        // SAFETY: the list is that of the call above, and is not used after this one.
         unsafe { ibv_free_device_list(list) };
     }
     count.try_into().unwrap_or(0)

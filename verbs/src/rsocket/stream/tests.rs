@@ -202,7 +202,7 @@ fn a_message_of_another_length_ends_the_stream() {
 }
 
 /// A peer without credits has a ring, and a peer without a ring has credits: each is given alone.
-/// What one end has still to send stays as it is meanwhile.
+/// Bytes that an end has not sent yet stay unchanged meanwhile.
 #[test]
 fn a_half_of_the_ring_is_given_as_soon_as_it_was_read() {
     let sizes = [Sizes { iomap: 5, ..SIZES }, SIZES];
