@@ -17,9 +17,10 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Device, Fragment, RxChecksum, RxFrame};
 use urnic_testkit::pair::{A, B, End, Pair, all_access, config, content, fill, v6};
 
+use crate::network::frames::ETHERNET_LEN;
+
 const LEN: usize = 20_000;
 const MESSAGES: u64 = 15;
-const ETHERNET_LEN: usize = 14;
 const TCP: u8 = 6;
 
 /// Sum of 16-bit words (RFC 1071), folded.

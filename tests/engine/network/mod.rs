@@ -6,7 +6,7 @@
 mod cookies;
 mod dhcp;
 mod fragments;
-mod frames;
+pub(crate) mod frames;
 mod full;
 mod host;
 mod link;

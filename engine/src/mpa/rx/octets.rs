@@ -17,6 +17,9 @@ pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
 
 /// Stream bytes from some position on, in memory of one kind. Offsets count from that position.
 pub(super) trait Wire<'s>: Copy {
+    /// The bytes from `at` on, if `at` is not beyond the bytes that are present.
+    fn from(&self, at: usize) -> Option<Self>;
+
     /// Splits after `len` bytes; `None` if fewer are present.
     fn split(&self, len: usize) -> Option<(Self, Self)>;
 
@@ -152,18 +155,21 @@ pub(super) struct Marked<W> {
 
 impl<'a, W: Wire<'a>> Marked<W> {
     /// Calls `each` with the runs of the ULPDU's bytes from `from` on. Each position follows from
-    /// the one before, so only the first takes divisions.
+    /// the one before, so only the first takes divisions, and each run of memory is passed once.
     #[inline]
     fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         let Self { wire, layout } = self;
         let end = layout.ulpdu_len().saturating_add(LENGTH_LEN);
         let mut octet = from.saturating_add(LENGTH_LEN);
-        let (mut at, mut len) = (layout.wire_of(octet), layout.run_len_from(octet));
-        while octet < end {
+        let mut rest = wire.from(layout.wire_of(octet));
+        let mut len = layout.run_len_from(octet);
+        while octet < end
+            && let Some(wire) = rest
+        {
             len = len.min(end.saturating_sub(octet));
-            wire.for_each_run(at, len, &mut each);
+            wire.for_each_run(0, len, &mut each);
             octet = octet.saturating_add(len);
-            at = at.saturating_add(len).saturating_add(MARKER_LEN);
+            rest = wire.from(len.saturating_add(MARKER_LEN));
             len = RUN_LEN;
         }
     }
@@ -185,6 +191,11 @@ impl<'a, W: Wire<'a>> Marked<W> {
 }
 
 impl<'s> Wire<'s> for &'s [u8] {
+    #[inline(always)]
+    fn from(&self, at: usize) -> Option<Self> {
+        self.get(at..)
+    }
+
     #[inline(always)]
     fn split(&self, len: usize) -> Option<(Self, Self)> {
         self.split_at_checked(len)
@@ -221,23 +232,28 @@ impl<'s> Wire<'s> for &'s [u8] {
 
 impl<'s> Wire<'s> for Scattered<'s> {
     #[inline(always)]
+    fn from(&self, at: usize) -> Option<Self> {
+        self.split_at_checked(at).map(|(_, from)| from)
+    }
+
+    #[inline(always)]
     fn split(&self, len: usize) -> Option<(Self, Self)> {
         self.split_at_checked(len)
     }
 
     #[inline(always)]
     fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.split_at_checked(at)?.1.read()
+        self.from(at)?.read()
     }
 
     #[inline(always)]
     fn run(&self, at: usize) -> Option<SharedSlice<'s>> {
-        self.split_at_checked(at)?.1.runs().next()
+        self.from(at)?.runs().next()
     }
 
     #[inline(always)]
     fn for_each_run(&self, at: usize, len: usize, mut each: impl FnMut(SharedSlice<'s>)) {
-        let from = self.split_at_checked(at).and_then(|(_, from)| from.split_at_checked(len));
+        let from = self.from(at).and_then(|from| from.split_at_checked(len));
         let Some((octets, _)) = from else { return };
         match octets.as_run() {
             Some(run) => each(run),
@@ -247,8 +263,8 @@ impl<'s> Wire<'s> for Scattered<'s> {
 
     #[inline(always)]
     fn with_ulpdu<R>(&self, layout: FpduLayout, pass: impl FnOnce(&Ulpdu<'_>) -> R) -> R {
-        let unsplit = layout.unsplit_ulpdu_at().and_then(|at| self.split_at_checked(at));
-        match unsplit.and_then(|(_, ulpdu)| ulpdu.split_at_checked(layout.ulpdu_len())) {
+        let unsplit = layout.unsplit_ulpdu_at().and_then(|at| self.from(at));
+        match unsplit.and_then(|ulpdu| ulpdu.split_at_checked(layout.ulpdu_len())) {
             Some((ulpdu, _)) => pass(&Ulpdu::from_scattered(ulpdu)),
             None => pass(&Ulpdu::from_marked(&Marked { wire: *self, layout })),
         }
@@ -256,12 +272,17 @@ impl<'s> Wire<'s> for Scattered<'s> {
 }
 
 impl<'s> Wire<'s> for At<'s> {
+    /// Does not look whether the bytes are present: reading them does.
+    #[inline(always)]
+    fn from(&self, at: usize) -> Option<Self> {
+        Some(Self { start: after(self.start, at), ..*self })
+    }
+
     #[inline(always)]
     fn split(&self, len: usize) -> Option<(Self, Self)> {
-        let end = after(self.start, len);
         let is_present = self.octets.slice.get(self.start, len).is_some()
-            || self.octets.end_of_run(self.start) >= end;
-        is_present.then_some((*self, Self { start: end, ..*self }))
+            || self.octets.end_of_run(self.start) >= after(self.start, len);
+        Some((*self, self.from(len)?)).filter(|_| is_present)
     }
 
     #[inline(always)]
@@ -278,7 +299,9 @@ impl<'s> Wire<'s> for At<'s> {
     #[inline(always)]
     fn for_each_run(&self, at: usize, len: usize, mut each: impl FnMut(SharedSlice<'s>)) {
         let mut done = 0_usize;
-        while let Some(run) = self.run(at.saturating_add(done)).filter(|_| done < len) {
+        while done < len
+            && let Some(run) = self.run(at.saturating_add(done))
+        {
             let run = run.part(0, run.len().min(len.saturating_sub(done)));
             each(run);
             done = done.saturating_add(run.len());

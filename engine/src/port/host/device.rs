@@ -10,7 +10,9 @@ use urnic_netdev::RxChecksum;
 
 use crate::limits::{HOST_FRAMES_MAX, UNSOLICITED_PER_SECOND_MAX};
 use crate::port::host::sequence;
-use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};
+use crate::port::interface::framing::{
+    ETHERNET_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened,
+};
 use crate::siphash::Key;
 use crate::time::Instant;
 
@@ -63,7 +65,6 @@ impl Allowance {
 }
 
 const ALLOWANCE_NS: u64 = 1_000_000_000;
-const ETHERNET_LEN: usize = 14;
 /// Longer buffers are not kept for reuse.
 const SPARE_LEN_MAX: usize = 16 << 10;
 

@@ -18,7 +18,9 @@ use extension_headers::{Upper, upper_layer};
 pub(crate) use plain::parse_plain;
 
 use crate::port::drops::FrameDrop;
-use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};
+use crate::port::interface::framing::{
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, LinkFraming, Opened, PROTOCOL_TCP,
+};
 use crate::port::interface::reassembly::{DatagramKey, Part};
 use crate::port::tuple::{Tuple, is_mapped_ipv4, mapped_ipv4};
 use crate::tcp;
@@ -75,9 +77,6 @@ pub(crate) fn parse(
     }
 }
 
-const PROTOCOL_TCP: u8 = 6;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
 /// The bits of the IPv4 fragment word that are not zero in a fragment: "more fragments", and the
 /// offset in units of eight bytes.
 const MORE_FRAGMENTS: u16 = 0x2000;

@@ -7,6 +7,14 @@ use crate::port::drops::FrameDrop;
 
 /// Bytes of the two addresses that an Ethernet frame begins with.
 pub(crate) const ADDRESSES_LEN: usize = 12;
+/// Bytes of the header of an untagged Ethernet frame.
+pub(crate) const ETHERNET_LEN: usize = ADDRESSES_LEN + ETHERTYPE_LEN;
+/// Bytes of an IPv4 header without options.
+pub(crate) const IPV4_LEN: usize = 20;
+/// Bytes of an IPv6 header without extension headers.
+pub(crate) const IPV6_LEN: usize = 40;
+/// The number of TCP in IP headers.
+pub(crate) const PROTOCOL_TCP: u8 = 6;
 /// Bytes of an 802.1Q tag.
 pub(crate) const VLAN_TAG_LEN: usize = 4;
 pub(crate) const ETHERTYPE_IPV4: u16 = 0x0800;

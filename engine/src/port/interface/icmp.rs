@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use smoltcp::wire::{Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet};
 
-use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Opened};
+use crate::port::interface::framing::{
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, Opened, PROTOCOL_TCP,
+};
 use crate::port::tuple::Tuple;
 use crate::tcp::SeqNum;
 
@@ -30,7 +32,6 @@ pub(crate) enum Report {
     Unreachable,
 }
 
-const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_ICMPV6: u8 = 58;
 const TYPE_UNREACHABLE_V4: u8 = 3;
 const CODE_FRAGMENTATION_NEEDED: u8 = 4;
@@ -44,7 +45,6 @@ const CODES_UNREACHABLE_V6: [u8; 4] = [1, 4, 5, 6];
 const TYPE_TOO_BIG_V6: u8 = 2;
 /// Bytes of an ICMP header, the word before the quoted datagram included.
 const ICMP_LEN: usize = 8;
-const IPV6_HEADER_LEN: usize = 40;
 
 /// Returns the ICMP error in a datagram, if it is one about TCP.
 pub(crate) fn parse(opened: &Opened<'_>) -> Option<IcmpError> {
@@ -71,7 +71,7 @@ fn parse_v4(datagram: &[u8]) -> Option<IcmpError> {
     let [version, .., flags_high, flags_low, _, protocol, _, _] = *quoted.first_chunk::<12>()?;
     let fragment = u16::from_be_bytes([flags_high, flags_low]) & 0x1fff != 0;
     let header_len = usize::from(version & 15) * 4;
-    if version >> 4 != 4 || header_len < 20 || fragment || protocol != PROTOCOL_TCP {
+    if version >> 4 != 4 || header_len < IPV4_LEN || fragment || protocol != PROTOCOL_TCP {
         return None;
     }
     let addresses = quoted.get(12..20)?;
@@ -98,7 +98,7 @@ fn parse_v6(datagram: &[u8]) -> Option<IcmpError> {
         return None;
     }
     let (head, quoted) = octets.split_first_chunk::<ICMP_LEN>()?;
-    let (inner, segment) = quoted.split_first_chunk::<IPV6_HEADER_LEN>()?;
+    let (inner, segment) = quoted.split_first_chunk::<IPV6_LEN>()?;
     if inner[0] >> 4 != 6 || inner[6] != PROTOCOL_TCP {
         return None;
     }
@@ -106,7 +106,7 @@ fn parse_v6(datagram: &[u8]) -> Option<IcmpError> {
     let mtu = usize::try_from(mtu).unwrap_or(usize::MAX);
     let payload_len = usize::from(u16::from_be_bytes([inner[4], inner[5]]));
     let report = match (head[0], head[1]) {
-        (TYPE_TOO_BIG_V6, _) => Report::TooBig { mtu, datagram_len: IPV6_HEADER_LEN + payload_len },
+        (TYPE_TOO_BIG_V6, _) => Report::TooBig { mtu, datagram_len: IPV6_LEN + payload_len },
         (TYPE_UNREACHABLE_V6, code) if CODES_UNREACHABLE_V6.contains(&code) => Report::Unreachable,
         _ => return None,
     };

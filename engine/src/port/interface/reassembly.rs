@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use smoltcp::wire::checksum;
 
 use crate::limits::{REASSEMBLIES_MAX, REASSEMBLY_NS, REASSEMBLY_PIECES_MAX};
-use crate::port::interface::framing::Opened;
+use crate::port::interface::framing::{IPV6_LEN, Opened};
 use crate::time::Instant;
 
 /// Fields that all fragments of one datagram share (RFC 791 §3.2, RFC 8200 §4.5).
@@ -66,7 +66,6 @@ struct Datagram {
 const DATAGRAM_LEN_MAX: usize = 65_535;
 /// Unit of fragment lengths and offsets.
 const FRAGMENT_UNIT: usize = 8;
-const IPV6_HEADER_LEN: usize = 40;
 
 impl Reassembly {
     /// Adds a fragment. If it completes its datagram, returns the frame, without a tag, that would
@@ -214,7 +213,7 @@ fn assemble(opened: &Opened<'_>, header: &[u8], payload: &[u8]) -> Option<Vec<u8
         let sum = !checksum::data(&datagram);
         datagram[10..12].copy_from_slice(&sum.to_be_bytes());
     } else {
-        let payload_len = u16::try_from(header.len() - IPV6_HEADER_LEN + payload.len()).ok()?;
+        let payload_len = u16::try_from(header.len() - IPV6_LEN + payload.len()).ok()?;
         datagram[4..6].copy_from_slice(&payload_len.to_be_bytes());
     }
     datagram.extend_from_slice(payload);

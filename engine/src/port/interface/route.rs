@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use smoltcp::wire::checksum;
 
-use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, VLAN_TAG_LEN};
+use crate::port::interface::framing::{
+    ETHERNET_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, LinkFraming, PROTOCOL_TCP,
+    VLAN_TAG_LEN,
+};
 use crate::tcp::Ecn;
 
-const ETHERNET_LEN: usize = 14;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const PROTOCOL_TCP: u8 = 6;
 const TTL: u8 = 64;
 
 /// Fields of the link header of a route.

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::PROTOCOL_TCP;
 use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::port::drops::FrameDrop;
+use crate::port::interface::framing::{IPV6_LEN, PROTOCOL_TCP};
 use crate::port::interface::reassembly::{DatagramKey, Part};
 
 /// Contents of an IPv6 datagram behind its extension headers.
@@ -22,13 +22,13 @@ pub(super) fn upper_layer(
     destination: Ipv6Addr,
 ) -> Result<Upper<'_>, FrameDrop> {
     let mut next_header_at = IPV6_NEXT_HEADER_AT;
-    let mut at = IPV6_HEADER_LEN;
+    let mut at = IPV6_LEN;
     for _ in 0..=EXTENSION_HEADERS_MAX {
         let next_header = datagram[next_header_at];
         let rest = datagram.get(at..).ok_or(FrameDrop::Malformed)?;
         match next_header {
             PROTOCOL_TCP => return Ok(Upper::Tcp(rest)),
-            HOP_BY_HOP if at != IPV6_HEADER_LEN => return Err(FrameDrop::Malformed),
+            HOP_BY_HOP if at != IPV6_LEN => return Err(FrameDrop::Malformed),
             HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {
                 let [_, words, _, segments_left, ..] = *rest else {
                     return Err(FrameDrop::Malformed);
@@ -71,7 +71,6 @@ pub(super) fn upper_layer(
     Err(FrameDrop::Malformed)
 }
 
-const IPV6_HEADER_LEN: usize = 40;
 const IPV6_NEXT_HEADER_AT: usize = 6;
 const FRAGMENT_HEADER_LEN: usize = 8;
 pub(super) const HOP_BY_HOP: u8 = 0;

@@ -7,15 +7,16 @@
 
 use std::net::Ipv4Addr;
 
-use super::{IPV4_LEN, Inbound, PROTOCOL_TCP, is_right_sum, sum_of_words, tcp_checksum_is_right};
-use crate::port::interface::framing::{ETHERTYPE_IPV4, LinkFraming};
+use super::{
+    FRAGMENT_OFFSET, Inbound, MORE_FRAGMENTS, is_right_sum, sum_of_words, tcp_checksum_is_right,
+};
+use crate::port::interface::framing::{
+    ETHERNET_LEN, ETHERTYPE_IPV4, IPV4_LEN, LinkFraming, PROTOCOL_TCP,
+};
 use crate::port::tuple::mapped_ipv4;
 use crate::tcp;
 
-const ETHERNET_LEN: usize = 14;
 const PLAIN_LEN: usize = ETHERNET_LEN + IPV4_LEN;
-/// The bits of the fragment word that are not zero in a fragment.
-const IS_FRAGMENT: u16 = 0x3fff;
 
 /// Finds the TCP segment in a plain frame. `verify` asks for the TCP checksum to be checked.
 /// Returns `None` for any other frame, and for a wrong checksum.
@@ -27,7 +28,7 @@ pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> O
         && head[0] & 1 == 0
         && word(12) == ETHERTYPE_IPV4
         && head[14] == 0x45
-        && word(20) & IS_FRAGMENT == 0
+        && word(20) & (MORE_FRAGMENTS | FRAGMENT_OFFSET) == 0
         && head[23] == PROTOCOL_TCP
         && is_right_sum(sum_of_words(&head[ETHERNET_LEN..]));
     if !is_plain {
