@@ -10,6 +10,7 @@ use super::format::{
     OPTION_COMMENT, OPTION_DROPPED, OPTION_FLAGS, OPTION_NAME, OPTION_PROGRAM,
     OPTION_TIMESTAMP_UNIT, SECTION_HEADER,
 };
+use crate::Medium;
 
 /// Writer of a pcapng file.
 #[derive(Debug)]
@@ -55,11 +56,15 @@ impl<W: Write> PcapngWriter<W> {
         Ok(file)
     }
 
-    /// Declares an interface with a link type (`LINKTYPE_` value) and a snap length; 0 is no limit.
+    /// Declares an interface with frames of a medium, and a snap length; 0 is no limit.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn interface(&mut self, link: u16, name: &str, snap_len: u32) -> io::Result<()> {
+    pub fn interface(&mut self, medium: Medium, name: &str, snap_len: u32) -> io::Result<()> {
+        let link = match medium {
+            Medium::Ethernet => LINK_ETHERNET,
+            Medium::Ip => LINK_RAW_IP,
+        };
         let body = |block: &mut Vec<u8>| {
             interface(ORDER, block, link, snap_len);
             option(ORDER, block, OPTION_NAME, name.as_bytes());
@@ -230,6 +235,9 @@ fn halves(number: u64) -> [u32; 2] {
     [number >> 32, number & 0xffff_ffff].map(|half| u32::try_from(half).unwrap_or(0))
 }
 
+/// `LINKTYPE_ETHERNET` and `LINKTYPE_RAW`.
+const LINK_ETHERNET: u16 = 1;
+const LINK_RAW_IP: u16 = 101;
 /// Byte order of files written here.
 const ORDER: Endianness = Endianness::Little;
 /// `if_tsresol`: 10^-9 seconds.

@@ -50,12 +50,8 @@ impl<W: Write> CaptureWriter<W> {
     #[must_use]
     pub fn interface(&self, name: &str, medium: Medium) -> Interface {
         let mut shared = self.lock();
-        let link = match medium {
-            Medium::Ethernet => ETHERNET,
-            Medium::Ip => RAW_IP,
-        };
         // No limit: super-frames are written whole.
-        shared.write(|file| file.interface(link, shortened(name), 0));
+        shared.write(|file| file.interface(medium, shortened(name), 0));
         let interface = Interface(shared.interfaces);
         shared.interfaces += 1;
         interface
@@ -129,7 +125,4 @@ fn shortened(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_LEN_MAX)]
 }
 
-/// Link types (`LINKTYPE_` values).
-const ETHERNET: u16 = 1;
-const RAW_IP: u16 = 101;
 const NAME_LEN_MAX: usize = 255;

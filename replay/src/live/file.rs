@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use urnic_netdev::Medium;
 use urnic_netdev::capture::{PcapngWriter, WrittenFrame};
 
 use super::LiveFrame;
@@ -22,7 +23,7 @@ impl<W: Write> LiveFile<W> {
     /// If it cannot be written.
     pub fn new(sink: W, interface: &str, program: &str, snap_len: Option<u32>) -> io::Result<Self> {
         let mut file = PcapngWriter::new(sink, Some(program))?;
-        file.interface(ETHERNET, interface, snap_len.unwrap_or(0))?;
+        file.interface(Medium::Ethernet, interface, snap_len.unwrap_or(0))?;
         let snap_len = snap_len.and_then(|len| usize::try_from(len).ok()).unwrap_or(usize::MAX);
         Ok(Self { file, snap_len })
     }
@@ -61,6 +62,3 @@ impl<W: Write> LiveFile<W> {
         self.file.flush()
     }
 }
-
-/// Link type.
-const ETHERNET: u16 = 1;
