@@ -85,7 +85,7 @@ pub(crate) struct Announced<N, M> {
     /// Lowest ID that a region to announce can have: those with lower IDs were announced.
     next_id: u64,
     /// Announced regions that the peer has not answered yet, oldest first.
-    asked: VecDeque<Announcement<N>>,
+    unanswered: VecDeque<Announcement<N>>,
     /// Regions that frames may refer to.
     taken: Vec<Announcement<N>>,
     /// Withdrawn regions that the peer still has mapped, oldest withdrawal first. The position is
@@ -106,7 +106,7 @@ struct Announcement<N> {
 
 /// Error: the peer sent an answer without an announcement.
 #[derive(Debug)]
-pub(crate) struct Unasked;
+pub(crate) struct UnexpectedAnswer;
 
 impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
     /// Creates an empty list for a peer with these limits. The name of the first region is `first`.
@@ -119,7 +119,7 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
             limits,
             next: first,
             next_id: 0,
-            asked: VecDeque::new(),
+            unanswered: VecDeque::new(),
             taken: Vec::new(),
             leaving: VecDeque::new(),
             bytes: 0,
@@ -195,7 +195,7 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
                 self.is_behind = false;
                 return Ok(());
             };
-            let count = self.asked.len() + self.taken.len() + self.leaving.len();
+            let count = self.unanswered.len() + self.taken.len() + self.leaving.len();
             let Limits { regions, bytes } = self.limits;
             if count as u64 >= regions || region.len > bytes - self.bytes {
                 return Ok(());
@@ -205,7 +205,7 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
             (self.next, self.next_id) = (next, region.id + 1);
             self.bytes += region.len;
             if P::ANSWERS {
-                self.asked.push_back(announcement);
+                self.unanswered.push_back(announcement);
             } else {
                 self.accept(announcement, peer);
             }
@@ -216,13 +216,13 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
     /// Handles the peer's answer for the oldest unanswered region.
     ///
     /// # Errors
-    /// [`Unasked`].
+    /// [`UnexpectedAnswer`].
     pub(crate) fn answer(
         &mut self,
         accepts: bool,
         peer: &mut impl Peer<Name = N, Mark = M>,
-    ) -> Result<(), Unasked> {
-        let region = self.asked.pop_front().ok_or(Unasked)?;
+    ) -> Result<(), UnexpectedAnswer> {
+        let region = self.unanswered.pop_front().ok_or(UnexpectedAnswer)?;
         if accepts {
             self.accept(region, peer);
         } else {

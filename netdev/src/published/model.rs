@@ -38,8 +38,8 @@ pub(crate) trait Rig: Sized {
     fn meet(&mut self);
     /// Closes the peer's socket, and forgets all that the peer had.
     fn hang_up(&mut self);
-    /// Handles the device's messages.
-    fn hear(&mut self) -> Vec<Heard>;
+    /// Takes the messages that the device has sent.
+    fn messages(&mut self) -> Vec<DeviceMessage>;
     /// Answers the announcement of a region.
     fn answer(&mut self, name: u64, accepts: bool);
     /// Takes the frames that the device has published since the last call.
@@ -54,7 +54,7 @@ pub(crate) trait Rig: Sized {
 
 /// Message of the device.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum DeviceMessage {
     /// `number` is the first word in the region.
     Announced {
         name: u64,
@@ -158,7 +158,7 @@ impl<R: Rig> Model<R> {
             8..14 => self.withdraw(),
             14..30 => self.transmit(),
             30..40 => self.turn(),
-            40..46 => self.hear(),
+            40..46 => self.handle_messages(),
             46..52 => self.answer(),
             52..61 => self.read(),
             61..63 => self.rest(),
@@ -241,10 +241,10 @@ impl<R: Rig> Model<R> {
         self.turns += 1;
     }
 
-    fn hear(&mut self) {
-        for heard in self.rig.hear() {
-            match heard {
-                Heard::Announced { name, number } => {
+    fn handle_messages(&mut self) {
+        for message in self.rig.messages() {
+            match message {
+                DeviceMessage::Announced { name, number } => {
                     assert!(self.latest < Some(number), "region {number} is announced late");
                     self.latest = Some(number);
                     let known = Known { number, accepted: None, answered: 0 };
@@ -253,7 +253,7 @@ impl<R: Rig> Model<R> {
                     assert!(count.count() <= R::SLOTS, "more regions than the peer accepts");
                     self.unanswered.push_back(name);
                 }
-                Heard::Withdrawn { name } => {
+                DeviceMessage::Withdrawn { name } => {
                     let known = self.known.remove(&name).expect("an announced region");
                     let since = self.withdrawn[&known.number].max(known.answered);
                     assert!(since >= self.last_withdrawal, "withdrawn in another order");
@@ -269,7 +269,7 @@ impl<R: Rig> Model<R> {
     }
 
     fn answer(&mut self) {
-        self.hear();
+        self.handle_messages();
         let accepts = self.below(8) > 0;
         self.answer_one(accepts);
     }
@@ -301,7 +301,7 @@ impl<R: Rig> Model<R> {
     }
 
     fn take(&mut self) {
-        self.hear();
+        self.handle_messages();
         for pieces in self.rig.frames() {
             for name in pieces.iter().filter_map(|piece| piece.name) {
                 let known = self.known.get(&name).expect("a region that the peer has");
@@ -375,7 +375,7 @@ impl<R: Rig> Model<R> {
         let mut turns = 0;
         while !self.rig.device().link_up() {
             self.turn();
-            self.hear();
+            self.handle_messages();
             turns += 1;
             assert!(turns < 16, "a peer that connects is met");
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::liar::Liar;
 use super::*;
-use crate::published::model::{self, Heard, Piece, Rig};
+use crate::published::model::{self, DeviceMessage, Piece, Rig};
 use crate::shm::layout::{Header, INLINE, OUTBOX_LEN, PeerMemory, Run};
 use crate::shm::message::Message;
 use crate::sys::read_mapping::ReadMapping;
@@ -64,8 +64,8 @@ impl Rig for Ends {
         self.peer = None;
     }
 
-    fn hear(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    fn messages(&mut self) -> Vec<DeviceMessage> {
+        let mut messages = Vec::new();
         let Peer { liar, regions, leaving, consumed, .. } = self.peer();
         while let Some(mut message) = liar.channel.receive().unwrap() {
             let count = message.descriptors.len();
@@ -83,7 +83,7 @@ impl Rig for Ends {
                     mapping.copy_out(0, &mut number);
                     let number = u64::from_ne_bytes(number);
                     regions.insert(name, mapping);
-                    heard.push(Heard::Announced { name: name.into(), number });
+                    messages.push(DeviceMessage::Announced { name: name.into(), number });
                 }
                 Message::Withdraw { number, position } => leaving.push_back((number, position)),
                 Message::Wake => {}
@@ -95,9 +95,9 @@ impl Rig for Ends {
         {
             leaving.pop_front();
             regions.remove(&name);
-            heard.push(Heard::Withdrawn { name: name.into() });
+            messages.push(DeviceMessage::Withdrawn { name: name.into() });
         }
-        heard
+        messages
     }
 
     fn answer(&mut self, name: u64, accepts: bool) {

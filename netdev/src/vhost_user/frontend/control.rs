@@ -72,7 +72,7 @@ impl Control {
     /// Connects, and waits until the session's set-up is complete, at most 5 s.
     pub(super) fn agree_now(&mut self) -> Result<(), SessionError> {
         self.connect()?;
-        let Some(session) = &mut self.session else { return Err(SessionError::Unasked) };
+        let Some(session) = &mut self.session else { return Err(SessionError::UnexpectedAnswer) };
         for _ in 0..AGREE_TURNS {
             session.turn()?;
             if session.is_running() {

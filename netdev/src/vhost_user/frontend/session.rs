@@ -36,7 +36,7 @@ use super::request;
 use crate::TRACE;
 use crate::peer::channel::{Channel, ChannelError, Message};
 use crate::published::Publisher;
-use crate::published::announced::Unasked;
+use crate::published::announced::UnexpectedAnswer;
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request,
 };
@@ -90,7 +90,7 @@ pub(super) enum SessionError {
     #[error("it does not accept memory to read in place while it runs")]
     Sharing,
     #[error("it sends an answer without a request")]
-    Unasked,
+    UnexpectedAnswer,
     #[error("it broke a queue")]
     Broken,
     #[error(transparent)]
@@ -177,7 +177,7 @@ impl Session {
         let (true, true, Ok(word)) =
             (message.header.is_reply(), message.header.request == self.awaits.request(), word)
         else {
-            return Err(SessionError::Unasked);
+            return Err(SessionError::UnexpectedAnswer);
         };
         match self.awaits {
             Awaits::Features => {
@@ -226,9 +226,9 @@ impl Session {
                     debug!(target: TRACE, word, "a backend refused published memory: it is copied");
                 }
                 let Self { channel, pairs, announced, .. } = self;
-                let announced = announced.as_mut().ok_or(SessionError::Unasked)?;
+                let announced = announced.as_mut().ok_or(SessionError::UnexpectedAnswer)?;
                 let answered = announced.answer(word == 0, &mut Backend { channel, pairs });
-                answered.map_err(|Unasked| SessionError::Unasked)
+                answered.map_err(|UnexpectedAnswer| SessionError::UnexpectedAnswer)
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::peer::channel::Channel;
 use crate::peer::closer::Closer;
 use crate::peer::header::Header;
 use crate::published::Publisher;
-use crate::published::model::{self, Heard, Piece, Rig, SOME_SLOTS};
+use crate::published::model::{self, DeviceMessage, Piece, Rig, SOME_SLOTS};
 use crate::sys::read_mapping::ReadMapping;
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
@@ -123,8 +123,8 @@ impl Rig for Ends {
         self.peer = None;
     }
 
-    fn hear(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    fn messages(&mut self) -> Vec<DeviceMessage> {
+        let mut messages = Vec::new();
         let peer = self.peer();
         while let Some(message) = peer.channel.receive().unwrap() {
             let id = message.header.request;
@@ -151,17 +151,17 @@ impl Rig for Ends {
                     mapping.copy_out(0, &mut number);
                     let number = u64::from_ne_bytes(number);
                     peer.regions.insert(region.guest, mapping);
-                    heard.push(Heard::Announced { name: region.guest, number });
+                    messages.push(DeviceMessage::Announced { name: region.guest, number });
                 }
                 Request::RemoveMemoryRegion(region) => {
                     let mapping = peer.regions.remove(&region.guest).unwrap();
                     assert_eq!(mapping.len() as u64, region.len);
-                    heard.push(Heard::Withdrawn { name: region.guest });
+                    messages.push(DeviceMessage::Withdrawn { name: region.guest });
                 }
                 _ => {}
             }
         }
-        heard
+        messages
     }
 
     fn answer(&mut self, name: u64, accepts: bool) {
