@@ -2,20 +2,24 @@
 //!
 //! 1. The first call of [`generation`] registers a handler with C's library, which runs in each
 //!    forked child and counts the forks.
-//! 2. An object that needs threads stores the generation in which it was made.
-//! 3. A call in the child finds that the generation of the process's network or thread is not its
-//!    own. It makes new ones, and leaks the parent's network ([`forget`]).
-//! 4. Objects with a thread of their own, and rsockets, compare generations, too: calls for an
+//! 2. What the library has once per process is [`PerProcess`]: its network, the channel to its
+//!    thread, its sockets. The first use in a child makes a new value, and leaks the parent's.
+//! 3. Objects with a thread of their own, and rsockets, compare generations: calls for an
 //!    inherited rsocket fail, and dropping an inherited object waits for no thread. Other inherited
 //!    objects cannot be used.
 //!
-//! Racy case: *another thread of the parent is inside a call of this library during the fork.* The
-//! child inherits the locks that this thread holds, and nothing releases them there. Calls of the
-//! child that need such a lock never return. POSIX permits only async-signal-safe calls in a child
-//! of a process with several threads.
+//! Racy cases:
+//!
+//! - *Another thread of the parent holds a lock during the fork.* The library's own threads may do
+//!   so at any time. The child inherits the lock as held, and nothing releases it there. The child
+//!   does not need it: locks in values of [`PerProcess`] and in inherited objects are not used
+//!   again, and the log is written without a lock.
+//! - *Another thread of the parent uses the library for the first time during the fork.* The child
+//!   inherits a [`Once`] that never ends. Calls that need it do not return.
 #![expect(unsafe_code, reason = "a handler for forks is registered with C's library")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -34,6 +38,48 @@ pub(crate) fn generation() -> u32 {
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
+}
+
+/// A value that each process has for itself. A forked child begins with a new value, since threads
+/// that it does not have may have held the parent's locks.
+pub(crate) struct PerProcess<T: 'static> {
+    /// Value of the process that used it last, or NULL. Values live as long as the process.
+    value: AtomicPtr<OfProcess<T>>,
+    /// Makes the value of a process. The argument is the parent's value in a forked child, if the
+    /// parent had one: a lock in it may be held by a thread that does not exist.
+    make: fn(Option<&T>) -> T,
+}
+
+struct OfProcess<T> {
+    generation: u32,
+    value: T,
+}
+
+impl<T: Sync> PerProcess<T> {
+    pub(crate) const fn new(make: fn(Option<&T>) -> T) -> Self {
+        Self { value: AtomicPtr::new(ptr::null_mut()), make }
+    }
+
+    /// Returns the value of this process, and makes it at the first use.
+    pub(crate) fn of_this(&self) -> &'static T {
+        let generation = generation();
+        loop {
+            let present = self.value.load(Ordering::Acquire);
+            // SAFETY: NULL, or a leaked box that the `Release` below published; nothing changes or
+            // frees it.
+            let inherited = unsafe { present.as_ref() };
+            if let Some(own) = inherited.filter(|own| own.generation == generation) {
+                return &own.value;
+            }
+            let value = (self.make)(inherited.map(|inherited| &inherited.value));
+            let made = Box::into_raw(Box::new(OfProcess { generation, value }));
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            if self.value.compare_exchange(present, made, success, failure).is_err() {
+                // SAFETY: from `into_raw` above, and not published: another thread was first.
+                drop(unsafe { Box::from_raw(made) });
+            }
+        }
+    }
 }
 
 /// Leaks a parent's object: dropping it would wait for threads that this process does not have.

@@ -1,7 +1,8 @@
 //! The library's log, on standard error: `URNIC_LOG=debug PROGRAM`.
 
-use std::io;
+use std::io::{self, Write};
 
+use rustix::stdio::stderr;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -10,6 +11,20 @@ use urnic::environment;
 /// Environment variable with the same values as `urnic --log`.
 const LOG: &str = "URNIC_LOG";
 
+/// Standard error without the lock of [`io::stderr`], which a thread of the parent may hold while a
+/// child is forked. Each line is one call.
+struct Unlocked;
+
+impl Write for Unlocked {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(stderr(), line)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Starts logging if it is requested, and if the application has not installed a `tracing`
 /// subscriber itself.
 #[expect(clippy::print_stderr, reason = "the user who asked for a log reads standard error")]
@@ -17,7 +32,7 @@ pub(crate) fn start() {
     let Some(text) = environment(LOG).and_then(|text| text.into_string().ok()) else { return };
     match text.parse::<Targets>() {
         Ok(targets) => {
-            let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+            let lines = tracing_subscriber::fmt::layer().with_writer(|| Unlocked).with_ansi(false);
             let told = tracing_subscriber::registry().with(lines).with(targets).try_init();
             let _the_program_has_its_own = told;
         }

@@ -16,7 +16,7 @@ use crate::abi::{ibv_context, ibv_cq, ibv_pd, ibv_srq};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::exit::{self, Connections};
-use crate::fork;
+use crate::fork::{self, PerProcess};
 use crate::log;
 use crate::network::{self, Network};
 use crate::numbers::Numbers;
@@ -113,7 +113,9 @@ impl Connections for Process {
     }
 }
 
-static PROCESS: Mutex<Option<Arc<Process>>> = Mutex::new(None);
+/// Empty in a forked child: threads of the parent's network are not in it.
+static PROCESS: PerProcess<Mutex<Option<Arc<Process>>>> =
+    PerProcess::new(|_parents| Mutex::new(None));
 /// Values for `handle` fields, which only people look at.
 static HANDLES: AtomicU32 = AtomicU32::new(1);
 
@@ -121,9 +123,8 @@ static HANDLES: AtomicU32 = AtomicU32::new(1);
 /// until the process ends: applications open and close devices often, and the threads of an
 /// endpoint are expensive to start.
 pub(crate) fn process() -> Result<Arc<Process>, Errno> {
-    let generation = fork::generation();
-    let mut process = locked(&PROCESS);
-    if let Some(process) = process.as_ref().filter(|process| process.generation == generation) {
+    let mut process = locked(PROCESS.of_this());
+    if let Some(process) = process.as_ref() {
         return Ok(Arc::clone(process));
     }
     log::start();
@@ -138,20 +139,15 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
         numbers: Numbers::default(),
         of_ids: OnceLock::new(),
         pd_of_ids: OnceLock::new(),
-        generation,
+        generation: fork::generation(),
     });
     exit::prepare(|| existing().map(|process| process as _));
-    if let Some(inherited) = process.replace(Arc::clone(&made)) {
-        // The parent's: its threads are not in this process, and nothing may wait for them.
-        fork::forget(inherited);
-    }
-    Ok(made)
+    Ok(Arc::clone(process.insert(made)))
 }
 
 /// Returns the process's RNIC and endpoint if they exist and no other thread is making them now.
 pub(crate) fn existing() -> Option<Arc<Process>> {
-    let process = PROCESS.try_lock().ok()?.clone();
-    process.filter(|process| process.is_own())
+    PROCESS.of_this().try_lock().ok()?.clone()
 }
 
 /// Returns the address that DHCP leased, and opens the network for that if it has to.

@@ -36,7 +36,7 @@ use urnic::monotonic_now;
 use urnic_engine::time::{Duration, Instant};
 
 use crate::event_queue::locked;
-use crate::fork;
+use crate::fork::PerProcess;
 use crate::thread::run_as_own;
 
 /// An object that the thread advances.
@@ -111,8 +111,6 @@ impl Wake for Call {
 
 /// The channel to the thread of this process.
 struct Channel {
-    /// Generation of the process that made it: a forked child does not have the parent's thread.
-    generation: u32,
     sender: Sender<Request>,
     /// End for the thread, until the thread has started.
     requests: Option<Receiver<Request>>,
@@ -124,8 +122,10 @@ struct Channel {
 const LOG_PAUSE: Duration = Duration::from_millis(100);
 
 fn send(request: Request) {
-    static CHANNEL: Mutex<Option<Channel>> = Mutex::new(None);
-    send_by(&mut locked(&CHANNEL), fork::generation(), request, monotonic_now(), start);
+    // A forked child does not have the parent's thread.
+    static CHANNEL: PerProcess<Mutex<Option<Channel>>> =
+        PerProcess::new(|_parents| Mutex::new(None));
+    send_by(&mut locked(CHANNEL.of_this()), request, monotonic_now(), start);
 }
 
 /// Sends a request. Starts the thread if it has not started; if that fails, the request waits in the
@@ -133,15 +133,13 @@ fn send(request: Request) {
 /// failure.
 fn send_by(
     channel: &mut Option<Channel>,
-    generation: u32,
     request: Request,
     now: Instant,
     start: impl FnOnce(Receiver<Request>, bool) -> bool,
 ) {
-    channel.take_if(|channel| channel.generation != generation);
     let channel = channel.get_or_insert_with(|| {
         let (sender, requests) = unbounded();
-        Channel { generation, sender, requests: Some(requests), log_at: now }
+        Channel { sender, requests: Some(requests), log_at: now }
     });
     let _the_thread_never_ends = channel.sender.send(request);
     let may_log = channel.log_at <= now;
@@ -264,25 +262,19 @@ mod tests {
         let begin = monotonic_now();
         let mut logs = Vec::new();
         for after in [Duration::ZERO, LOG_PAUSE - Duration::from_nanos(1), LOG_PAUSE] {
-            send_by(&mut channel, 0, request(), begin + after, |_refused, may_log| {
+            send_by(&mut channel, request(), begin + after, |_refused, may_log| {
                 logs.push(may_log);
                 false
             });
         }
         assert_eq!(logs, [true, false, true], "each request tries; not each logs");
-        send_by(&mut channel, 0, request(), begin + LOG_PAUSE, |requests, _| {
+        send_by(&mut channel, request(), begin + LOG_PAUSE, |requests, _| {
             thread = Some(requests);
             true
         });
         let late = begin + 3 * LOG_PAUSE;
-        send_by(&mut channel, 0, request(), late, |_, _| panic!("the thread was started twice"));
+        send_by(&mut channel, request(), late, |_, _| panic!("the thread was started twice"));
         assert_eq!(thread.take().unwrap().try_iter().count(), 5);
-        // A forked child has none of them, and no thread.
-        send_by(&mut channel, 1, request(), begin, |requests, _| {
-            thread = Some(requests);
-            true
-        });
-        assert_eq!(thread.unwrap().try_iter().count(), 1);
     }
 
     /// Requests its next turn in each turn, until it is stopped.

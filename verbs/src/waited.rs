@@ -14,28 +14,30 @@ use std::time::Duration;
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::exit;
+use crate::fork::PerProcess;
 
 /// Time that a call waits for the end of the process after its object was destroyed. An error would
 /// make the thread report it, and end the process with another exit code.
 const END_AWAITED_FOR: Duration = Duration::from_secs(1);
 
-/// The existing objects of one kind.
-#[derive(Debug)]
-pub(crate) struct WaitedAt<T>(Mutex<BTreeMap<usize, Arc<T>>>);
+type Objects<T> = Mutex<BTreeMap<usize, Arc<T>>>;
 
-impl<T> WaitedAt<T> {
+/// The existing objects of one kind.
+pub(crate) struct WaitedAt<T: 'static>(PerProcess<Objects<T>>);
+
+impl<T: Send + Sync> WaitedAt<T> {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(BTreeMap::new()))
+        Self(PerProcess::new(inherit))
     }
 
     /// Registers the object under C's pointer, until it is [`remove`](Self::remove)d.
     pub(crate) fn insert<C>(&self, c: *mut C, object: &Arc<T>) {
-        locked(&self.0).insert(c.addr(), Arc::clone(object));
+        locked(self.0.of_this()).insert(c.addr(), Arc::clone(object));
     }
 
     /// Removes the object. A thread that waits at it keeps a reference.
     pub(crate) fn remove<C>(&self, c: *mut C) {
-        locked(&self.0).remove(&c.addr());
+        locked(self.0.of_this()).remove(&c.addr());
     }
 
     /// Returns the object behind C's pointer.
@@ -44,11 +46,18 @@ impl<T> WaitedAt<T> {
     /// EBADF if the object does not exist and the process has not ended within a second.
     /// NULL fails at once.
     pub(crate) fn find<C>(&self, c: *mut C) -> Result<Arc<T>, Errno> {
-        let found = locked(&self.0).get(&c.addr()).cloned();
+        let found = locked(self.0.of_this()).get(&c.addr()).cloned();
         if found.is_none() && !c.is_null() {
             thread::park_timeout(END_AWAITED_FOR);
             exit::wait_if_under_way();
         }
         found.ok_or(Errno(libc::EBADF))
     }
+}
+
+/// Returns the parent's objects for a forked child. None if another thread of the parent was looking
+/// an object up during the fork.
+fn inherit<T>(parents: Option<&Objects<T>>) -> Objects<T> {
+    let inherited = parents.and_then(|parents| parents.try_lock().ok());
+    inherited.map(|objects| Mutex::new(objects.clone())).unwrap_or_default()
 }

@@ -8,6 +8,7 @@ use urnic_engine::time::{Duration, Instant};
 
 use super::stream::Stream;
 use crate::event_queue::locked;
+use crate::fork::PerProcess;
 use crate::turn::{self, OwnWaker, Timer, Turn};
 
 /// Time that a connection has to close in order: memory is not kept for a peer that does not close.
@@ -25,7 +26,8 @@ struct Lingering {
     _stream: Mutex<Box<Stream>>,
 }
 
-static LINGERING: Mutex<Vec<Arc<Lingering>>> = Mutex::new(Vec::new());
+static LINGERING: PerProcess<Mutex<Vec<Arc<Lingering>>>> =
+    PerProcess::new(|_parents| Mutex::default());
 
 impl Turn for Lingering {
     fn turn(self: Arc<Self>) {
@@ -35,7 +37,7 @@ impl Turn for Lingering {
                 Ok(None) if monotonic_now() >= self.until => return self.connection.abort(),
                 Ok(None) => return self.timer.set(&self, self.until),
                 Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
-                    return locked(&LINGERING).retain(|other| !Arc::ptr_eq(other, &self));
+                    return locked(LINGERING.of_this()).retain(|other| !Arc::ptr_eq(other, &self));
                 }
                 Ok(Some(_)) => {}
             }
@@ -49,6 +51,6 @@ pub(super) fn close(stream: Box<Stream>, connection: Box<Connection>) {
     let (until, stream) = (monotonic_now() + CLOSED_WITHIN, Mutex::new(stream));
     let (timer, waker) = (Timer::default(), OwnWaker::default());
     let lingering = Arc::new(Lingering { connection, until, timer, waker, _stream: stream });
-    locked(&LINGERING).push(Arc::clone(&lingering));
+    locked(LINGERING.of_this()).push(Arc::clone(&lingering));
     turn::request(&lingering);
 }

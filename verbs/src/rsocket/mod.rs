@@ -29,19 +29,28 @@ mod wire;
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use socket::Socket;
 
 use crate::errno::Errno;
-use crate::fork;
+use crate::fork::{self, PerProcess};
+
+type Sockets = RwLock<HashMap<RawFd, Arc<Socket>>>;
 
 /// The sockets of the process, by descriptor.
-static SOCKETS: LazyLock<RwLock<HashMap<RawFd, Arc<Socket>>>> = LazyLock::new(RwLock::default);
+static SOCKETS: PerProcess<Sockets> = PerProcess::new(inherit);
+
+/// Returns the parent's sockets for a forked child, which can only close them. None if a thread of
+/// the parent was opening or closing a socket during the fork.
+fn inherit(parents: Option<&Sockets>) -> Sockets {
+    let inherited = parents.and_then(|parents| parents.try_read().ok());
+    inherited.map(|sockets| RwLock::new(sockets.clone())).unwrap_or_default()
+}
 
 /// Returns the socket of a descriptor; EBADF if there is none.
 fn lookup(fd: RawFd) -> Result<Arc<Socket>, Errno> {
-    let sockets = SOCKETS.read().unwrap_or_else(PoisonError::into_inner);
+    let sockets = SOCKETS.of_this().read().unwrap_or_else(PoisonError::into_inner);
     sockets.get(&fd).cloned().ok_or(Errno(libc::EBADF))
 }
 
@@ -53,8 +62,9 @@ fn usable(fd: RawFd) -> Result<Arc<Socket>, Errno> {
 /// Registers a socket under its descriptor, which it returns.
 fn insert(socket: Socket) -> RawFd {
     let fd = socket.fd;
-    let replaced =
-        SOCKETS.write().unwrap_or_else(PoisonError::into_inner).insert(fd, Arc::new(socket));
+    let mut sockets = SOCKETS.of_this().write().unwrap_or_else(PoisonError::into_inner);
+    let replaced = sockets.insert(fd, Arc::new(socket));
+    drop(sockets);
     if let Some(replaced) = replaced {
         // The application closed the old socket's descriptor by `close`.
         fork::forget(replaced);
@@ -63,6 +73,6 @@ fn insert(socket: Socket) -> RawFd {
 }
 
 fn remove(fd: RawFd) -> Result<Arc<Socket>, Errno> {
-    let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut sockets = SOCKETS.of_this().write().unwrap_or_else(PoisonError::into_inner);
     sockets.remove(&fd).ok_or(Errno(libc::EBADF))
 }

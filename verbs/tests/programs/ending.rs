@@ -79,6 +79,13 @@ fn a_child_opens_the_device_anew() {
     run("a_child_opens_the_device_anew", "anew", ["kernel"; 2], "127.0.0.1");
 }
 
+/// The children do not need the locks that threads of their parents hold.
+#[test]
+fn children_of_busy_programs_open_the_device_anew() {
+    let test = "children_of_busy_programs_open_the_device_anew";
+    compiled::run(test, "fork_inside", &[("URNIC_LOG", "urnic=debug")]);
+}
+
 /// As in `rping`, whose thread is sometimes between two waits.
 #[test]
 fn process_ends_though_threads_wait_on_destroyed_objects() {
