@@ -25,6 +25,7 @@ use urnic_engine::verbs::{Cq, Mr, RecvWr, SendWr, WcStatus};
 use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Capabilities, Device, Fragment, RxFrame, TransmitError, TxFrame};
+use urnic_testkit::isolate::in_own_process;
 use urnic_testkit::pair::{A, B, End, Pair, all_access, config};
 
 /// Bytes of each message: many frames, the last one not full.
@@ -299,9 +300,14 @@ fn link() -> LinkConfig {
     LinkConfig { latency_ns: 10_000, ..LinkConfig::default() }
 }
 
-/// One test, because another thread's payload would be taken for a copy.
+/// One test in a process of its own: another thread's payload would be taken for a copy, and its
+/// memory would be searched.
 #[test]
 fn payload_is_copied_once() {
+    in_own_process("copies::payload_is_copied_once", every_path_copies_once);
+}
+
+fn every_path_copies_once() {
     for markers in [false, true] {
         let startup = StartupConfig { markers, ..StartupConfig::default() };
         copies_once(link(), startup);

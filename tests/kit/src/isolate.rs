@@ -79,11 +79,26 @@ pub fn run(name: &str, needs: &[&str], test: fn()) {
         return skip(name, "no right to make network namespaces (run as root, or allow user ones)");
     };
     let mut child = Command::new("timeout");
+    child.args(["--kill-after=5", &LIMIT_SECONDS.to_string(), "unshare"]).args(unshare).arg("--");
+    child.arg(std::env::current_exe().unwrap());
+    ends_well(&mut child, name);
+}
+
+/// Runs `test` in a child process, for tests that look at the memory of their process. `name` is its
+/// full name.
+///
+/// # Panics
+/// If the test fails.
+pub fn in_own_process(name: &str, test: fn()) {
+    if std::env::var_os(CHILD).is_some_and(|child| child == name) {
+        return test();
+    }
+    ends_well(&mut Command::new(std::env::current_exe().unwrap()), name);
+}
+
+/// Runs a command, the end of which is this test program, with the arguments for one test.
+fn ends_well(child: &mut Command, name: &str) {
     child
-        .args(["--kill-after=5", &LIMIT_SECONDS.to_string(), "unshare"])
-        .args(unshare)
-        .arg("--")
-        .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(CHILD, name);
     if let Some(file) = record::file() {
@@ -92,9 +107,9 @@ pub fn run(name: &str, needs: &[&str], test: fn()) {
     let output = child.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     let is_skipped = errors.lines().any(|line| line == SKIPPED) && !is_required();
-    assert!(output.status.success() || is_skipped, "{name} in its namespace: {}", told(&output));
+    assert!(output.status.success() || is_skipped, "{name} in its process: {}", told(&output));
     let ran = String::from_utf8_lossy(&output.stdout).contains("1 passed");
-    assert!(ran || is_skipped, "{name} ran in its namespace: {}", told(&output));
+    assert!(ran || is_skipped, "{name} ran in its process: {}", told(&output));
     let is_shown =
         |line: &&str| ["skipped ", "measured "].iter().any(|word| line.starts_with(word));
     for line in errors.lines().filter(is_shown) {
