@@ -324,7 +324,8 @@ impl Port {
                 }
                 heeded
             }
-            Report::Unreachable => connection.carrier.refuse(),
+            Report::Refused => connection.carrier.give_up_opening(tcp::TcpEvent::Refused),
+            Report::Unreachable => connection.carrier.give_up_opening(tcp::TcpEvent::Unreachable),
         };
         self.counters.icmp_heeded += u64::from(heeded);
         if heeded {

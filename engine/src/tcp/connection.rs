@@ -34,7 +34,8 @@ pub enum TcpEvent {
     Reset,
     /// The peer stopped answering (R2 of RFC 9293 §3.8.3), or never answered the SYN.
     TimedOut,
-    /// The peer refused the connection: a RST in answer to our SYN.
+    /// The peer refused the connection: a RST in answer to our SYN, or a report that nothing is
+    /// served at its port.
     Refused,
     /// The network says that the peer of a connection that was being opened cannot be reached.
     Unreachable,

@@ -23,17 +23,17 @@ impl Tcb {
         self.is_in_flight(seq)
     }
 
-    /// Handles a report of the network that the peer is unreachable. Abandons a connection whose
-    /// SYN was not answered yet; an established connection continues (RFC 5927 §5.2, RFC 5461 §4.1:
-    /// "treat soft and hard errors" alike while a connection is being opened). Returns true if it
-    /// was abandoned.
-    pub fn refuse(&mut self) -> bool {
-        let refused = self.state == State::SynSent;
-        if refused {
+    /// Handles a report of the network that the peer refuses connections or is unreachable, which
+    /// `event` says. Abandons a connection whose SYN was not answered yet; an established connection
+    /// continues (RFC 5927 §5.2, RFC 5461 §4.1: "treat soft and hard errors" alike while a
+    /// connection is being opened). Returns true if it was abandoned.
+    pub fn give_up_opening(&mut self, event: TcpEvent) -> bool {
+        let is_opening = self.state == State::SynSent;
+        if is_opening {
             self.enter(Trigger::Abandoned);
-            self.finish(TcpEvent::Unreachable);
+            self.finish(event);
         }
-        refused
+        is_opening
     }
 
     /// Ends the connection without sending anything, not even a RST: its address was removed.

@@ -21,7 +21,7 @@ fn failure(scene: &Scene) -> Option<StartupFailure> {
 
 // spec: TCP-9293-20
 #[test]
-fn connect_ends_at_an_icmp_port_unreachable() {
+fn connect_ends_at_an_icmp_error_with_the_reason() {
     // Protocol and port unreachable, prohibited, filtered, and the codes of IPv6.
     for (address, kind, code) in [
         (IpAddr::V4(B), 3, 2),
@@ -44,7 +44,12 @@ fn connect_ends_at_an_icmp_port_unreachable() {
         });
         scene.begin(address);
         assert!(scene.run_for(Duration::from_secs(1), |scene| !scene.closed.is_empty()));
-        assert_eq!(failure(&scene), Some(StartupFailure::Unreachable), "{kind}/{code}");
+        let reason = match (kind, code) {
+            // The port: as a RST of its host.
+            (3, 3) | (1, 4) => StartupFailure::Refused,
+            _ => StartupFailure::Unreachable,
+        };
+        assert_eq!(failure(&scene), Some(reason), "{kind}/{code}");
     }
 }
 

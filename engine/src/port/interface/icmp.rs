@@ -1,6 +1,6 @@
 //! ICMP errors about segments of ours, as far as they can be trusted.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use smoltcp::wire::{Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet};
 
@@ -28,7 +28,9 @@ pub(crate) enum Report {
     /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 if the
     /// router does not report it (RFC 1191 §4, RFC 4443 §3.2).
     TooBig { mtu: usize, datagram_len: usize },
-    /// The protocol or port is not served there, or a filter on the path refuses the segment.
+    /// Nothing is served at the port there.
+    Refused,
+    /// The protocol is not served there, or a filter on the path refuses the segment.
     Unreachable,
 }
 
@@ -37,11 +39,13 @@ const TYPE_UNREACHABLE_V4: u8 = 3;
 const CODE_FRAGMENTATION_NEEDED: u8 = 4;
 // RFC 9293 §3.9.2.2 (MUST-56): network and host unreachable and source route failed (0, 1, 5) are
 // soft errors: a router also sends them while it still queries the host's link address.
-/// Protocol, port; network and host administratively prohibited; filtered.
-const CODES_UNREACHABLE_V4: [u8; 5] = [2, 3, 9, 10, 13];
+/// Protocol; network and host administratively prohibited; filtered.
+const CODES_UNREACHABLE_V4: [u8; 4] = [2, 9, 10, 13];
+const CODE_PORT_UNREACHABLE_V4: u8 = 3;
 const TYPE_UNREACHABLE_V6: u8 = 1;
-/// Prohibited, port, policy, reject route; not "address unreachable", which is a soft error.
-const CODES_UNREACHABLE_V6: [u8; 4] = [1, 4, 5, 6];
+/// Prohibited, policy, reject route; not "address unreachable", which is a soft error.
+const CODES_UNREACHABLE_V6: [u8; 3] = [1, 5, 6];
+const CODE_PORT_UNREACHABLE_V6: u8 = 4;
 const TYPE_TOO_BIG_V6: u8 = 2;
 /// Bytes of an ICMP header, the word before the quoted datagram included.
 const ICMP_LEN: usize = 8;
@@ -80,6 +84,7 @@ fn parse_v4(datagram: &[u8]) -> Option<IcmpError> {
     let datagram_len = usize::from(u16::from_be_bytes([quoted[2], quoted[3]]));
     let report = match head[1] {
         CODE_FRAGMENTATION_NEEDED => Report::TooBig { mtu, datagram_len },
+        CODE_PORT_UNREACHABLE_V4 => Report::Refused,
         code if CODES_UNREACHABLE_V4.contains(&code) => Report::Unreachable,
         _ => return None,
     };
@@ -107,12 +112,17 @@ fn parse_v6(datagram: &[u8]) -> Option<IcmpError> {
     let payload_len = usize::from(u16::from_be_bytes([inner[4], inner[5]]));
     let report = match (head[0], head[1]) {
         (TYPE_TOO_BIG_V6, _) => Report::TooBig { mtu, datagram_len: IPV6_LEN + payload_len },
+        (TYPE_UNREACHABLE_V6, CODE_PORT_UNREACHABLE_V6) => Report::Refused,
         (TYPE_UNREACHABLE_V6, code) if CODES_UNREACHABLE_V6.contains(&code) => Report::Unreachable,
         _ => return None,
     };
-    let source: [u8; 16] = *inner[8..].first_chunk()?;
-    let destination: [u8; 16] = *inner[24..].first_chunk()?;
-    error_about(IpAddr::V6(packet.dst_addr()), source.into(), destination.into(), segment, report)
+    let [local, remote] = [8, 24].map(|at| inner[at..].first_chunk::<16>().copied());
+    let [local, remote] = [Ipv6Addr::from(local?), Ipv6Addr::from(remote?)];
+    // No segment from here has IPv4 addresses in an IPv6 header.
+    if [local, remote].iter().any(|address| address.to_ipv4_mapped().is_some()) {
+        return None;
+    }
+    error_about(IpAddr::V6(packet.dst_addr()), local.into(), remote.into(), segment, report)
 }
 
 fn error_about(
@@ -138,10 +148,14 @@ mod tests {
 
     /// Fragmentation needed, from 10.0.0.9 to 10.0.0.1, about a segment to 10.0.0.2.
     fn too_big_v4() -> Vec<u8> {
+        unreachable_v4(CODE_FRAGMENTATION_NEEDED)
+    }
+
+    fn unreachable_v4(code: u8) -> Vec<u8> {
         let mut quoted = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 63, 6, 0, 0];
         quoted.extend([10, 0, 0, 1, 10, 0, 0, 2]);
         quoted.extend([0x1c, 6, 0x9c, 0x40, 0, 0, 0x12, 0x34]);
-        let mut icmp = vec![3, 4, 0, 0, 0, 0, 0x05, 0x78];
+        let mut icmp = vec![3, code, 0, 0, 0, 0, 0x05, 0x78];
         icmp.extend(quoted);
         let sum = !checksum::data(&icmp);
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -178,10 +192,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn packet_too_big_names_the_connection_and_the_mtu() {
-        let (router, own, peer) = ([0xfd; 16], [0xaa; 16], [0xbb; 16]);
-        let mut icmp = vec![2, 0, 0, 0, 0, 0, 0x05, 0x00, 0x60, 0, 0, 0, 0x05, 0xb4, 6, 64];
+    /// An ICMPv6 error about a segment between these addresses.
+    fn error_v6([kind, code]: [u8; 2], own: [u8; 16], peer: [u8; 16]) -> Vec<u8> {
+        let router = [0xfd; 16];
+        let mut icmp = vec![kind, code, 0, 0, 0, 0, 0x05, 0x00, 0x60, 0, 0, 0, 0x05, 0xb4, 6, 64];
         icmp.extend(own);
         icmp.extend(peer);
         icmp.extend([0x1c, 6, 0x9c, 0x40, 0, 0, 0x12, 0x34]);
@@ -193,6 +207,44 @@ mod tests {
         datagram.extend(router);
         datagram.extend(own);
         datagram.extend(icmp);
+        datagram
+    }
+
+    #[test]
+    fn codes_say_too_big_refused_unreachable_or_nothing() {
+        use Report::{Refused, Unreachable};
+        let report_v4 = |code| parsed(&unreachable_v4(code)).map(|error| error.report);
+        let too_big = Some(Report::TooBig { mtu: 1400, datagram_len: 1500 });
+        for code in 0..=255 {
+            let expected = match code {
+                4 => too_big,
+                3 => Some(Refused),
+                2 | 9 | 10 | 13 => Some(Unreachable),
+                _ => None,
+            };
+            assert_eq!(report_v4(code), expected, "code {code}");
+            let expected = match code {
+                4 => Some(Refused),
+                1 | 5 | 6 => Some(Unreachable),
+                _ => None,
+            };
+            let datagram = error_v6([1, code], [0xaa; 16], [0xbb; 16]);
+            assert_eq!(parsed(&datagram).map(|error| error.report), expected, "v6 code {code}");
+        }
+    }
+
+    #[test]
+    fn errors_that_quote_ipv4_addresses_in_ipv6_are_ignored() {
+        let mapped = Ipv6Addr::from_bits(0xffff_0a00_0001).octets();
+        assert!(parsed(&error_v6([2, 0], [0xaa; 16], [0xbb; 16])).is_some());
+        assert_eq!(parsed(&error_v6([2, 0], mapped, [0xbb; 16])), None);
+        assert_eq!(parsed(&error_v6([2, 0], [0xaa; 16], mapped)), None);
+    }
+
+    #[test]
+    fn packet_too_big_names_the_connection_and_the_mtu() {
+        let (own, peer) = ([0xaa; 16], [0xbb; 16]);
+        let datagram = error_v6([2, 0], own, peer);
         let error = parsed(&datagram).unwrap();
         assert_eq!(error.report, Report::TooBig { mtu: 1280, datagram_len: 1500 });
         assert_eq!(error.tuple, Tuple::new(own.into(), 7174, peer.into(), 40_000));

@@ -523,12 +523,12 @@ impl OwnTcp {
         self.watch(now);
     }
 
-    /// Handles a report of the network that the peer is unreachable. Returns true if that ended the
-    /// connection.
-    pub(crate) fn refuse(&mut self) -> bool {
-        let refused = self.tcp.refuse();
+    /// Handles a report of the network about a peer that was not reached yet. Returns true if that
+    /// ended the connection.
+    pub(crate) fn give_up_opening(&mut self, event: tcp::TcpEvent) -> bool {
+        let has_ended = self.tcp.give_up_opening(event);
         self.after_input();
-        refused
+        has_ended
     }
 
     /// Notes that the peer's link address is unknown, so nothing can be sent. Ends an unopened

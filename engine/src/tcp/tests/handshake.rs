@@ -307,10 +307,13 @@ fn an_icmp_error_ends_only_a_connection_that_is_opening() {
     connection.poll_transmit(now);
     assert!(connection.is_unanswered(ISS) && !connection.is_unanswered(ISS.plus(1)));
     let mut open = connection.clone();
-    assert!(connection.refuse());
-    assert_eq!(connection.poll_event(), Some(TcpEvent::Unreachable));
+    for event in [TcpEvent::Refused, TcpEvent::Unreachable] {
+        let mut connection = connection.clone();
+        assert!(connection.give_up_opening(event));
+        assert_eq!(connection.poll_event(), Some(event));
+    }
     open.handle_segment(now, &answer(Flags::SYN | Flags::ACK, ack(0)), 0, 1);
     assert!(!open.is_unanswered(ISS));
-    assert!(!open.refuse());
+    assert!(!open.give_up_opening(TcpEvent::Refused));
     assert_eq!(open.state(), State::Established);
 }
