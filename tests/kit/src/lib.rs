@@ -72,6 +72,6 @@ pub fn has_ipv6_loopback() -> bool {
 }
 
 /// Prints past the test harness, which captures output.
-fn show(text: &str) {
+pub fn show(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).unwrap();
 }

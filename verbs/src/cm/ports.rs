@@ -346,9 +346,10 @@ const LOOKS_PER_WAIT: u32 = 4;
 /// since the answer may come from another address, so the kernel does not report that by itself
 /// (ip(7), `IP_RECVERR`). If it refuses, such a question waits as long as one without an answer.
 fn report_refusals(socket: &UdpSocket, remote: SocketAddr) {
-    let (level, name) = match remote {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVERR),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    // Datagrams to an IPv4-mapped address are those of IPv4.
+    let (level, name) = match remote.ip().to_canonical() {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
     };
     let yes: c_int = 1;
     let len = libc::socklen_t::try_from(size_of_val(&yes)).unwrap_or(0);

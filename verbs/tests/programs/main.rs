@@ -162,6 +162,9 @@ impl Drop for Program {
         // It has ended, or is killed here.
         drop(self.child.kill());
         drop(self.child.wait());
+        if thread::panicking() {
+            urnic_testkit::show(&format!("{} wrote: {}\n", self.line, self.said()));
+        }
     }
 }
 
