@@ -1,9 +1,11 @@
-//! Passes the commit from which the command is built to the compiler, if it is known.
+//! Passes the commit from which the command is built to the compiler, if it is known, and makes
+//! places for the libraries that the command contains.
 //!
 //! A release names its commit; a development build only says that it is one, so that a new commit
 //! does not rebuild the command.
 
 use std::env;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,6 +22,15 @@ fn main() {
         None => "development build".to_owned(),
     };
     println!("cargo:rustc-env=URNIC_VERSION={version} ({from})");
+    // Empty files for `cargo check` and `cargo doc`, which build no shared libraries; a build replaces
+    // them. `build/NAME-DIGEST/out` is beside `deps`.
+    let out = variable("OUT_DIR").unwrap_or_default();
+    if let Some(folder) = Path::new(&out).ancestors().nth(3) {
+        for name in ["liburnic_rdma.so", "liburnic_preload.so"] {
+            // A file that is there stays.
+            let _exists = File::create_new(folder.join("deps").join(name));
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "cargo's interface to build scripts")]

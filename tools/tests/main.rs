@@ -15,6 +15,7 @@ mod figures;
 mod help;
 mod ib;
 mod impair;
+mod installed;
 mod options;
 mod replay;
 mod rping;

@@ -96,7 +96,7 @@ pub fn in_own_process(name: &str, test: fn()) {
     ends_well(&mut Command::new(std::env::current_exe().unwrap()), name);
 }
 
-/// Runs a command, the end of which is this test program, with the arguments for one test.
+/// Runs a command that ends with the path of this test program, with the arguments for one test.
 fn ends_well(child: &mut Command, name: &str) {
     child
         .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])

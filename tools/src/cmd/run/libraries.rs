@@ -1,0 +1,199 @@
+//! The libraries that `urnic run` gives to programs, and the folder with the names by which programs
+//! find them.
+//!
+//! A library is taken from the first of: the program's folder, its `deps`, where cargo leaves it, the
+//! `lib` folder next to the program's folder, and the copy inside this program. The copy is what
+//! `cargo install` leaves, which installs programs only.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use urnic::runtime_folder;
+
+/// A library, and the copy of it inside this program.
+pub(super) struct Library {
+    name: &'static str,
+    copy: &'static [u8],
+}
+
+/// Reads a library that cargo has built for this program: it is one of its dependencies. `build.rs`
+/// has an empty file there for `cargo check`, which builds none.
+macro_rules! library {
+    ($name:literal) => {
+        Library {
+            name: $name,
+            copy: include_bytes!(concat!(env!("OUT_DIR"), "/../../../deps/", $name)),
+        }
+    };
+}
+
+/// Contains libibverbs and librdmacm.
+pub(super) static RDMA: Library = library!("liburnic_rdma.so");
+/// Shows a device file to programs.
+pub(super) static PRELOAD: Library = library!("liburnic_preload.so");
+
+/// Names by which programs look for [`RDMA`].
+const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+
+impl Library {
+    /// Returns the path of the library. Writes the copy into this user's folder if there is no file.
+    pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
+        let program = env::current_exe().context("finding the path of this program")?;
+        let beside = program.parent().unwrap_or_else(|| Path::new("/"));
+        let places = [beside.to_owned(), beside.join("deps"), beside.join("../lib")];
+        let found = places.iter().map(|place| place.join(self.name)).find(|it| it.is_file());
+        match found {
+            Some(found) => fs::canonicalize(found).with_context(|| self.name.to_owned()),
+            None => self.write_into(&folder()?),
+        }
+    }
+
+    /// Writes the copy into a folder, unless it is there. Programs that use another copy, of another
+    /// version of this program, keep it.
+    fn write_into(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        let path = folder.join(self.name);
+        if fs::read(&path).is_ok_and(|there| there == self.copy) {
+            return Ok(path);
+        }
+        let new = folder.join(format!("{}.new-{}", self.name, std::process::id()));
+        fs::write(&new, self.copy)
+            .and_then(|()| fs::rename(&new, &path))
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Returns a folder with the names of [`RDMA`], which has this path.
+pub(super) fn with_names(rdma: &Path) -> anyhow::Result<PathBuf> {
+    installed(rdma).map_or_else(|| linked(rdma), Ok)
+}
+
+/// Returns the folder `urnic` beside the library if it has links with the library's names, as
+/// packages and container images create them: then nothing must be written.
+fn installed(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?.join("urnic");
+    let is_it = |name: &str| fs::canonicalize(folder.join(name)).is_ok_and(|it| it == library);
+    NAMES.iter().all(|name| is_it(name)).then_some(folder)
+}
+
+/// Returns a folder of this user in which the library has its names.
+fn linked(library: &Path) -> anyhow::Result<PathBuf> {
+    let folder = folder()?;
+    for name in NAMES {
+        link(library, &folder.join(name))
+            .with_context(|| format!("{name} in {}", folder.display()))?;
+    }
+    Ok(folder)
+}
+
+/// Returns a folder that only this user can change, because its contents are executed.
+fn folder() -> anyhow::Result<PathBuf> {
+    let base = runtime_folder().unwrap_or_else(env::temp_dir);
+    private_folder(&base).context("a folder for the library")
+}
+
+/// Creates this user's folder in `base`. If another user has its name, creates one with a name that
+/// cannot be guessed.
+fn private_folder(base: &Path) -> anyhow::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let folder = base.join(format!("urnic-run-{user}"));
+    if let Some(folder) = private(folder.clone())? {
+        return Ok(folder);
+    }
+    let mark = RandomState::new().hash_one(std::process::id());
+    let other = base.join(format!("urnic-run-{user}-{mark:016x}"));
+    writeln!(
+        io::stderr(),
+        "urnic: {} is not a folder that only you can change: remove it; using {} for now",
+        folder.display(),
+        other.display()
+    )
+    .context("standard error")?;
+    private(other)?.context("another process has made a folder of that name")
+}
+
+/// Creates the folder, unless it exists; `None` if another user can change its contents.
+fn private(folder: PathBuf) -> io::Result<Option<PathBuf>> {
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Links are not followed: another user may have created them.
+    let found = fs::symlink_metadata(&folder)?;
+    let is_own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    let is_private = is_own && found.permissions().mode() & 0o022 == 0;
+    Ok(is_private.then_some(folder))
+}
+
+/// Creates a link to the library, unless it exists; other runs may create it at the same time.
+fn link(library: &Path, link: &Path) -> io::Result<()> {
+    if fs::read_link(link).is_ok_and(|there| there == library) {
+        return Ok(());
+    }
+    let new = link.with_extension(format!("new-{}", std::process::id()));
+    symlink(library, &new)?;
+    fs::rename(&new, link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_another_user_is_passed_over() {
+        let place = tempfile::tempdir().unwrap();
+        let first = private_folder(place.path()).unwrap();
+        assert_eq!(private_folder(place.path()).unwrap(), first);
+        // A folder as another user may leave it: writable for others, or a link to another place.
+        fs::set_permissions(&first, fs::Permissions::from_mode(0o777)).unwrap();
+        let other = private_folder(place.path()).unwrap();
+        assert_ne!(other, first);
+        assert_eq!(fs::symlink_metadata(&other).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::remove_dir(&first).unwrap();
+        symlink(&other, &first).unwrap();
+        assert!(![&first, &other].contains(&&private_folder(place.path()).unwrap()));
+    }
+
+    #[test]
+    fn names_that_are_installed_beside_the_library_are_used() {
+        let place = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(place.path()).unwrap();
+        let (library, folder) = (place.join(RDMA.name), place.join("urnic"));
+        fs::write(&library, "").unwrap();
+        fs::create_dir(&folder).unwrap();
+        assert_eq!(installed(&library), None);
+        for name in NAMES {
+            assert_eq!(installed(&library), None, "not all are there");
+            symlink(&library, folder.join(name)).unwrap();
+        }
+        assert_eq!(installed(&library), Some(folder.clone()));
+        fs::remove_file(folder.join(NAMES[0])).unwrap();
+        symlink("/dev/null", folder.join(NAMES[0])).unwrap();
+        assert_eq!(installed(&library), None, "another library has the name");
+    }
+
+    #[test]
+    fn the_copy_is_written_once_and_replaces_that_of_another_version() {
+        let place = tempfile::tempdir().unwrap();
+        for library in [&RDMA, &PRELOAD] {
+            assert!(library.copy.starts_with(b"\x7fELF"), "{}", library.name);
+        }
+        let library = Library { name: "library.so", copy: b"this version" };
+        let path = library.write_into(place.path()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"this version");
+        let written = fs::metadata(&path).unwrap().ino();
+        assert_eq!(library.write_into(place.path()).unwrap(), path);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), written);
+        // A program that runs has opened the file: it is replaced, not overwritten.
+        fs::write(&path, "another version").unwrap();
+        library.write_into(place.path()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"this version");
+        assert_ne!(fs::metadata(&path).unwrap().ino(), written);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left");
+    }
+}
