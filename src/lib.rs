@@ -96,7 +96,9 @@ pub use seed::random_seed;
 pub use urnic_engine::port::{PortConfig, PortDrops, PortError, VlanId};
 pub use urnic_engine::stream::SendPath;
 pub use urnic_engine::stream::life::LifeTimes;
-pub use urnic_engine::tcp::{Config as TcpConfig, KeepAliveTimes};
+pub use urnic_engine::tcp::{
+    AckSample, Config as TcpConfig, CongestionKind, Controller, EcnUse, KeepAliveTimes,
+};
 pub use urnic_engine::verbs::{Rnic, RnicConfig, Seed};
 
 // Counters.

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use urnic_engine::port::VlanId;
+use urnic_engine::tcp::CongestionKind;
 
 /// This host in a network. Settings that were not given are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Network {
     pub vlan: Option<VlanId>,
     /// The IPv4 address comes from a DHCP server.
     pub dhcp: bool,
+    /// Congestion controller of the connections.
+    pub congestion: CongestionKind,
 }
 
 impl Network {

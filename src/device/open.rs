@@ -5,6 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use urnic_engine::limits::ADDRESS_PATIENCE_NS;
 use urnic_engine::port::PortConfig;
+use urnic_engine::tcp::{self, CongestionKind, EcnUse};
 use urnic_engine::verbs::Rnic;
 use urnic_ipoib::device::IpoibDevice;
 use urnic_ipoib::ibsim::{IbsimError, Node};
@@ -249,6 +250,12 @@ fn on_ports<D: Device + Send + 'static>(
 }
 
 fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortConfig {
+    let congestion = network.congestion;
+    // DCTCP does nothing without marks (RFC 8257 §3.5), so its connections offer ECN.
+    let ecn = match congestion {
+        CongestionKind::Dctcp => EcnUse::Ask,
+        _ => EcnUse::default(),
+    };
     PortConfig {
         ipv4: network.ip,
         ipv6: network.ip6,
@@ -259,6 +266,7 @@ fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortCon
         connections_max: config.connections_max,
         life: config.life,
         send_path: config.send_path,
+        tcp: tcp::Config { congestion, ecn, ..tcp::Config::default() },
         ..PortConfig::for_dhcp(mac)
     }
 }
@@ -342,6 +350,21 @@ mod tests {
         let Err(DeviceError::Mtu { name, mtu }) = open(575) else { panic!("refused") };
         assert_eq!((name.as_ref(), mtu), (path.to_str().unwrap(), 575));
         assert!(open(576).is_ok());
+    }
+
+    #[test]
+    fn dctcp_asks_for_ecn_and_other_controllers_only_accept_it() {
+        use CongestionKind::{Cubic, Dctcp, NewReno};
+        for (setting, congestion, ecn) in [
+            ("", Cubic, EcnUse::Accept),
+            (",congestion=cubic", Cubic, EcnUse::Accept),
+            (",congestion=reno", NewReno, EcnUse::Accept),
+            (",congestion=dctcp", Dctcp, EcnUse::Ask),
+        ] {
+            let spec: DeviceSpec = format!("tap:t0,ip=10.1.2.3/24{setting}").parse().unwrap();
+            let port = identity(spec.network().unwrap(), [2; 6], &EndpointConfig::default());
+            assert_eq!((port.tcp.congestion, port.tcp.ecn), (congestion, ecn), "{setting}");
+        }
     }
 
     /// Two devices of one link may not have the same.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use urnic_engine::limits::PORTS_MAX;
 use urnic_engine::port::VlanId;
+use urnic_engine::tcp::CongestionKind;
 
 use super::network::Network;
 
@@ -34,6 +35,7 @@ pub(super) fn settings_of(text: &str, settings: &str, own: &[&str]) -> Result<Se
         queues: 1,
         vlan: None,
         dhcp: false,
+        congestion: CongestionKind::default(),
     };
     let mut found = Settings {
         network,
@@ -92,6 +94,7 @@ fn set(found: &mut Settings, key: &str, value: &str) -> Result<(), String> {
             network.vlan = Some(id.ok_or("a VLAN is from 1 to 4094")?);
         }
         "dhcp" => network.dhcp = flag(value)?,
+        "congestion" => network.congestion = congestion(value)?,
         "zerocopy" => found.zerocopy = Some(on_off(value)?),
         "connect" => found.listens = Some(!flag(value)?),
         "listen" => found.listens = Some(flag(value)?),
@@ -197,6 +200,15 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| "a number is wanted".into())
 }
 
+fn congestion(text: &str) -> Result<CongestionKind, String> {
+    match text {
+        "cubic" => Ok(CongestionKind::Cubic),
+        "dctcp" => Ok(CongestionKind::Dctcp),
+        "reno" => Ok(CongestionKind::NewReno),
+        _ => Err("cubic, dctcp or reno is wanted".into()),
+    }
+}
+
 fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -214,4 +226,4 @@ fn flag(text: &str) -> Result<bool, String> {
 const COMMON_LEN: u8 = 24;
 
 /// Settings of every interface.
-const COMMON: [&str; 7] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp"];
+const COMMON: [&str; 8] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp", "congestion"];

@@ -1,22 +1,9 @@
 //! Settings of a connection.
 
+use super::congestion::CongestionKind;
 use super::ecn::EcnUse;
 use crate::limits::RECEIVE_WINDOW_BYTES;
 use crate::time::Duration;
-
-/// Congestion controller of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CongestionKind {
-    /// NewReno (RFC 5681 and RFC 6582).
-    NewReno,
-    /// CUBIC (RFC 9438).
-    #[default]
-    Cubic,
-    /// DCTCP (RFC 8257), for networks whose switches mark early. Needs ECN; without marks it
-    /// behaves like NewReno. Both ends must use it, because it echoes marks in another way than RFC
-    /// 3168.
-    Dctcp,
-}
 
 /// Settings of one connection. [`Config::default`] suits a local network.
 ///

@@ -9,7 +9,8 @@ use tracing::debug;
 
 use super::TRACE;
 use super::ack::{AckPolicy, Challenges, Strays, TimestampState};
-use super::config::{Config, CongestionKind, KeepAliveTimes};
+use super::config::{Config, KeepAliveTimes};
+use super::congestion::CongestionKind;
 use super::counters::Counters;
 use super::ecn::EcnState;
 use super::header::{Flags, Header, Options};
@@ -181,7 +182,7 @@ impl Tcb {
             rcv: ReceiveHalf::new(SeqNum(0), config.window_bytes, u32::from(config.mss_receive)),
             acks: AckPolicy::new(config.quick_acks, config.window_bytes),
             timestamps: TimestampState::new(config.timestamps, ts_offset),
-            ecn: EcnState::new(config.ecn, config.congestion == CongestionKind::Dctcp),
+            ecn: EcnState::new(config.ecn, matches!(config.congestion, CongestionKind::Dctcp)),
             timers: Timers::new(),
             handshake: Handshake {
                 active: false,

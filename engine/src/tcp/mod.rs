@@ -68,7 +68,8 @@ mod transmit;
 
 pub use arrive::Arrival;
 pub use backlog::{Backlog, BacklogPlace, Standing, Taken};
-pub use config::{Config, CongestionKind, KeepAliveTimes};
+pub use config::{Config, KeepAliveTimes};
+pub use congestion::{AckSample, CongestionKind, Controller};
 pub use connection::{Tcb, TcpEvent};
 pub(crate) use cookie::{COOKIE_VALID_NS, CookieEnds, SynCookies};
 pub use counters::{Counters, DropReason};

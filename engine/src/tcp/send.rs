@@ -13,7 +13,7 @@ use std::mem::offset_of;
 
 use super::ack::Echo;
 use super::config::Config;
-use super::congestion::{AckSample, Congestion, Controller, initial_window};
+use super::congestion::{AckSample, Congestion, CongestionKind, initial_window};
 use super::header::{Flags, HEADER_LEN, Header, TIMESTAMPS_LEN};
 use super::pacing::{Pace, Pacer};
 use super::rack::{Deliveries, Rack};
@@ -125,7 +125,8 @@ impl SendHalf {
             space: SeqSpace::new(iss),
             board: Scoreboard::default(),
             rtt: RttEstimator::new(config.rto_initial, config.rto_min, config.rto_max),
-            congestion: Congestion::new(config.congestion, 1, 1),
+            // Replaced by `begin`.
+            congestion: Congestion::new(CongestionKind::NewReno, 1, 1),
             cwnd: 1,
             recovery: Recovery::Open,
             rack: Rack::new(),

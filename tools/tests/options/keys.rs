@@ -98,6 +98,16 @@ const KEYS: &[Key] = &[
         extreme: &["dhcp=yes", "ip=10.0.0.1/24,dhcp"],
     },
     Key {
+        name: "congestion",
+        devices: ALL,
+        ordinary: ("congestion=dctcp", Works),
+        extreme: &[
+            "ip=10.0.0.1/24,congestion",
+            "ip=10.0.0.1/24,congestion=",
+            "ip=10.0.0.1/24,congestion=DCTCP",
+        ],
+    },
+    Key {
         name: "mtu",
         devices: &[Device::Tap],
         ordinary: ("mtu=1400", Works),

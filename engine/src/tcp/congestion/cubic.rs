@@ -200,6 +200,10 @@ impl Controller for Cubic {
         self.cwnd = self.cwnd.max(self.emss);
         self.epoch = None;
     }
+
+    fn boxed_clone(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "windows are far below 2^52 bytes")]

@@ -77,6 +77,10 @@ impl Controller for Dctcp {
     fn set_emss(&mut self, emss: u32) {
         self.reno.set_emss(emss);
     }
+
+    fn boxed_clone(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share needs no further digits")]

@@ -13,34 +13,77 @@ pub(crate) use cubic::Cubic;
 pub(crate) use dctcp::Dctcp;
 pub(crate) use new_reno::NewReno;
 
-use super::config::CongestionKind;
+use std::fmt::Debug;
+use std::mem::discriminant;
+use std::ops::{Deref, DerefMut};
+use std::ptr::fn_addr_eq;
+
 use crate::time::Instant;
+
+/// Congestion controller of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum CongestionKind {
+    /// NewReno (RFC 5681 and RFC 6582).
+    NewReno,
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// DCTCP (RFC 8257), for networks whose switches mark early. Needs ECN; without marks it
+    /// behaves like NewReno. Both ends must use it, because it echoes marks in another way than RFC
+    /// 3168.
+    Dctcp,
+    /// A [`Controller`] from outside of this crate. The function takes the effective MSS and the
+    /// initial window, both in bytes, when a connection is established. Marks are echoed as RFC
+    /// 3168 says.
+    External(fn(u32, u64) -> Box<dyn Controller>),
+}
+
+impl PartialEq for CongestionKind {
+    /// One function can have several addresses: then equal controllers may compare as different.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::External(a), Self::External(b)) => fn_addr_eq(*a, *b),
+            _ => discriminant(self) == discriminant(other),
+        }
+    }
+}
+
+impl Eq for CongestionKind {}
 
 /// Input of a controller for an acknowledgment of new data.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AckSample {
-    pub(crate) now: Instant,
+#[non_exhaustive]
+pub struct AckSample {
+    /// Time of the acknowledgment.
+    pub now: Instant,
     /// Bytes acknowledged for the first time.
     // spec: TCP-A.2-4
-    pub(crate) acked_bytes: u64,
+    pub acked_bytes: u64,
     /// Smoothed round-trip time.
-    pub(crate) srtt_ns: Option<u64>,
+    pub srtt_ns: Option<u64>,
     /// Round-trip time that this acknowledgment measured.
-    pub(crate) rtt_ns: Option<u64>,
-    /// SND.UNA and SND.NXT after it.
-    pub(crate) una: u64,
-    pub(crate) nxt: u64,
+    pub rtt_ns: Option<u64>,
+    /// SND.UNA after it, as an offset in the stream.
+    pub una: u64,
+    /// SND.NXT after it, as an offset in the stream.
+    pub nxt: u64,
     /// The acknowledgment carried ECE: the network is congested.
-    pub(crate) marked: bool,
+    pub marked: bool,
     /// `cwnd` limited sending; if it did not, `cwnd` does not grow (RFC 9438 §5.8).
-    pub(crate) cwnd_limited: bool,
+    pub cwnd_limited: bool,
 }
 
 /// A congestion controller.
-pub(crate) trait Controller {
-    /// The congestion window.
+///
+/// [`CongestionKind::External`] takes one from outside of this crate:
+///
+/// ```
+#[doc = include_str!("../../../examples/controller.rs")]
+/// ```
+pub trait Controller: Debug + Send {
+    /// The congestion window, in bytes.
     fn cwnd(&self) -> u64;
-    /// The slow start threshold.
+    /// The slow start threshold, in bytes.
     fn ssthresh(&self) -> u64;
     /// Reacts to new data acknowledged outside of fast recovery.
     fn on_ack(&mut self, ack: &AckSample);
@@ -58,8 +101,10 @@ pub(crate) trait Controller {
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool);
     /// Reacts to silence: nothing was sent for a retransmission timeout (RFC 5681 §4.1).
     fn on_idle(&mut self);
-    /// Updates the effective MSS.
+    /// Updates the effective MSS, in bytes.
     fn set_emss(&mut self, emss: u32);
+    /// Returns a copy, which replaces the controller if a reduction proves to have been spurious.
+    fn boxed_clone(&self) -> Box<dyn Controller>;
 }
 
 /// The available controllers.
@@ -68,6 +113,13 @@ pub(crate) enum Congestion {
     NewReno(NewReno),
     Cubic(Cubic),
     Dctcp(Dctcp),
+    External(Box<dyn Controller>),
+}
+
+impl Clone for Box<dyn Controller> {
+    fn clone(&self) -> Self {
+        self.boxed_clone()
+    }
 }
 
 impl Congestion {
@@ -80,65 +132,53 @@ impl Congestion {
             CongestionKind::NewReno => Self::NewReno(NewReno::new(emss, initial_window)),
             CongestionKind::Cubic => Self::Cubic(Cubic::new(emss, initial_window)),
             CongestionKind::Dctcp => Self::Dctcp(Dctcp::new(emss, initial_window)),
+            CongestionKind::External(new) => Self::External(new(emss, initial_window)),
         }
     }
 
-    fn inner(&self) -> &dyn Controller {
-        match self {
-            Self::NewReno(controller) => controller,
-            Self::Cubic(controller) => controller,
-            Self::Dctcp(controller) => controller,
-        }
-    }
-
-    fn inner_mut(&mut self) -> &mut dyn Controller {
-        match self {
-            Self::NewReno(controller) => controller,
-            Self::Cubic(controller) => controller,
-            Self::Dctcp(controller) => controller,
-        }
-    }
-}
-
-impl Controller for Congestion {
-    fn cwnd(&self) -> u64 {
+    /// The congestion window, in bytes. Read for each acknowledgment, so not by a virtual call.
+    pub(crate) fn cwnd(&self) -> u64 {
         match self {
             Self::NewReno(controller) => controller.cwnd(),
             Self::Cubic(controller) => controller.cwnd(),
             Self::Dctcp(controller) => controller.cwnd(),
+            Self::External(controller) => controller.cwnd(),
         }
     }
 
-    fn ssthresh(&self) -> u64 {
-        self.inner().ssthresh()
-    }
-
-    fn on_ack(&mut self, ack: &AckSample) {
+    /// Reacts to new data acknowledged outside of fast recovery; as `cwnd`, for each
+    /// acknowledgment.
+    pub(crate) fn on_ack(&mut self, ack: &AckSample) {
         match self {
             Self::NewReno(controller) => controller.on_ack(ack),
             Self::Cubic(controller) => controller.on_ack(ack),
             Self::Dctcp(controller) => controller.on_ack(ack),
+            Self::External(controller) => controller.on_ack(ack),
         }
     }
+}
 
-    fn on_loss(&mut self, now: Instant, flight: u64) {
-        self.inner_mut().on_loss(now, flight);
+impl Deref for Congestion {
+    type Target = dyn Controller;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::NewReno(controller) => controller,
+            Self::Cubic(controller) => controller,
+            Self::Dctcp(controller) => controller,
+            Self::External(controller) => controller.as_ref(),
+        }
     }
+}
 
-    fn on_mark(&mut self, now: Instant, flight: u64) {
-        self.inner_mut().on_mark(now, flight);
-    }
-
-    fn on_timeout(&mut self, now: Instant, flight: u64, first: bool) {
-        self.inner_mut().on_timeout(now, flight, first);
-    }
-
-    fn on_idle(&mut self) {
-        self.inner_mut().on_idle();
-    }
-
-    fn set_emss(&mut self, emss: u32) {
-        self.inner_mut().set_emss(emss);
+impl DerefMut for Congestion {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::NewReno(controller) => controller,
+            Self::Cubic(controller) => controller,
+            Self::Dctcp(controller) => controller,
+            Self::External(controller) => controller.as_mut(),
+        }
     }
 }
 

@@ -93,4 +93,8 @@ impl Controller for NewReno {
         self.emss = u64::from(emss);
         self.cwnd = self.cwnd.max(self.emss);
     }
+
+    fn boxed_clone(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
 }

@@ -68,8 +68,7 @@ fn reno_halves_on_loss_and_then_adds_a_segment_per_window() {
 fn a_timeout_leaves_one_segment_and_holds_ssthresh_when_it_repeats() {
     let now = Instant::ZERO;
     let [mut reno, mut cubic] = both();
-    for (controller, expected) in [(&mut reno as &mut dyn Controller, 10_000), (&mut cubic, 14_000)]
-    {
+    for (controller, expected) in [(&mut *reno, 10_000), (&mut *cubic, 14_000)] {
         controller.on_timeout(now, 20_000, true);
         assert_eq!((controller.cwnd(), controller.ssthresh()), (1000, expected));
         controller.on_timeout(now, 1000, false);
@@ -180,8 +179,7 @@ fn dctcp_shrinks_by_the_share_of_marked_octets() {
 #[test]
 fn slow_start_ends_at_ssthresh() {
     let [mut reno, mut cubic] = both();
-    for (controller, ssthresh) in [(&mut reno as &mut dyn Controller, 10_000), (&mut cubic, 14_000)]
-    {
+    for (controller, ssthresh) in [(&mut *reno, 10_000), (&mut *cubic, 14_000)] {
         controller.on_timeout(Instant::ZERO, 20_000, true);
         controller.on_ack(&ack(Instant::ZERO, ssthresh - 1500));
         assert_eq!(controller.cwnd(), ssthresh - 500);

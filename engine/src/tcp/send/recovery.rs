@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::{AckOutcome, SendHalf};
 use crate::tcp::ack::Echo;
-use crate::tcp::congestion::{Congestion, Controller};
+use crate::tcp::congestion::Congestion;
 use crate::tcp::header::Header;
 use crate::tcp::prr::Prr;
 use crate::tcp::rack::Deliveries;
@@ -235,7 +235,8 @@ impl SendHalf {
             let flight = self.board.flight();
             self.undo.set(self.snapshot());
             // RFC 5681 §3.2: data sent by limited transmit does not count.
-            self.congestion.on_loss(now, flight.min(self.congestion.cwnd()));
+            let lost = flight.min(self.congestion.cwnd());
+            self.congestion.on_loss(now, lost);
             let in_flight = flight.saturating_sub(self.board.sacked_bytes());
             self.enter_fast(in_flight);
             self.resend_at_once = true;
@@ -366,7 +367,7 @@ impl SendHalf {
         let Some(undo) = self.undo.current() else { return false };
         if self.congestion.cwnd() < undo.congestion.cwnd() {
             self.congestion = undo.congestion.clone();
-            self.congestion.set_emss(self.emss());
+            self.congestion.set_emss(self.emss);
         }
         self.undo.clear();
         if matches!(self.recovery, Recovery::Fast { .. }) {

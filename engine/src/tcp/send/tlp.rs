@@ -3,7 +3,6 @@
 
 use super::SendHalf;
 use super::recovery::{Disorder, Recovery};
-use crate::tcp::congestion::Controller;
 use crate::tcp::sack::Resend;
 use crate::time::Instant;
 use crate::types::StreamOffset;

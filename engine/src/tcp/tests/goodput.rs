@@ -1,8 +1,8 @@
 //! Speed of a transfer on a bad path, and time to repair a lost tail.
 
 use super::path::{Flow, Network, Path};
-use crate::tcp::{Config, Counters};
-use crate::time::Duration;
+use crate::tcp::{AckSample, Config, CongestionKind, Controller, Counters};
+use crate::time::{Duration, Instant};
 
 const SECONDS: u64 = 10;
 
@@ -56,17 +56,56 @@ fn cell(config: &Config, cell: &Cell) -> f64 {
 // spec: TCP-9293-11
 #[test]
 fn goodput_over_a_long_path_survives_loss_and_reordering() {
-    let config = Config::for_mtu(1500, 20);
+    let config = Config::default();
     for expected in &CELLS {
         let mbps = cell(&config, expected);
         assert!(mbps >= expected.2, "{}: {mbps} Mbit/s", expected.0);
     }
 }
 
+/// Keeps a window of 64 segments.
+#[derive(Clone, Debug)]
+struct Fixed(u32);
+
+impl Controller for Fixed {
+    fn cwnd(&self) -> u64 {
+        64 * u64::from(self.0)
+    }
+    fn ssthresh(&self) -> u64 {
+        self.cwnd()
+    }
+    fn on_ack(&mut self, _ack: &AckSample) {}
+    fn on_loss(&mut self, _now: Instant, _flight: u64) {}
+    fn on_timeout(&mut self, _now: Instant, _flight: u64, _first: bool) {}
+    fn on_idle(&mut self) {}
+    fn set_emss(&mut self, emss: u32) {
+        self.0 = emss;
+    }
+    fn boxed_clone(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+}
+
+/// 64 segments in each round trip of 20 ms.
+#[test]
+fn an_external_controller_sets_the_rate() {
+    let congestion = CongestionKind::External(|emss, _initial_window| Box::new(Fixed(emss)));
+    let config = Config { congestion, ..Config::default() };
+    let (mbps, counters) = goodput(&config, Path::wan(1));
+    let expected = 64.0 * 1448.0 * 8.0 / 20_000.0;
+    assert!((0.95 * expected..=expected).contains(&mbps), "{mbps} Mbit/s");
+    assert_eq!(counters.retransmissions, 0);
+    // Losses are repaired, and reduce nothing.
+    let mut path = Path::wan(1);
+    path.loss = 0.01;
+    let (lossy, counters) = goodput(&config, path);
+    assert!(counters.fast_retransmits > 0 && lossy > 0.5 * expected, "{lossy} Mbit/s");
+}
+
 /// Time from a Send's first segment to its acknowledgment if its last segment is lost, in round
 /// trips.
 fn lost_tail(round_trip: Duration, segments: u64, seed: u64) -> f64 {
-    let config = Config::for_mtu(1500, 20);
+    let config = Config::default();
     let rate = 10_000_000_000;
     let mut network = Network::new(Path { round_trip, rate, ..Path::wan(seed) });
     let flow = network.add(&config, 1448, Duration::ZERO);
@@ -120,7 +159,7 @@ fn fairness(config: &Config, path: Path, flows: usize, warm_up: u64, seconds: u6
 
 #[test]
 fn two_flows_share_a_bottleneck_fairly() {
-    let config = Config::for_mtu(1500, 20);
+    let config = Config::default();
     for seed in 0..3 {
         let path = Path {
             rate: 100_000_000,
