@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use urnic_engine::tcp::{Config, Header, SeqNum, Tcb};
+use urnic_engine::tcp::{Config, Header, PathConfig, SeqNum, Tcb};
 use urnic_engine::time::{Duration, Instant};
 
 const MSS: usize = 1448;
@@ -22,7 +22,7 @@ impl Pair {
     fn new() -> Self {
         let now = Instant::ZERO + Duration::from_secs(1);
         let config = Config { initial_window_segments: Some(1000), ..Config::default() };
-        let config = Arc::new(config);
+        let config = Arc::new(PathConfig::new(config, 1500, 20));
         let mut sender = Tcb::connect(now, &config, 1, 2, SeqNum(7), 0);
         let syn = sender.poll_transmit(now).expect("a SYN is due").header;
         let mut receiver = Tcb::accept(now, &config, &syn, SeqNum(9), 0);

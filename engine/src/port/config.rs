@@ -34,7 +34,7 @@ pub struct PortConfig {
     /// Smallest MTU of an IPv4 path that an ICMP message or timeouts can set, in bytes, at least
     /// 68. So a forged message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
     pub path_mtu_min: usize,
-    /// TCP settings. MSS and path MTU are replaced by those of the device.
+    /// TCP settings.
     pub tcp: tcp::Config,
     /// Place FPDUs that arrive ahead of others at once, on optimized connections.
     pub out_of_order_placement: bool,
@@ -168,16 +168,10 @@ impl PortConfig {
     }
 
     /// TCP settings for a connection to `remote` over a device with this MTU.
-    pub(crate) fn tcp_for(&self, remote: IpAddr, mtu: usize) -> tcp::Config {
+    pub(crate) fn tcp_for(&self, remote: IpAddr, mtu: usize) -> tcp::PathConfig {
         let ip_header_len = if remote.is_ipv4() { 20 } else { 40 };
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        let sized = tcp::Config::for_mtu(mtu, ip_header_len);
-        tcp::Config {
-            mss_receive: sized.mss_receive,
-            path_payload_max: sized.path_payload_max,
-            mss_default: sized.mss_default,
-            ..self.tcp
-        }
+        tcp::PathConfig::new(self.tcp, mtu, ip_header_len)
     }
 
     /// Returns the rules for received FPDUs on a connection with this lower layer.

@@ -89,7 +89,7 @@ pub struct Port {
     /// State that connections share: how streams begin and end, and the TCP settings for IPv4 and
     /// IPv6.
     life: Arc<LifeTimes>,
-    tcp_configs: [Arc<tcp::Config>; 2],
+    tcp_configs: [Arc<tcp::PathConfig>; 2],
     interface: Interface,
     lease_watch: LeaseWatch,
     connections: Connections,
@@ -150,7 +150,7 @@ impl Port {
     }
 
     /// Returns the TCP settings for `remote`.
-    fn tcp_config(&mut self, remote: IpAddr) -> Arc<tcp::Config> {
+    fn tcp_config(&mut self, remote: IpAddr) -> Arc<tcp::PathConfig> {
         let config = self.config.tcp_for(remote, self.interface.capabilities.mtu);
         let shared = &mut self.tcp_configs[usize::from(remote.is_ipv6())];
         if **shared != config {

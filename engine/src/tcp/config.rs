@@ -1,5 +1,7 @@
 //! Settings of a connection.
 
+use std::ops::Deref;
+
 use super::congestion::CongestionKind;
 use super::ecn::EcnUse;
 use crate::limits::RECEIVE_WINDOW_BYTES;
@@ -13,15 +15,6 @@ use crate::time::Duration;
 /// segments nevertheless: the layer above packs all that is posted when a segment is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The MSS announced in our SYN, in bytes: MTU less the fixed IP and TCP headers (RFC 9293
-    /// §3.7.1), options not subtracted. A port sets it from its MTU.
-    pub mss_receive: u16,
-    /// Largest IP payload the path takes: MTU less the IP header, in bytes. A port sets it from its
-    /// MTU.
-    pub path_payload_max: u16,
-    /// The peer's MSS if its SYN has no MSS option: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
-    /// A port sets it by the address family.
-    pub mss_default: u16,
     /// Receive window policy, in bytes; at most 1 GiB.
     pub window_bytes: u32,
     /// Offer window scaling (RFC 7323 §2).
@@ -70,28 +63,9 @@ pub struct Config {
     pub initial_window_segments: Option<u16>,
 }
 
-impl Config {
-    /// The default for a link with this MTU and IP header length, both in bytes.
-    #[must_use]
-    pub(crate) fn for_mtu(mtu: u16, ip_header_len: u16) -> Self {
-        let path_payload_max = mtu.saturating_sub(ip_header_len);
-        // spec: TCP-9293-3
-        let mss_default = if ip_header_len > 20 { 1220 } else { 536 };
-        Self {
-            mss_receive: path_payload_max.saturating_sub(20),
-            path_payload_max,
-            mss_default,
-            ..Self::default()
-        }
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
-            mss_receive: 1460,
-            path_payload_max: 1480,
-            mss_default: 536,
             window_bytes: RECEIVE_WINDOW_BYTES,
             window_scaling: true,
             timestamps: true,
@@ -113,6 +87,46 @@ impl Default for Config {
     }
 }
 
+/// Settings of a connection, and the sizes of its path, which follow from the MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathConfig {
+    pub(super) settings: Config,
+    /// The MSS announced in our SYN, in bytes: MTU less the fixed IP and TCP headers (RFC 9293
+    /// §3.7.1), options not subtracted.
+    pub(super) mss_receive: u16,
+    /// Largest IP payload the path takes: MTU less the IP header, in bytes.
+    pub(super) path_payload_max: u16,
+    /// The peer's MSS if its SYN has no MSS option: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
+    pub(super) mss_default: u16,
+}
+
+impl PathConfig {
+    /// The settings on a link with this MTU and IP header length, both in bytes.
+    #[must_use]
+    pub const fn new(settings: Config, mtu: u16, ip_header_len: u16) -> Self {
+        let path_payload_max = mtu.saturating_sub(ip_header_len);
+        // spec: TCP-9293-3
+        let mss_default = if ip_header_len > 20 { 1220 } else { 536 };
+        let mss_receive = path_payload_max.saturating_sub(20);
+        Self { settings, mss_receive, path_payload_max, mss_default }
+    }
+}
+
+impl Deref for PathConfig {
+    type Target = Config;
+
+    fn deref(&self) -> &Config {
+        &self.settings
+    }
+}
+
+impl Default for PathConfig {
+    /// The default settings over IPv4 on Ethernet.
+    fn default() -> Self {
+        Self::new(Config::default(), 1500, 20)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +136,7 @@ mod tests {
     fn the_defaults_of_both_families_are_those_of_rfc_9293() {
         // MUST-15: the peer's MSS if its SYN has none. §3.7.1: ours leaves out the fixed headers.
         for (ip_header_len, mss_default, mss_receive) in [(20, 536, 1460), (40, 1220, 1440)] {
-            let config = Config::for_mtu(1500, ip_header_len);
+            let config = PathConfig::new(Config::default(), 1500, ip_header_len);
             assert_eq!((config.mss_default, config.mss_receive), (mss_default, mss_receive));
         }
     }

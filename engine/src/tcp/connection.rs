@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::TRACE;
 use super::ack::{AckPolicy, Challenges, Strays, TimestampState};
-use super::config::{Config, KeepAliveTimes};
+use super::config::{KeepAliveTimes, PathConfig};
 use super::congestion::CongestionKind;
 use super::counters::Counters;
 use super::ecn::EcnState;
@@ -49,7 +49,7 @@ pub enum TcpEvent {
 pub struct Tcb {
     pub(super) snd: SendHalf,
     /// Shared by most connections of a port.
-    pub(super) config: Arc<Config>,
+    pub(super) config: Arc<PathConfig>,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) state: State,
@@ -135,7 +135,7 @@ impl Tcb {
     #[must_use]
     pub fn connect(
         now: Instant,
-        config: &Arc<Config>,
+        config: &Arc<PathConfig>,
         local_port: u16,
         remote_port: u16,
         iss: SeqNum,
@@ -152,7 +152,7 @@ impl Tcb {
     #[must_use]
     pub fn accept(
         now: Instant,
-        config: &Arc<Config>,
+        config: &Arc<PathConfig>,
         syn: &Header,
         iss: SeqNum,
         ts_offset: u32,
@@ -166,7 +166,7 @@ impl Tcb {
 
     fn new(
         now: Instant,
-        config: &Arc<Config>,
+        config: &Arc<PathConfig>,
         local_port: u16,
         remote_port: u16,
         iss: SeqNum,
@@ -398,7 +398,7 @@ impl Tcb {
 
     /// Turns keep-alive probes on or off (RFC 9293 MUST-24, MUST-27).
     pub fn set_keepalive(&mut self, now: Instant, times: Option<KeepAliveTimes>) {
-        Arc::make_mut(&mut self.config).keepalive = times;
+        Arc::make_mut(&mut self.config).settings.keepalive = times;
         self.keepalive.unanswered = 0;
         self.timers.clear(Timer::KeepAlive);
         let is_open = self.state.is_synchronized() && self.state != State::TimeWait;
@@ -413,7 +413,7 @@ impl Tcb {
         self.config.keepalive
     }
 
-    /// The longest time that data may stay unacknowledged ([`Config::user_timeout`]).
+    /// The longest time that data may stay unacknowledged ([`Config::user_timeout`](super::Config::user_timeout)).
     pub(crate) fn user_timeout(&self) -> Duration {
         self.config.user_timeout
     }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::config::Config;
+use super::config::PathConfig;
 use super::connection::Tcb;
 use super::header::Ecn;
 use super::header::{Flags, Header, Options, Timestamps};
@@ -74,7 +74,7 @@ impl SynCookies {
     pub(crate) fn answer(
         &self,
         now: Instant,
-        config: &Config,
+        config: &PathConfig,
         syn: &Header,
         ends: &CookieEnds,
     ) -> Header {
@@ -112,7 +112,7 @@ impl SynCookies {
     pub(crate) fn redeem(
         &self,
         now: Instant,
-        config: &Arc<Config>,
+        config: &Arc<PathConfig>,
         ack: &Header,
         ends: &CookieEnds,
     ) -> Option<Tcb> {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn redeemed_cookie_restores_the_options_of_the_syn() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(PathConfig::default()));
         for at in (0..200).map(|ms| Instant::ZERO + Duration::from_millis(ms)) {
             let answer = cookies.answer(at, &config, &syn(rich()), &ends(4000));
             assert_eq!(answer.options.window_scale, Some(shift_for(config.window_bytes)));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn without_timestamps_nothing_else_is_agreed_on() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(PathConfig::default()));
         let plain = Options { timestamps: None, mss: None, ..rich() };
         let answer = cookies.answer(Instant::ZERO, &config, &syn(plain), &ends(4000));
         assert_eq!((answer.options.window_scale, answer.options.sack_permitted), (None, false));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_cookie_is_good_for_one_peer_and_not_for_long() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(PathConfig::default()));
         let answer = cookies.answer(Instant::ZERO, &config, &syn(rich()), &ends(4000));
         let ack = reply_to(&answer);
         let redeem = |cookies: &SynCookies, now: Instant, ack: &Header, ends: &CookieEnds| {
@@ -306,7 +306,7 @@ mod tests {
     /// A cookie is valid in the period after its own, and not in the one after that.
     #[test]
     fn a_cookie_outlives_the_period_it_was_made_in_by_one() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(PathConfig::default()));
         let made_at = Instant::from_nanos(PERIOD_NS - 1_000_000);
         let answer = cookies.answer(made_at, &config, &syn(rich()), &ends(4000));
         let ack = reply_to(&answer);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn first_syn_ack_after_a_cookie_is_a_retransmission() {
         let (cookies, config, now) =
-            (SynCookies::new((1, 2)), Arc::new(Config::default()), Instant::ZERO);
+            (SynCookies::new((1, 2)), Arc::new(PathConfig::default()), Instant::ZERO);
         let answer = cookies.answer(now, &config, &syn(rich()), &ends(4000));
         let redeemed = cookies.redeem(now, &config, &reply_to(&answer), &ends(4000));
         let mut connection = redeemed.unwrap();
@@ -339,7 +339,7 @@ mod tests {
     /// is never behind it, not even at the same instant.
     #[test]
     fn choices_survive_in_the_timestamp() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(PathConfig::default()));
         for (theirs, ours) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
             for sack_permitted in [false, true] {
                 for at in (0..40).map(|ms| Instant::ZERO + Duration::from_millis(ms)) {

@@ -68,7 +68,7 @@ mod transmit;
 
 pub use arrive::Arrival;
 pub use backlog::{Backlog, BacklogPlace, Standing, Taken};
-pub use config::{Config, KeepAliveTimes};
+pub use config::{Config, KeepAliveTimes, PathConfig};
 pub use congestion::{AckSample, CongestionKind, Controller};
 pub use connection::{Tcb, TcpEvent};
 pub(crate) use cookie::{COOKIE_VALID_NS, CookieEnds, SynCookies};

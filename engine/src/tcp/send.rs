@@ -12,7 +12,7 @@ mod tlp;
 use std::mem::offset_of;
 
 use super::ack::Echo;
-use super::config::Config;
+use super::config::{Config, PathConfig};
 use super::congestion::{AckSample, Congestion, CongestionKind, initial_window};
 use super::header::{Flags, HEADER_LEN, Header, TIMESTAMPS_LEN};
 use super::pacing::{Pace, Pacer};
@@ -120,7 +120,7 @@ impl SendHalf {
     /// Offset from which on most acknowledgments and most transmissions need the fields.
     pub(super) const HOT_FROM: usize = offset_of!(Self, rtt);
 
-    pub(crate) fn new(config: &Config, iss: SeqNum) -> Self {
+    pub(crate) fn new(config: &PathConfig, iss: SeqNum) -> Self {
         Self {
             space: SeqSpace::new(iss),
             board: Scoreboard::default(),

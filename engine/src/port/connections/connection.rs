@@ -311,7 +311,7 @@ mod tests {
     use crate::verbs::{HeldRnic, Rnic, RnicConfig};
 
     fn tcp() -> tcp::Tcb {
-        let config = tcp::Config::for_mtu(1500, 20);
+        let config = tcp::PathConfig::default();
         tcp::Tcb::connect(Instant::ZERO, &config.into(), 1, 2, SeqNum(0), 0)
     }
 

@@ -14,7 +14,7 @@ fn tuple(remote_port: u16) -> Tuple {
 fn insert(connections: &mut Connections, tuple: Tuple) -> Result<ConnectionId, Taken> {
     let rnic = Rnic::new(RnicConfig { seed: 1.into() });
     let stream = Stream::new(HeldRnic::by_stream(&rnic), RxPolicy::default(), Arc::default());
-    let config = tcp::Config::for_mtu(1500, 20);
+    let config = tcp::PathConfig::default();
     let tcp = tcp::Tcb::connect(Instant::ZERO, &config.into(), 1, 2, SeqNum(0), 0);
     let path = PathMtu::new(tuple.remote().ip(), 1500, 552);
     connections.insert(tuple, OwnTcp::new(tcp, stream, true), path, None)

@@ -223,7 +223,7 @@ pub(super) mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::tcp::{Config, Flags, Header, Options, SeqNum, Tcb};
+    use crate::tcp::{Config, Flags, Header, Options, PathConfig, SeqNum, Tcb};
     use crate::types::StreamOffset;
 
     fn tuple(number: u32) -> Tuple {
@@ -246,7 +246,8 @@ pub(super) mod tests {
             options: Options::default(),
             ..Header::default()
         };
-        let config = Config { timestamps: false, ..Config::for_mtu(1500, 20) };
+        let config = Config { timestamps: false, ..Config::default() };
+        let config = PathConfig::new(config, 1500, 20);
         let syn = header(99, 0, Flags::SYN);
         let mut tcb = Tcb::accept(now, &Arc::new(config), &syn, SeqNum(9), 0);
         tcb.poll_transmit(now).unwrap();

@@ -30,7 +30,7 @@ fn an_absurd_path_leaves_room_for_something() {
 
 #[test]
 fn room_in_cwnd_is_counted_in_whole_segments() {
-    let mut sender = SendHalf::new(&Config::default(), SeqNum(0));
+    let mut sender = SendHalf::new(&PathConfig::default(), SeqNum(0));
     sender.agree(Some(1000), 0, false, true);
     sender.begin(&Config { initial_window_segments: Some(4), ..Config::default() }, false);
     assert_eq!(sender.cwnd_room(), 4000);
@@ -45,7 +45,7 @@ fn room_in_cwnd_is_counted_in_whole_segments() {
 /// Pacing never limits by itself: in slow start the window doubles in a round trip.
 #[test]
 fn slow_start_is_paced_at_twice_the_window_per_round_trip() {
-    let mut sender = SendHalf::new(&Config::default(), SeqNum(0));
+    let mut sender = SendHalf::new(&PathConfig::default(), SeqNum(0));
     sender.begin(&Config::default(), false);
     sender.rtt.sample(Instant::ZERO, 20_000_000);
     let cwnd = sender.congestion.cwnd();
@@ -58,7 +58,7 @@ fn slow_start_is_paced_at_twice_the_window_per_round_trip() {
 /// RFC 9293 §3.8.6.2.1: Fs is a half.
 #[test]
 fn half_of_the_largest_window_is_not_silly() {
-    let mut sender = SendHalf::new(&Config::default(), SeqNum(0));
+    let mut sender = SendHalf::new(&PathConfig::default(), SeqNum(0));
     sender.first_window(&Header { window: 1000, ..Header::default() });
     assert!(sender.fills_half_the_window(500) && !sender.fills_half_the_window(499));
 }

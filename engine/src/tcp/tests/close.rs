@@ -1,6 +1,4 @@
-use std::sync::Arc;
-
-use super::script::{Script, ack, config, seq};
+use super::script::{Script, ack, config, on_path, seq};
 use crate::tcp::{Config, DropReason, Flags, Header, KeepAliveTimes, State, TcpEvent, Timestamps};
 use crate::time::Duration;
 use crate::types::StreamOffset;
@@ -177,7 +175,7 @@ fn time_wait_gives_way_to_a_later_incarnation_only() {
 fn closing_before_the_handshake_ends_sends_the_fin_after_it() {
     let config = config();
     let now = crate::time::Instant::ZERO;
-    let mut opening = crate::tcp::Tcb::connect(now, &Arc::new(config), 1, 2, ack(0), 0);
+    let mut opening = crate::tcp::Tcb::connect(now, &on_path(config), 1, 2, ack(0), 0);
     opening.close(StreamOffset(0));
     assert_eq!(opening.state(), State::Closed);
     assert_eq!(opening.poll_event(), Some(TcpEvent::Closed));

@@ -1,9 +1,7 @@
 //! Explicit congestion notification (RFC 3168, RFC 8257).
 
-use std::sync::Arc;
-
 use super::path::{Network, Path};
-use super::script::{IRS, Script, ack, config};
+use super::script::{IRS, Script, ack, config, on_path};
 use crate::tcp::{Config, CongestionKind, Ecn, EcnUse, Flags, Header, State, Tcb};
 use crate::time::{Duration, Instant};
 
@@ -32,7 +30,7 @@ fn ecn_is_agreed_on_only_when_both_syns_say_so() {
         [(Flags::ECE, true), (Flags::empty(), false), (SETUP, false), (Flags::CWR, false)];
     for (bits, agreed) in answers {
         let now = Instant::ZERO + Duration::from_secs(1);
-        let mut opening = Tcb::connect(now, &Arc::new(ask), 7, 9, ack(0), 0);
+        let mut opening = Tcb::connect(now, &on_path(ask), 7, 9, ack(0), 0);
         let syn = opening.poll_transmit(now).unwrap().header;
         assert_eq!((syn.flags, syn.ecn), (Flags::SYN | SETUP, Ecn::NotCapable));
         let answer = Header {
@@ -65,7 +63,7 @@ fn ecn_is_agreed_on_only_when_both_syns_say_so() {
 fn retransmitted_syn_does_not_offer_ecn() {
     let ask = Config { ecn: EcnUse::Ask, ..config() };
     let now = Instant::ZERO;
-    let mut opening = Tcb::connect(now, &Arc::new(ask), 7, 9, ack(0), 0);
+    let mut opening = Tcb::connect(now, &on_path(ask), 7, 9, ack(0), 0);
     opening.poll_transmit(now).unwrap();
     let later = opening.poll_timeout().unwrap();
     opening.handle_timeout(later);
@@ -182,7 +180,7 @@ fn with_marks_a_transfer_fills_the_path_without_loss() {
     for (congestion, round_trip_us, mark_us) in
         [(CongestionKind::Cubic, 20_000, 5000), (CongestionKind::Dctcp, 200, 100)]
     {
-        let config = Config { congestion, ecn: EcnUse::Ask, ..Config::for_mtu(1500, 20) };
+        let config = Config { congestion, ecn: EcnUse::Ask, ..Config::default() };
         let round_trip = Duration::from_micros(round_trip_us);
         let path = Path {
             round_trip,

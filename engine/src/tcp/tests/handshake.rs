@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
-use super::script::{IRS, ISS, Script, ack, config, seq};
+use super::script::{IRS, ISS, Script, ack, config, on_path, seq};
 use crate::tcp::{
-    Config, DropReason, Flags, Header, Options, SeqNum, State, Tcb, TcpEvent, Timestamps,
+    Config, DropReason, Flags, Header, Options, PathConfig, SeqNum, State, Tcb, TcpEvent,
+    Timestamps,
 };
 use crate::time::{Duration, Instant};
 
 fn connecting(config: &Config) -> (Instant, Tcb) {
     let now = Instant::ZERO + Duration::from_secs(1);
-    (now, Tcb::connect(now, &Arc::new(*config), 7, 9, ISS, 0))
+    (now, Tcb::connect(now, &on_path(*config), 7, 9, ISS, 0))
 }
 
 fn answer(flags: Flags, number: SeqNum) -> Header {
@@ -68,8 +69,10 @@ fn options_the_peer_does_not_offer_are_not_used() {
 #[test]
 fn the_emss_subtracts_constant_options_and_is_a_multiple_of_eight() {
     for (timestamps, expected) in [(true, 1448), (false, 1456)] {
-        let config = Config { timestamps, ..Config::for_mtu(1500, 20) };
-        let (now, mut connection) = connecting(&config);
+        let config = Config { timestamps, ..Config::default() };
+        let config = Arc::new(PathConfig::new(config, 1500, 20));
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let mut connection = Tcb::connect(now, &config, 7, 9, ISS, 0);
         let mut syn_ack = answer(Flags::SYN | Flags::ACK, ack(0));
         syn_ack.options.mss = Some(1460);
         syn_ack.options.timestamps = Some(Timestamps { value: 1, echo: 1000 });
@@ -99,8 +102,8 @@ fn a_window_shift_above_fourteen_counts_as_fourteen() {
 #[test]
 fn simultaneous_open_establishes_both_ends() {
     let now = Instant::ZERO + Duration::from_secs(1);
-    let mut a = Tcb::connect(now, &Arc::new(config()), 7, 9, ISS, 0);
-    let mut b = Tcb::connect(now, &Arc::new(config()), 9, 7, IRS, 0);
+    let mut a = Tcb::connect(now, &on_path(config()), 7, 9, ISS, 0);
+    let mut b = Tcb::connect(now, &on_path(config()), 9, 7, IRS, 0);
     let syn_a = a.poll_transmit(now).unwrap().header;
     let syn_b = b.poll_transmit(now).unwrap().header;
     a.handle_segment(now, &syn_b, 0, 1);
@@ -119,7 +122,7 @@ fn simultaneous_open_establishes_both_ends() {
 fn a_lost_syn_ack_is_sent_again_when_the_syn_comes_again() {
     let now = Instant::ZERO + Duration::from_secs(1);
     let syn = answer(Flags::SYN, SeqNum(0));
-    let mut connection = Tcb::accept(now, &Arc::new(config()), &syn, ISS, 0);
+    let mut connection = Tcb::accept(now, &on_path(config()), &syn, ISS, 0);
     assert!(connection.poll_transmit(now).is_some());
     assert_eq!(connection.poll_transmit(now), None);
     connection.handle_segment(now, &syn, 0, 1);
@@ -189,7 +192,7 @@ fn in_syn_sent_a_wrong_ack_is_reset_and_a_blind_reset_ignored() {
 fn a_syn_received_connection_is_refused_by_a_bad_ack_and_ended_by_a_reset() {
     let now = Instant::ZERO + Duration::from_secs(1);
     let mut connection =
-        Tcb::accept(now, &Arc::new(config()), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
+        Tcb::accept(now, &on_path(config()), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
     connection.poll_transmit(now);
     let bad = Header { seq: seq(0), ..answer(Flags::ACK, ack(5)) };
     connection.handle_segment(now, &bad, 0, 1);
@@ -215,7 +218,7 @@ fn a_repeated_syn_ack_is_acknowledged_again() {
 fn data_with_the_last_ack_of_the_handshake_is_taken() {
     let now = Instant::ZERO + Duration::from_secs(1);
     let mut connection =
-        Tcb::accept(now, &Arc::new(config()), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
+        Tcb::accept(now, &on_path(config()), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
     connection.poll_transmit(now);
     let first = Header { seq: seq(0), ..answer(Flags::ACK, ack(0)) };
     let arrival = connection.handle_segment(now, &first, 20, 1);

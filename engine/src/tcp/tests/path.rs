@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::tcp::{Config, Counters, Ecn, Header, SeqNum, Tcb};
+use crate::tcp::{Config, Counters, Ecn, Header, PathConfig, SeqNum, Tcb};
 use crate::time::{Duration, Instant};
 
 /// Effects of the path on segments on their way to the receivers.
@@ -147,7 +147,14 @@ impl Network {
     pub(super) fn add(&mut self, config: &Config, octets: u64, delay: Duration) -> usize {
         let start = self.now + delay;
         let port = u16::try_from(1000 + self.flows.len()).unwrap();
-        let sender = Tcb::connect(start, &Arc::new(*config), port, 7, SeqNum(77), 5);
+        let sender = Tcb::connect(
+            start,
+            &Arc::new(PathConfig::new(*config, 1500, 20)),
+            port,
+            7,
+            SeqNum(77),
+            5,
+        );
         self.flows.push(Flow {
             sender,
             receiver: None,
@@ -226,7 +233,13 @@ impl Network {
             return self.pump_sender(event.flow);
         }
         let receiver = flow.receiver.get_or_insert_with(|| {
-            Tcb::accept(now, &Arc::new(flow.config), &event.header, SeqNum(99), 3)
+            Tcb::accept(
+                now,
+                &Arc::new(PathConfig::new(flow.config, 1500, 20)),
+                &event.header,
+                SeqNum(99),
+                3,
+            )
         });
         let arrival = receiver.handle_segment(now, &event.header, event.len, 1);
         let mut refused = false;

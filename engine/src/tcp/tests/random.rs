@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::sim::{Plan, Sim};
-use crate::tcp::{Config, CongestionKind, EcnUse, SeqNum};
+use crate::tcp::{Config, CongestionKind, EcnUse, PathConfig, SeqNum};
 use crate::time::Duration;
 
 /// Returns a plan drawn from `seed`.
@@ -13,7 +13,7 @@ fn plan(seed: u64) -> Plan {
     let mut config = || {
         let mtu = [100, 576, 1500, 9000][rng.random_range(0..4)];
         let windows = [300, 2000, 8000, 65_535, 300_000, 4 << 20];
-        Config {
+        let config = Config {
             window_bytes: windows[rng.random_range(0..windows.len())],
             timestamps: rng.random_bool(0.7),
             sack: rng.random_bool(0.75),
@@ -26,8 +26,9 @@ fn plan(seed: u64) -> Plan {
             user_timeout: Duration::from_secs(100_000),
             syn_timeout: Duration::from_secs(100_000),
             time_wait: Duration::from_secs(200_000),
-            ..Config::for_mtu(mtu, 20)
-        }
+            ..Config::default()
+        };
+        PathConfig::new(config, mtu, 20)
     };
     let configs = [config(), config()];
     let near_wrap = |rng: &mut ChaCha8Rng| {
@@ -98,7 +99,7 @@ fn every_transfer_finishes_over_many_seeds() {
 /// Sends 2 MB in one direction, with 100 µs round trip and no rate limit; measures recovery at
 /// `loss`.
 fn bulk(seed: u64, loss: f64, sack: bool) -> (Duration, f64) {
-    let config = Config { sack, ..Config::for_mtu(1500, 20) };
+    let config = PathConfig::new(Config { sack, ..Config::default() }, 1500, 20);
     let plan = Plan {
         seed,
         loss,

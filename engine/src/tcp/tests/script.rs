@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use crate::tcp::{
-    Config, Flags, Header, Options, Outgoing, SackBlock, SeqNum, State, Tcb, TcpEvent, Timestamps,
+    Config, Flags, Header, Options, Outgoing, PathConfig, SackBlock, SeqNum, State, Tcb, TcpEvent,
+    Timestamps,
 };
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
@@ -24,14 +25,19 @@ pub(super) struct Script {
 /// The settings of most scripts: no timestamps, MSS 1000, delayed acknowledgments from the start.
 pub(super) fn config() -> Config {
     Config {
-        mss_receive: 1000,
-        path_payload_max: 1020,
         window_bytes: 60_000,
         timestamps: false,
         quick_acks: 0,
         initial_window_segments: Some(10),
         ..Config::default()
     }
+}
+
+/// The settings on a path with segments of 1000 bytes, with timestamps or without.
+pub(super) fn on_path(config: Config) -> Arc<PathConfig> {
+    let path_payload_max = if config.timestamps { 1040 } else { 1020 };
+    let mss_receive = 1000;
+    Arc::new(PathConfig { mss_receive, path_payload_max, ..PathConfig::new(config, 1500, 20) })
 }
 
 pub(super) fn seq(offset: u32) -> SeqNum {
@@ -67,7 +73,7 @@ impl Script {
             },
             ..Header::default()
         };
-        let mut connection = Tcb::accept(now, &Arc::new(*config), &syn, ISS, 0);
+        let mut connection = Tcb::accept(now, &on_path(*config), &syn, ISS, 0);
         let syn_ack = connection.poll_transmit(now).unwrap().header;
         assert!(syn_ack.flags.contains(Flags::SYN | Flags::ACK));
         let timestamps = config.timestamps;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::tcp::{Config, Ecn, Flags, Header, SeqNum, State, Tcb, TcpEvent, check_syn};
+use crate::tcp::{Ecn, Flags, Header, PathConfig, SeqNum, State, Tcb, TcpEvent, check_syn};
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) delay: Duration,
     pub(super) jitter: Duration,
     /// Per end: settings, bytes to send, longest record.
-    pub(super) configs: [Config; 2],
+    pub(super) configs: [PathConfig; 2],
     pub(super) octets: [u64; 2],
     pub(super) record_max: usize,
     /// Segments of one super-frame.
@@ -49,7 +49,7 @@ pub(super) struct Plan {
 
 struct End {
     connection: Option<Tcb>,
-    config: Config,
+    config: PathConfig,
     iss: SeqNum,
     octets: u64,
     sent: u64,

@@ -1,13 +1,11 @@
 //! Timestamps: old segments, and updates of TS.Recent (RFC 7323 §4, §5).
 
-use std::sync::Arc;
-
-use super::script::{Script, ack, config, seq};
+use super::script::{Script, ack, config, on_path, seq};
 use crate::tcp::{Arrival, Config, DropReason, Flags, Header, Tcb, Timestamps};
 use crate::time::{Duration, Instant};
 
 fn with_timestamps() -> Config {
-    Config { timestamps: true, path_payload_max: 1040, ..config() }
+    Config { timestamps: true, ..config() }
 }
 
 /// Ten segments in flight, and the peer's clock at 200.
@@ -87,8 +85,7 @@ fn an_old_timestamp_ends_no_handshake() {
     let template = Script::established(&with_timestamps());
     let mut syn = template.header(u32::MAX, 0, Flags::SYN);
     syn.options.timestamps = Some(Timestamps { value: 200, echo: 0 });
-    let mut connection =
-        Tcb::accept(now, &Arc::new(with_timestamps()), &syn, super::script::ISS, 0);
+    let mut connection = Tcb::accept(now, &on_path(with_timestamps()), &syn, super::script::ISS, 0);
     connection.poll_transmit(now);
     let mut last = template.header(0, 0, Flags::ACK);
     last.window = syn.window;

@@ -8,7 +8,7 @@ const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 
 fn with_timestamps() -> Config {
-    Config { timestamps: true, path_payload_max: 1040, ..config() }
+    Config { timestamps: true, ..config() }
 }
 
 /// `count` segments in flight, 10 µs apart, and a round trip of 100 µs later.
