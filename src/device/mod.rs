@@ -4,6 +4,8 @@
 //!   spec    `tap:NAME,ip=…` and its kin
 //!   open    the device and the endpoint on it
 //! ```
+//!
+//! The cargo feature `ib` adds `ib:…`.
 
 mod network;
 mod open;
@@ -12,4 +14,6 @@ mod spec;
 
 pub use network::Network;
 pub use open::DeviceError;
-pub use spec::{DeviceSpec, IbPort, Interface, Kind, Socket};
+#[cfg(feature = "ib")]
+pub use spec::IbPort;
+pub use spec::{DeviceSpec, Interface, Kind, Socket};

@@ -1,5 +1,8 @@
 //! Opening an endpoint on a device that is given by name.
 
+#[cfg(feature = "ib")]
+mod ib;
+
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
@@ -7,10 +10,8 @@ use urnic_engine::limits::ADDRESS_PATIENCE_NS;
 use urnic_engine::port::PortConfig;
 use urnic_engine::tcp::{self, CongestionKind, EcnUse};
 use urnic_engine::verbs::Rnic;
-use urnic_ipoib::device::IpoibDevice;
-use urnic_ipoib::ibsim::{IbsimError, Node};
-use urnic_ipoib::link::LinkConfig;
-use urnic_ipoib::wire::address::Qpn;
+#[cfg(feature = "ib")]
+use urnic_ipoib::ibsim::IbsimError;
 use urnic_netdev::interface::Control;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::shm::{Shm, ShmConfig};
@@ -20,12 +21,10 @@ use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 use urnic_netdev::{Device, OpenError};
 
 use super::network::Network;
-use super::spec::{DeviceSpec, IbPort, Interface, Kind, Socket};
-use crate::clock::monotonic_now;
+use super::spec::{DeviceSpec, Interface, Kind, Socket};
 use crate::config::EndpointConfig;
 use crate::error::Error;
 use crate::handle::endpoint::Endpoint;
-use crate::seed::random_octets;
 
 /// Reason why a device cannot be used. The message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +34,7 @@ pub enum DeviceError {
     #[error(transparent)]
     Device(#[from] OpenError),
     /// The simulated fabric refused a place.
+    #[cfg(feature = "ib")]
     #[error(transparent)]
     Ib(#[from] IbsimError),
     /// The endpoint on the device could not be created.
@@ -82,6 +82,7 @@ impl DeviceError {
     pub const fn is_absent_peer(&self) -> bool {
         match self {
             Self::Device(error) => error.is_absent_peer(),
+            #[cfg(feature = "ib")]
             Self::Ib(error) => matches!(error, IbsimError::NoSimulator { .. }),
             _ => false,
         }
@@ -149,53 +150,9 @@ impl DeviceSpec {
                 let device = Shm::open(&settings, rnic.publisher())?;
                 on_socket(socket, vec![device], rnic, config)
             }
+            #[cfg(feature = "ib")]
             Kind::Ib(port) => port.endpoint(rnic, config),
         }
-    }
-}
-
-impl IbPort {
-    fn endpoint(&self, rnic: &Rnic, config: &EndpointConfig) -> Result<Endpoint, DeviceError> {
-        let mut device = self.open()?;
-        let mut network = self.network.clone();
-        if network.dhcp {
-            // The link itself asks the server: RFC 4390 is specific to its kind.
-            let lease = device.acquire(ADDRESS_PATIENCE_NS, || monotonic_now().as_nanos());
-            let lease = lease.ok_or_else(|| DeviceError::NoLease { name: self.node.clone() })?;
-            network.ip = Some((lease.address, lease.prefix_len));
-            network.gw = lease.router;
-            network.dhcp = false;
-        }
-        // RFC 4391 §8: the link-local address is made from the port's GUID.
-        let port = PortConfig {
-            interface_identifier: Some(device.fabric().guid().interface_identifier(false)),
-            ..identity(&network, [0; 6], config)
-        };
-        Ok(Endpoint::on_queues(rnic, vec![device], port, config)?)
-    }
-
-    /// Opens the link alone, without an endpoint.
-    ///
-    /// # Errors
-    /// If there is no such simulator, node, or place at it.
-    pub fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
-        let node = Node::open(&self.simulator, &self.node, self.peer)?;
-        let [a, b, c, ..] = random_octets()?;
-        // A queue pair number for applications: 0 and 1 are for management, and the last one is for
-        // groups.
-        let qpn = u32::from_be_bytes([0, a, b, c]).clamp(0x10, 0x00ff_fff0);
-        let Network { ip, ip6, gw, gw6, dhcp, .. } = self.network;
-        let link = LinkConfig {
-            p_key: self.p_key,
-            scope: self.scope,
-            ipv4: ip,
-            dhcp,
-            ipv6: ip6,
-            gateway_v4: gw,
-            gateway_v6: gw6,
-            ..LinkConfig::new(Qpn::from_bits(qpn), random_octets()?)
-        };
-        Ok(IpoibDevice::new(node, link))
     }
 }
 

@@ -1,17 +1,20 @@
 //! Parser for the `--dev` option: the text of a device.
 
+#[cfg(feature = "ib")]
+mod ib;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use urnic_ipoib::multicast::Scope;
-use urnic_ipoib::wire::address::PKey;
+#[cfg(feature = "ib")]
+pub use ib::IbPort;
 use urnic_netdev::interface::Name;
 use urnic_netdev::vhost_user::VhostUserConfig;
 
 use super::network::Network;
-use super::settings::{Settings, settings_of, user};
+use super::settings::{Settings, settings_of};
 
 /// A device as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +42,9 @@ impl DeviceSpec {
         match self.kind {
             Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
             Kind::Shm(_) | Kind::VirtioUser(_) => !self.sends_published(),
-            Kind::Xdp(_) | Kind::VhostUser(_) | Kind::Ib(_) => true,
+            Kind::Xdp(_) | Kind::VhostUser(_) => true,
+            #[cfg(feature = "ib")]
+            Kind::Ib(_) => true,
         }
     }
 
@@ -65,8 +70,9 @@ impl DeviceSpec {
     #[must_use]
     pub const fn interface(&self) -> Option<&Interface> {
         match &self.kind {
-            Kind::Kernel | Kind::Ib(_) => None,
-            Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Shm(_) => None,
+            #[cfg(feature = "ib")]
+            Kind::Ib(_) => None,
+            Kind::Kernel | Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Shm(_) => None,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
                 Some(interface)
             }
@@ -84,6 +90,7 @@ impl DeviceSpec {
             Kind::VhostUser(socket) | Kind::VirtioUser(socket) | Kind::Shm(socket) => {
                 Some(&socket.network)
             }
+            #[cfg(feature = "ib")]
             Kind::Ib(port) => Some(&port.network),
         }
     }
@@ -156,6 +163,7 @@ pub enum Kind {
     /// Frames in memory that each of two processes lets the other read.
     Shm(Socket),
     /// A link of InfiniBand, on a node that ibsim simulates.
+    #[cfg(feature = "ib")]
     Ib(IbPort),
 }
 
@@ -199,63 +207,6 @@ pub struct Socket {
     pub memory_max: u64,
 }
 
-/// A port of an InfiniBand fabric, and this host's link on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IbPort {
-    /// Name of ibsim's sockets.
-    pub simulator: String,
-    /// Name of the node.
-    pub node: String,
-    /// Key of the partition.
-    pub p_key: PKey,
-    /// Scope of the link's multicast.
-    pub scope: Scope,
-    /// A user whose ibsim and `urnic ibswitch` are trusted, besides this process's user and root.
-    pub peer: Option<u32>,
-    /// This host in the network of the link.
-    pub network: Network,
-}
-
-impl IbPort {
-    /// Parses `sim=NAME,node=NODE,key=value,…`, in any order.
-    fn read(text: &str) -> Result<Self, String> {
-        let mut own =
-            [("sim", None), ("node", None), ("pkey", None), ("scope", None), ("peer", None)];
-        let mut settings = Vec::new();
-        for part in text.split(',') {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            let Some((_, place)) = own.iter_mut().find(|(name, _)| *name == key) else {
-                settings.push(part);
-                continue;
-            };
-            if value.is_empty() {
-                return Err(format!("'{part}': a value is wanted"));
-            }
-            if place.replace(value).is_some() {
-                return Err(format!("'{key}' is said twice"));
-            }
-        }
-        let [(_, simulator), (_, node), (_, p_key), (_, scope), (_, peer)] = own;
-        let missing = |key| move || format!("{key}= is missing: such as ib:sim=sim,node=Hca2,ip=…");
-        let simulator = simulator.ok_or_else(missing("sim"))?.to_owned();
-        let node = node.ok_or_else(missing("node"))?.to_owned();
-        let p_key = partition(p_key.unwrap_or("ffff"));
-        let p_key = p_key.ok_or("'pkey': a partition is wanted, such as ffff or 8001")?;
-        let scope = u8::from_str_radix(scope.unwrap_or("2"), 16).ok().and_then(Scope::new);
-        let scope =
-            scope.ok_or("'scope': a digit from 1 to e is wanted: 2 is the link, 5 a site")?;
-        let peer = peer.map(user).transpose().map_err(|why| format!("'peer': {why}"))?;
-        // The rest is parsed like the settings of other devices, whose names come first.
-        let settings = settings.join(",");
-        let text = if settings.is_empty() { "ib".into() } else { format!("ib,{settings}") };
-        let network = settings_of(&text, &settings, &[])?.network;
-        if network.mac.is_some() || network.vlan.is_some() {
-            return Err("mac and vlan are of Ethernet: leave them out".into());
-        }
-        Ok(Self { simulator, node, p_key, scope, peer, network })
-    }
-}
-
 impl FromStr for DeviceSpec {
     type Err = String;
 
@@ -276,7 +227,13 @@ impl FromStr for DeviceSpec {
                 &["mtu", "vnet", "queues", "listen", "share", "peer"],
             )?),
             ("shm", Some(rest)) => Kind::Shm(socket(rest, &["mtu", "listen", "peer"])?),
+            #[cfg(not(feature = "ib"))]
+            ("ib", _) => {
+                return Err("'ib' needs a library built with the cargo feature `ib`".into());
+            }
+            #[cfg(feature = "ib")]
             ("ib", Some(rest)) => Kind::Ib(IbPort::read(rest)?),
+            #[cfg(feature = "ib")]
             ("ib", None) => {
                 return Err("which port? Write ib:sim=NAME,node=NODE,ip=192.0.2.1/24".into());
             }
@@ -326,13 +283,6 @@ fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     let memory_max = settings.memory_max.unwrap_or(VhostUserConfig::MEMORY_DEFAULT);
     let Settings { network, peer, .. } = settings;
     Ok(Socket { path: path.into(), network, listens, sealed, shares, peer, memory_max })
-}
-
-/// RFC 4391 §4.1: a partition, whose number is not zero.
-fn partition(text: &str) -> Option<PKey> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    let key = PKey(u16::from_str_radix(digits, 16).ok()?);
-    (key.full_member() != PKey(0x8000)).then_some(key)
 }
 
 /// Length of the longest path of a socket.

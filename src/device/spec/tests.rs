@@ -148,41 +148,6 @@ fn a_refusal_names_the_part_that_is_wrong() {
 }
 
 #[test]
-fn every_setting_of_a_port_is_read() {
-    let ib: DeviceSpec = "ib:sim=x,node=Hca2,pkey=8001,scope=5,ip=10.0.0.1/8".parse().unwrap();
-    assert_eq!(ib.addresses().unwrap().len(), 1);
-    assert!(ib.interface().is_none() && ib.copies_to_send());
-    let Kind::Ib(ib) = ib.kind() else { panic!("{ib:?}") };
-    assert_eq!((&*ib.simulator, &*ib.node), ("x", "Hca2"));
-    assert_eq!((ib.p_key, ib.scope), (PKey(0x8001), Scope::SITE_LOCAL));
-    let leased: DeviceSpec = "ib:sim=x,node=Hca2,dhcp".parse().unwrap();
-    assert!(leased.uses_dhcp() && leased.addresses().unwrap().is_empty());
-}
-
-#[test]
-fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
-    for (text, part) in [
-        ("ib", "which port"),
-        ("ib:node=a,ip=10.0.0.1/8", "sim= is missing"),
-        ("ib:sim=a,ip=10.0.0.1/8", "node= is missing"),
-        ("ib:sim=a,node=,ip=10.0.0.1/8", "'node=': a value"),
-        ("ib:sim=a,node=b", "needs an address"),
-        ("ib:sim=a,node=b,node=c,ip=10.0.0.1/8", "'node' is said twice"),
-        ("ib:sim=a,node=b,pkey=8000,ip=10.0.0.1/8", "'pkey': a partition"),
-        ("ib:sim=a,node=b,pkey=18001,ip=10.0.0.1/8", "'pkey': a partition"),
-        ("ib:sim=a,node=b,peer=me,ip=10.0.0.1/8", "'peer': the number of a user"),
-        ("ib:sim=a,node=b,scope=f,ip=10.0.0.1/8", "'scope': a digit"),
-        ("ib:sim=a,node=b,dhcp,vlan=7", "leave them out"),
-        ("ib:sim=a,node=b,dhcp,ip=10.0.0.1/8", "not for you to choose"),
-        ("ib:sim=a,node=b,ip=10.0.0.1/8,mac=02:00:00:00:00:01", "leave them out"),
-        ("ib:sim=a,node=b,ip=10.0.0.1/8,mtu=9", "unknown setting 'mtu'"),
-    ] {
-        let why = refusal(text);
-        assert!(why.contains(part), "{text}: {why}");
-    }
-}
-
-#[test]
 fn peer_user_and_memory_limit_are_parsed() {
     let socket = |text: &str| {
         let spec: DeviceSpec = text.parse().unwrap();
@@ -200,7 +165,4 @@ fn peer_user_and_memory_limit_are_parsed() {
         let text = format!("vhost-user:s,ip=10.0.0.1/8,peer=7,memory={text}");
         assert_eq!(socket(&text), (Some(7), bytes));
     }
-    let ib: DeviceSpec = "ib:sim=x,node=Hca2,peer=1000,ip=10.0.0.1/8".parse().unwrap();
-    let Kind::Ib(ib) = ib.kind() else { panic!("{ib:?}") };
-    assert_eq!(ib.peer, Some(1000));
 }
