@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a source that cannot be read fails its test")]
 
 mod circles;
+mod devices;
 mod flows;
 mod links;
 mod packages;

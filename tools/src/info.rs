@@ -1,4 +1,4 @@
-//! Devices and features that can be used on this machine.
+//! Devices: all of them for `--help`, and the usable ones on this machine.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,6 +14,38 @@ use urnic_netdev::tap::Tap;
 use urnic_netdev::xdp::XdpSocket;
 
 use crate::report;
+
+/// Devices, and the environment of commands on them, for `--help`.
+pub(crate) const DEVICES: &str = "\
+Devices (--dev):
+  kernel                        the kernel's TCP sockets: no privilege, any address of this machine
+  tap:NAME,ip=ADDRESS/LENGTH    a TAP interface, made if it is not there; urnic's TCP
+  packet:IFACE,ip=ADDRESS/LEN   an interface of the kernel, by raw socket; urnic's TCP
+  xdp:IFACE,ip=ADDRESS/LENGTH   a queue of an interface, by AF_XDP; urnic's TCP
+  vhost-user:PATH,ip=ADDRESS/L  a device for a virtual machine or a process, by shared memory
+  virtio-user:PATH,ip=ADDR/LEN  the driver of such a device; it connects to the socket PATH
+  shm:PATH,ip=ADDRESS/LENGTH    memory that two processes of urnic let each other read: one copy
+  ib:sim=NAME,node=NODE,ip=…    a node of a fabric that ibsim simulates, by IP over InfiniBand
+
+Settings of devices, each after a comma:
+  all          ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx vlan=N dhcp
+               congestion=cubic|dctcp|reno
+  tap          mtu=N vnet=on|off queues=N
+  packet       vnet=on|off queues=N
+  xdp          queue=N zerocopy=on|off
+  vhost-user   mtu=N vnet=on|off queues=N connect=on|off sealed=on|off memory=SIZE peer=UID
+  virtio-user  mtu=N vnet=on|off queues=N listen=on|off share=on|off peer=UID
+  shm          mtu=N listen=on|off peer=UID
+  ib           pkey=HEX scope=HEX peer=UID, but not mac or vlan
+
+With vnet (the default), super-frames of 64 KiB cross the interface. Each of N queues has a thread;
+connections that this end opens go to the queues in turn. 'urnic info' lists the devices that can be
+used here.
+
+Environment:
+  URNIC_LOG        as --log
+  URNIC_TOP        1 is the same as --top
+  XDG_RUNTIME_DIR  folder for the socket of --top; by default the folder for temporary files";
 
 /// All findings.
 #[derive(Debug, Serialize)]

@@ -7,8 +7,8 @@ use anyhow::ensure;
 
 use crate::address::HostPort;
 use crate::bw::{self, Bandwidth, Plan, Table, header};
-use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
+use crate::info::DEVICES;
 use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, message_size, sizes};
 use crate::{figure, report, units};

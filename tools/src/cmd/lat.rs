@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::address::HostPort;
-use crate::device::DEVICES;
 use crate::host::{Host, StackOptions};
+use crate::info::DEVICES;
 use crate::interrupt::Interrupt;
 use crate::lat::{self, Moment, Plan, SPIN_ALWAYS};
 use crate::measure::{

@@ -10,8 +10,8 @@ use urnic::{Access, Mr, SendWr, WrId, monotonic_now};
 
 use crate::address::HostPort;
 use crate::client::{Client, Depths, Happened};
-use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
+use crate::info::DEVICES;
 use crate::interrupt::{self, Interrupt, Interrupted};
 use crate::measure::{Samples, Times, Timing};
 use crate::protocol::{Hello, Session};

@@ -13,9 +13,9 @@ use rustix::fs::OFlags;
 
 use crate::client::{self, Client, Depths};
 use crate::clock::Stopwatch;
-use crate::device::DEVICES;
 use crate::file_report::{FileReport, Remote, TransferOptions, broken_off, is_standard_stream};
 use crate::host::{Host, SPIN};
+use crate::info::DEVICES;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::protocol::{Hello, Session};

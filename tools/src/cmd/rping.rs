@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 
 use crate::EXIT_UNVERIFIED;
 use crate::address::{DEFAULT_PORT, HostName};
-use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
+use crate::info::DEVICES;
 use crate::report::complain;
 use crate::rping::{Client, SIZE_MAX, SIZE_MIN, Server, Session};
 

@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 
-use crate::device::{self, DEVICES, DeviceSpec};
+use crate::device::{self, DeviceSpec};
+use crate::info::DEVICES;
 use crate::report::complain;
 
 /// Run a program written for libibverbs and librdmacm on urnic

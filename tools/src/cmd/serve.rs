@@ -14,8 +14,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::EXIT_UNVERIFIED;
 use crate::address::HostPort;
-use crate::device::{self, DEVICES};
+use crate::device;
 use crate::host::{Host, SPIN, StackOptions};
+use crate::info::DEVICES;
 use crate::server::{
     Ended, Event, Limits, Log, Opened, Places, Server, await_address, check_address,
 };
