@@ -23,6 +23,10 @@
 //!
 //! Race: the own thread may begin to rest during step 4. The fences in `rest` and `hand_over` pair:
 //! `rest` sees `is_awaited`, or `hand_over` sees `rests`.
+//!
+//! No loom model: the steps sleep with time limits, in the kernel, and loom has neither clock nor
+//! kernel. Each race is the one of `alarm`, which has a model: a store, a fence and a load at both
+//! sides.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};

@@ -6,6 +6,7 @@ mod devices;
 mod flows;
 mod links;
 mod packages;
+mod protocols;
 mod spec;
 mod steps;
 mod tables;

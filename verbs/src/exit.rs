@@ -28,6 +28,8 @@
 //!   handler returns at once.
 //! - *A forked child exits.* The child has the handler but not the closing thread. Unless it opened
 //!   a network of its own, and with it started its own closing thread, the handler returns at once.
+//!
+//! No loom model: loom has neither exit handlers nor time limits. Tests end processes at each step.
 #![expect(unsafe_code, reason = "a handler for the exit is registered with C's library")]
 
 use std::ptr;

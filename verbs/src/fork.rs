@@ -16,6 +16,8 @@
 //!   again, and the log is written without a lock.
 //! - *Another thread of the parent uses the library for the first time during the fork.* The child
 //!   inherits a [`Once`] that never ends. Calls that need it do not return.
+//!
+//! No loom model: loom cannot fork. Tests fork processes.
 #![expect(unsafe_code, reason = "a handler for forks is registered with C's library")]
 
 use std::ptr;

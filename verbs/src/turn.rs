@@ -23,6 +23,8 @@
 //!   have the thread. Objects of the parent cannot be used in the child.
 //! - *The thread cannot be started.* An error is logged, at most once in [`LOG_PAUSE`]. Requests
 //!   wait, and the next one tries again.
+//!
+//! No loom model: the threads share a channel and wakers only. The alarm below has a model.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,4 +1,18 @@
 //! One-shot wake-ups: a waker that has asked for a call is called once.
+//!
+//! 1. A waiting thread arms the alarm: it enters its waker under the lock and sets `armed`.
+//! 2. The thread looks for the event once more, and sleeps if there was none.
+//! 3. Another thread causes the event, and rings: it loads `armed`, and if that is set, takes all
+//!    wakers under the lock and calls them without it.
+//!
+//! Racy cases:
+//!
+//! - *The event occurs between steps 1 and 2.* The fences of `arm` and `ring` pair: the look of
+//!   step 2 finds the event, or `ring` finds the waker.
+//! - *A called waker arms the alarm again.* It is in the list of the next ring.
+//! - *A ring runs while a waker is cancelled.* The waker may be called once more.
+//!
+//! Model: the loom tests of `tests/loom` run this file.
 
 use std::collections::VecDeque;
 use std::task::Waker;

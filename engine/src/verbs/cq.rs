@@ -1,4 +1,21 @@
 //! Completion queues.
+//!
+//! 1. A port or a posting thread pushes a completion under the shared lock, then rings the alarms.
+//! 2. Applications poll under the shared lock: pushes and polls run concurrently.
+//! 3. An application that is about to sleep arms an alarm, and polls once more.
+//! 4. Resizing, discarding a queue pair's completions and `settle` hold the lock exclusively.
+//!
+//! Racy cases:
+//!
+//! - *A completion is pushed while an application goes to sleep.* The poll of step 3 finds it, or
+//!   the ring wakes the application (`alarm`).
+//! - *A queue pair ends while its completions are pushed.* `settle` waits for the pushes, so that
+//!   `discard` finds all of them.
+//! - *The queue is full.* The completion is lost, `overflowed` is set before the alarm rings, and
+//!   the queue pair fails.
+//!
+//! No loom model: the queue and its lock are those of crossbeam, which loom cannot replace here. The
+//! alarm has a model.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};

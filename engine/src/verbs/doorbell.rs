@@ -1,4 +1,21 @@
 //! Notification of a port by its queue pairs that work was posted.
+//!
+//! 1. A thread puts work in its queue pair, and presses the button of the queue pair.
+//! 2. The first press since the last release enters the connection in the doorbell's list, or sets
+//!    `missed` if the list is full, and rings the alarm. Further presses do nothing.
+//! 3. The port takes a connection from the list, or all connections after `missed`.
+//! 4. The port releases the button, and then looks for work.
+//! 5. A port that is about to sleep arms the doorbell, and looks at the list once more.
+//!
+//! Racy cases:
+//!
+//! - *Work is posted between steps 3 and 4.* The press may do nothing. The look of step 4 finds the
+//!   work, since it follows the release.
+//! - *Work is posted while the port goes to sleep.* The look of step 5 finds it, or the press wakes
+//!   the port (`alarm`).
+//! - *The button is moved to another doorbell while a thread presses.* Both hold the button's lock.
+//!
+//! Model: the loom tests of `tests/loom` run this file.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -24,6 +24,9 @@
 //!   But the withdrawal has made every `Readable` outdated, so no sender uses the region before
 //!   step 2 removes it.
 //! - *The socket is full.* `turn` continues at the next call with the first message not sent.
+//!
+//! No loom model: the publisher and each sender have a lock, and the only word read without one is
+//! the generation. `model` runs random histories with crashes against both devices.
 
 use std::collections::VecDeque;
 

@@ -47,6 +47,9 @@
 //! - *The peer closes the socket, and another process still writes its outbox.* The receiver loads
 //!   the produced position once more, hands over the frames before it, and ends the session.
 //!
+//! No loom model: loom has no memory of other processes. The race for sleep is that of the engine's
+//! `alarm`, which has one. `published::model` runs random histories with crashes.
+//!
 //! # Trust
 //!
 //! Neither end trusts the other. An outbox is a sealed memory file: a process that has the file's

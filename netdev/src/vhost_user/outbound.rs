@@ -36,6 +36,9 @@ pub(super) fn put_octets(
 /// Estimate of the distance to the ring's memory, from the time that copies take. The peer read
 /// this memory last. Its cache lines are near if they are in a cache that both cores share, and far
 /// if they must come from the other core.
+///
+/// It decides on prefetching alone. Payload by reference (`VirtioUser::open_sharing`) is a
+/// permission to read published memory, which only the application can give.
 #[derive(Debug, Default)]
 pub(super) struct Distance {
     is_far: bool,

@@ -14,6 +14,16 @@
 //!
 //! A device never holds a reference to shared memory without the lock, so no thread accesses the
 //! old memory after step 1.
+//!
+//! Racy cases:
+//!
+//! - *A device transmits while its queue is set up anew.* It waits for the lock, then finds the
+//!   queue stopped or running with the new set-up.
+//! - *The frontend writes its memory during any step.* Each value is loaded once and checked in
+//!   that copy.
+//!
+//! No loom model: all shared state of this process is under that lock, and the frontend is not
+//! trusted to follow any order. `tests` plays frontends, hostile ones too.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -22,6 +22,9 @@
 //!   The next `turn` ends the session.
 //! - *The session ends while other devices send.* Its drop takes the queues from each virtqueue
 //!   pair under the pair's lock. Those devices then report that the link is down.
+//!
+//! No loom model: the threads of this process share only what a pair's lock protects, and the other
+//! process is not trusted to follow any order. `tests` plays backends, hostile ones too.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
