@@ -1,7 +1,9 @@
 //! SipHash (Aumasson, Bernstein 2012): a short hash that cannot be guessed without its key.
 //!
-//! The standard library's hasher guarantees no algorithm, and these numbers must be the same
-//! everywhere so that a simulation is repeatable.
+//! Own code, because the standard library's hasher guarantees no algorithm and takes no key, and
+//! these numbers must be the same everywhere so that a simulation is repeatable; and because a
+//! crate for about a hundred lines, tested with the paper's example, is one more dependency of
+//! every application.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};

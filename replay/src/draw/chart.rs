@@ -1,4 +1,7 @@
 //! Frame of a picture: its axes, grid and legend, and the position of values in it.
+//!
+//! Own code, although the benches draw by `plotters`: these pictures follow light and dark
+//! backgrounds by style sheet, and `urnic` would link `plotters` for them alone.
 
 use std::fmt::Write as _;
 
