@@ -28,7 +28,7 @@ Devices (--dev):
   ib:sim=NAME,node=NODE,ip=…    a node of a fabric that ibsim simulates, by IP over InfiniBand
 
 Settings of devices, each after a comma:
-  all          ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx vlan=N dhcp
+  all          ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx vlan=N dhcp \
                congestion=cubic|dctcp|reno
   tap          mtu=N vnet=on|off queues=N
   packet       vnet=on|off queues=N

@@ -19,7 +19,7 @@ const KINDS: [Kind; 7] = [
         text: "tap",
         variant: "Tap",
         own: "netdev/src/tap",
-        others: &["tools/src/device/state.rs"],
+        others: &["netdev/src/sys/tap.rs", "tools/src/device/state.rs"],
     },
     // One process alone may use an address on an interface that others use, too.
     Kind {
@@ -32,12 +32,13 @@ const KINDS: [Kind; 7] = [
     Kind { text: "vhost-user", variant: "VhostUser", own: "netdev/src/vhost_user", others: &[] },
     Kind { text: "virtio-user", variant: "VirtioUser", own: "netdev/src/vhost_user", others: &[] },
     Kind { text: "shm", variant: "Shm", own: "netdev/src/shm", others: &[] },
-    // The commands of an InfiniBand fabric open its ports themselves.
+    // A cargo feature. The commands of an InfiniBand fabric open its ports themselves.
     Kind {
         text: "ib",
         variant: "Ib",
         own: "ipoib/src",
         others: &[
+            "src/device/mod.rs",
             "src/device/spec/ib.rs",
             "tools/src/client/failure.rs",
             "tools/src/cmd/ibgate.rs",
