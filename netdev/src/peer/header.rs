@@ -93,6 +93,29 @@ impl Header {
     }
 }
 
+/// The part of a body that is not parsed yet.
+pub(crate) struct Fields<'a> {
+    pub(crate) body: &'a [u8],
+    /// Request that the body belongs to.
+    pub(crate) id: u32,
+}
+
+impl Fields<'_> {
+    pub(crate) fn octets<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        let (first, rest) = self.body.split_first_chunk().ok_or(MessageError::Body(self.id))?;
+        self.body = rest;
+        Ok(*first)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, MessageError> {
+        self.octets().map(u32::from_ne_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, MessageError> {
+        self.octets().map(u64::from_ne_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::peer::channel::{Channel, ChannelError};
-use crate::peer::header::{self, MessageError};
+use crate::peer::header::{self, Fields, MessageError};
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,28 +105,6 @@ impl Message {
 
     const fn has_descriptor(self) -> bool {
         matches!(self, Self::Hello { .. } | Self::Publish { .. })
-    }
-}
-
-/// The part of a body that is not parsed yet.
-struct Fields<'a> {
-    body: &'a [u8],
-    id: u32,
-}
-
-impl Fields<'_> {
-    fn octets<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
-        let (first, rest) = self.body.split_first_chunk().ok_or(MessageError::Body(self.id))?;
-        self.body = rest;
-        Ok(*first)
-    }
-
-    fn u32(&mut self) -> Result<u32, MessageError> {
-        self.octets().map(u32::from_ne_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, MessageError> {
-        self.octets().map(u64::from_ne_bytes)
     }
 }
 

@@ -4,7 +4,7 @@
 //! is a header of three 32-bit words and a body. Numbers are in the machine's byte order, since
 //! both ends run on the same machine.
 
-use crate::peer::header::{DESCRIPTORS_MAX, Header, MessageError};
+use crate::peer::header::{DESCRIPTORS_MAX, Fields, Header, MessageError};
 
 /// Protocol feature bits.
 pub(crate) const PROTOCOL_MQ: u64 = 1 << 0;
@@ -264,27 +264,7 @@ fn put_region(body: &mut Vec<u8>, region: &MemoryRegion) {
     }
 }
 
-/// The part of a body that is not parsed yet.
-struct Fields<'a> {
-    body: &'a [u8],
-    id: u32,
-}
-
 impl Fields<'_> {
-    fn octets<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
-        let (first, rest) = self.body.split_first_chunk().ok_or(MessageError::Body(self.id))?;
-        self.body = rest;
-        Ok(*first)
-    }
-
-    fn u32(&mut self) -> Result<u32, MessageError> {
-        self.octets().map(u32::from_ne_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, MessageError> {
-        self.octets().map(u64::from_ne_bytes)
-    }
-
     /// Parses a "Vring state description": an index and a number.
     fn vring_state(&mut self) -> Result<(u8, u32), MessageError> {
         let index = u8::try_from(self.u32()?).map_err(|_| MessageError::Body(self.id))?;
