@@ -73,6 +73,9 @@ pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// first. Applications that signal one request of many post the next one when it completes: the
 /// others are in flight meanwhile.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
+/// Unsignaled Writes of a stream that are kept until a confirmation, so that a refusal by the peer
+/// raises the completion of the right one.
+pub const UNSIGNALED_KEPT_MAX: usize = 64;
 /// Default number of connections of one port, not counting those in TIME-WAIT.
 pub const CONNECTIONS_USUAL: usize = 65_536;
 /// Most connections that a port can be configured for: an idle one takes 4 KiB, all of them 1 GiB.

@@ -3,9 +3,11 @@
 
 use std::os::fd::RawFd;
 
+use urnic::ConnectionEvent;
+
 use crate::abi::{
-    IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event,
-    ibv_async_event_element, ibv_cq, ibv_qp, ibv_srq,
+    IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_ERR,
+    IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_async_event_element, ibv_cq, ibv_qp, ibv_srq,
 };
 use crate::errno::Errno;
 use crate::event_queue::EventQueue;
@@ -47,6 +49,15 @@ impl AsyncEvent {
             Self::Srq(CPtr(srq), kind) => (ibv_async_event_element { srq }, kind),
         };
         ibv_async_event { element, event_type }
+    }
+}
+
+/// Returns the event of a queue pair whose connection has failed: an access that this end refused
+/// has one of its own, as on InfiniBand.
+pub(crate) fn error_event(event: &ConnectionEvent) -> u32 {
+    match event {
+        ConnectionEvent::Failed(error) if error.is_access_refusal() => IBV_EVENT_QP_ACCESS_ERR,
+        _ => IBV_EVENT_QP_FATAL,
     }
 }
 

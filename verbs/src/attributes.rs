@@ -13,6 +13,7 @@ use crate::abi::{
     ibv_port_attr, ibv_query_device_ex_input,
 };
 use crate::device::{copy_text, node_guid};
+use crate::errno::{Errno, number};
 use crate::gid::{self, PORT};
 
 /// Maximum depth of a queue in work requests. The engine could take more; each entry costs memory.
@@ -74,6 +75,9 @@ const VERSION: &std::ffi::CStr = {
     }
 };
 
+/// Speed of the port in units of 100 Mbit/s: four lanes of 10 Gbit/s.
+pub(crate) const PORT_SPEED: u64 = 400;
+
 fn port_attributes() -> ibv_port_attr {
     let mut attributes = ibv_port_attr::zeroed();
     attributes.state = IBV_PORT_ACTIVE;
@@ -128,7 +132,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     size: usize,
 ) -> c_int {
     if size < size_of::<ibv_device_attr>() {
-        return libc::EINVAL;
+        return number(Err(Errno::INVALID));
     }
     let mut attributes = ibv_device_attr_ex::zeroed();
     attributes.orig_attr = device_attributes();
@@ -150,7 +154,7 @@ pub(crate) unsafe extern "C" fn query_port(
     len: usize,
 ) -> c_int {
     if port != PORT {
-        return libc::EINVAL;
+        return number(Err(Errno::INVALID));
     }
     // SAFETY: `len` bytes are the application's, by this function's contract.
     unsafe { write_prefix(&port_attributes(), place, len) };

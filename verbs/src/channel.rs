@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::c_int;
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::errno::{Errno, or_null};
+use crate::errno::{Errno, number, or_null};
 use crate::event_queue::EventQueue;
 use crate::fault::{self, Call};
 use crate::object::{CPtr, Object};
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     // SAFETY: a live channel, by this function's contract.
     let users = Arc::strong_count(unsafe { self::channel(channel) });
     if users > 1 {
-        return Errno::BUSY.0;
+        return number(Err(Errno::BUSY));
     }
     EVENTS.remove(channel);
     // SAFETY: live, and freed once: the answer is 0.

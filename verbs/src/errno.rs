@@ -70,9 +70,16 @@ impl From<Error> for Errno {
     }
 }
 
-/// Returns 0 or the error number, as verbs do.
+/// Returns 0, or the error number, which is also in `errno` then: verbs of rdma-core call the
+/// kernel, and applications read either.
 pub(crate) fn number(done: Result<(), Errno>) -> c_int {
-    done.map_or_else(|errno| errno.0, |()| 0)
+    done.map_or_else(
+        |errno| {
+            errno.set();
+            errno.0
+        },
+        |()| 0,
+    )
 }
 
 /// Returns 0, or -1 with `errno`, as rdma_cm does.

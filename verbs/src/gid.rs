@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libc::{c_int, c_uint};
 
 use crate::abi::{IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
-use crate::errno::Errno;
+use crate::errno::{Errno, number};
 use crate::network;
 use crate::process::addresses;
 
@@ -120,7 +120,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     _size: usize,
 ) -> c_int {
     if port != u32::from(PORT) {
-        return libc::EINVAL;
+        return number(Err(Errno::INVALID));
     }
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     match table().get(index) {
@@ -129,7 +129,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
             unsafe { place.write(entry(index, gid)) };
             0
         }
-        None => libc::ENODATA,
+        None => number(Err(Errno(libc::ENODATA))),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::abi::{
     IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd,
 };
-use crate::errno::{Errno, or_null};
+use crate::errno::{Errno, number, or_null};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
 use crate::object::Object;
@@ -48,9 +48,8 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
         (IBV_ACCESS_MW_BIND, Access::MW_BIND),
-        // RFC 7306 §9 requires the rights to read and to write with it. A peer that may compare and
-        // swap can read and write every word anyhow.
-        (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+        // A right of its own, as on InfiniBand.
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
     ] {
         if flags & flag != 0 {
             access |= right;
@@ -172,7 +171,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
 /// # Safety
 /// As [`ibv_reg_mr`].
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr_iova2(
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     of: *mut ibv_pd,
     addr: *mut c_void,
     len: usize,
@@ -196,7 +195,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     {
         let Held { pd, registered } = &*locked(held);
         if !registered.mr.invalidate_unless_bound() {
-            return Errno::BUSY.0;
+            return number(Err(Errno::BUSY));
         }
         registered.go();
         pd.remove(registered.key());
@@ -217,6 +216,8 @@ mod tests {
         assert_eq!(access(IBV_ACCESS_ON_DEMAND), Err(Errno::NOT_SUPPORTED));
         assert_eq!(access(1 << 15), Err(Errno::INVALID));
         assert_eq!(access(IBV_ACCESS_REMOTE_READ), Ok(Access::REMOTE_READ));
+        let atomic = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+        assert_eq!(access(atomic), Ok(Access::LOCAL_WRITE | Access::REMOTE_ATOMIC));
         let both = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | (1 << 20);
         assert_eq!(access(both), Ok(Access::LOCAL_WRITE | Access::REMOTE_WRITE));
     }

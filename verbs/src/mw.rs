@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     // SAFETY: a binding, by this function's contract.
     let bind = unsafe { bind.read() };
     if window.inner.mw_type() != MwType::One {
-        return libc::EINVAL;
+        return number(Err(Errno::INVALID));
     }
     let stag = window.inner.next_stag();
     // SAFETY: as this function's contract.

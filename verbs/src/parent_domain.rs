@@ -14,7 +14,7 @@ use crate::abi::{
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context,
     ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
 };
-use crate::errno::{Errno, or_null};
+use crate::errno::{Errno, number, or_null};
 use crate::fault::{self, Call};
 use crate::object::Object;
 use crate::pd::{self, Td, pd};
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: made in `alloc_td`, by this function's contract.
     if Arc::strong_count(unsafe { TdObject::of(td) }) > 1 {
-        return Errno::BUSY.0;
+        return number(Err(Errno::BUSY));
     }
     // SAFETY: live, and freed once: the answer is 0.
     drop(unsafe { TdObject::free(td) });

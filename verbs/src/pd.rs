@@ -10,7 +10,7 @@ use urnic::{RecvWr, Sge, WrId};
 use crate::abi::{ibv_context, ibv_pd, ibv_sge};
 use crate::attributes::ELEMENTS_MAX;
 use crate::context::{Context, context};
-use crate::errno::{Errno, or_null};
+use crate::errno::{Errno, number, or_null};
 use crate::fault::{self, Call};
 use crate::object::Object;
 use crate::process::next_handle;
@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let domain = unsafe { self::pd(pd) };
     // Each of these holds a handle.
     if Arc::strong_count(domain) > 1 {
-        return Errno::BUSY.0;
+        return number(Err(Errno::BUSY));
     }
     // SAFETY: live, and freed once: the answer is 0.
     drop(unsafe { PdObject::free(pd) });

@@ -169,7 +169,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
     let queue = unsafe { srq(of) };
     let context = &queue.notify.context;
     if context.process.uses_srq(of) {
-        return Errno::BUSY.0;
+        return number(Err(Errno::BUSY));
     }
     // From here on no event names the queue.
     *locked(&queue.notify.is_live) = false;

@@ -105,7 +105,7 @@ pub(crate) unsafe fn elements<'a>(
 }
 
 /// Converts a request to bind a window of type 2 (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). The new key
-/// may differ from the window's in the lowest byte only.
+/// is the window's with the lowest byte of `rkey`: devices look at no other bits of it.
 ///
 /// # Safety
 /// `mw` and the region are NULL or live.
@@ -116,11 +116,11 @@ pub(crate) unsafe fn bind_type_2(
 ) -> Result<SendOp, Errno> {
     // SAFETY: NULL or live, by this function's contract.
     let mw = unsafe { optional(mw) }.ok_or(Errno::INVALID)?;
-    if mw.r#type != IBV_MW_TYPE_2 || (mw.rkey ^ rkey) >> 8 != 0 || info.mr.is_null() {
+    if mw.r#type != IBV_MW_TYPE_2 || info.mr.is_null() {
         return Err(Errno::INVALID);
     }
     // SAFETY: as this function's contract.
-    unsafe { binding(info, Stag(rkey)) }
+    unsafe { binding(info, Stag(mw.rkey & !0xff | rkey & 0xff)) }
 }
 
 /// Converts a binding, whose window gets the key `stag`.
@@ -148,7 +148,7 @@ fn window_access(flags: c_uint) -> Result<Access, Errno> {
         (IBV_ACCESS_LOCAL_WRITE, Access::empty()),
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
-        (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
         (IBV_ACCESS_ZERO_BASED, Access::empty()),
     ];
     let known = rights.iter().fold(IBV_ACCESS_OPTIONAL_RANGE, |known, (flag, _)| known | flag);
@@ -175,7 +175,7 @@ mod tests {
             (READ, Access::REMOTE_READ),
             (WRITE, Access::REMOTE_WRITE),
             (READ | WRITE, Access::REMOTE_READ | Access::REMOTE_WRITE),
-            (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+            (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
         ] {
             assert_eq!(window_access(flags).unwrap(), rights, "{flags:#x}");
         }

@@ -14,8 +14,9 @@ bitflags! {
         const REMOTE_READ = 1 << 1;
         /// The peer may place data, by RDMA Write.
         const REMOTE_WRITE = 1 << 2;
-        /// The peer may execute atomic operations (RFC 7306 §5). This also needs the rights to read
-        /// and to write: use [`FOR_ATOMIC`](Self::FOR_ATOMIC).
+        /// The peer may execute atomic operations (RFC 7306 §5). At queue pairs with the rules of
+        /// iWARP this also needs the rights to read and to write: use
+        /// [`FOR_ATOMIC`](Self::FOR_ATOMIC).
         const REMOTE_ATOMIC = 1 << 3;
         /// The peer may invalidate the steering tag, by Send with Invalidate, even though its scope
         /// is a whole protection domain. See [`Scope`].
@@ -26,7 +27,8 @@ bitflags! {
 }
 
 impl Access {
-    /// All rights that an atomic operation of the peer needs: it reads and it writes (RFC 7306 §9).
+    /// All rights that an atomic operation of the peer needs by the rules of iWARP: it reads and it
+    /// writes (RFC 7306 §9).
     // spec: SEC-R-18
     pub const FOR_ATOMIC: Self =
         Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);

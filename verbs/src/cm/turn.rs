@@ -13,10 +13,10 @@ use super::end::discard;
 use super::id::{Depths, Id, NOW, Pending, Phase, make};
 use super::param::DEPTH;
 use crate::abi::{
-    IBV_EVENT_QP_FATAL, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
-    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
-    RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
 };
+use crate::async_event::error_event;
 use crate::cm::address::source_for;
 use crate::device::{Personality, personality};
 use crate::errno::Errno;
@@ -238,7 +238,7 @@ impl Id {
                 Ok(Some(event)) => {
                     connection.disconnect();
                     if event != ConnectionEvent::PeerClosed {
-                        self.tell_fatal();
+                        self.tell_error(error_event(&event));
                     }
                     self.tell_disconnected();
                 }
@@ -252,9 +252,9 @@ impl Id {
     }
 
     /// Reports an error on the queue pair as an asynchronous event of its device.
-    fn tell_fatal(&self) {
+    fn tell_error(&self, kind: u32) {
         if let Some(qp) = &*locked(&self.qp) {
-            qp.context.events.of_qp(qp.c, IBV_EVENT_QP_FATAL);
+            qp.context.events.of_qp(qp.c, kind);
         }
     }
 }

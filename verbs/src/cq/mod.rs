@@ -17,7 +17,7 @@ use crate::abi::{IBV_EVENT_CQ_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq
 use crate::attributes::CQE_MAX;
 use crate::channel::{CompChannel, channel, events};
 use crate::context::{Context, context};
-use crate::errno::{Errno, or_null};
+use crate::errno::{Errno, number, or_null};
 use crate::event_queue::{Unacknowledged, locked};
 use crate::fault::{self, Call};
 use crate::object::{CPtr, Object};
@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: a live queue, by this function's contract.
     let queue = unsafe { self::cq(cq) };
     if queue.context.process.uses(cq) {
-        return Errno::BUSY.0;
+        return number(Err(Errno::BUSY));
     }
     if let (Some(channel), Some((notify, waker))) = (&queue.channel, &queue.notify) {
         queue.inner.cancel_notify(waker);
@@ -206,7 +206,7 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
     let queue = unsafe { self::cq(cq) };
     let wanted = (1..=CQE_MAX).contains(&cqe).then(|| usize::try_from(cqe).ok()).flatten();
     if wanted.is_none_or(|depth| queue.inner.resize(depth).is_err()) {
-        return libc::EINVAL;
+        return number(Err(Errno::INVALID));
     }
     // SAFETY: C's part of a live queue; C resizes a queue in one thread at a time.
     unsafe { (*cq).cqe = cqe };

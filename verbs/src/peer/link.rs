@@ -33,6 +33,7 @@ use urnic_engine::time::Instant;
 use super::address::{is_own, listener};
 use super::hello::{Hello, Name, Psns, Sender};
 use crate::abi::{IBV_EVENT_QP_FATAL, ibv_qp};
+use crate::async_event::error_event;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::event_queue::locked;
@@ -267,7 +268,7 @@ impl Link {
 
     fn give_up(&self) -> Phase {
         self.inner.give_up(WcStatus::RetryExcErr);
-        self.tell_fatal();
+        self.tell_error(IBV_EVENT_QP_FATAL);
         self.tell_last_wqe();
         Phase::Ended
     }
@@ -296,9 +297,9 @@ impl Link {
                     self.tell_last_wqe();
                     return Phase::Ended;
                 }
-                Ok(Some(_)) => {
+                Ok(Some(event)) => {
                     connection.disconnect();
-                    self.tell_fatal();
+                    self.tell_error(error_event(&event));
                 }
             }
         }
@@ -308,8 +309,8 @@ impl Link {
         self.context.process.with_qp(self.terms.own.number, |qp| qp.tell_last_wqe());
     }
 
-    fn tell_fatal(&self) {
-        self.context.events.of_qp(self.qp, IBV_EVENT_QP_FATAL);
+    fn tell_error(&self, kind: u32) {
+        self.context.events.of_qp(self.qp, kind);
     }
 }
 

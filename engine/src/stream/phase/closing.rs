@@ -10,6 +10,7 @@ use crate::stream::phase::{Early, Ended, Phase, StartupFailure};
 use crate::stream::{Stream, StreamEvent};
 use crate::verbs::calls::HeldCalls;
 use crate::verbs::{QpRules, QpState, WcStatus};
+use crate::wire::ddp::DdpHeader;
 use crate::wire::terminate::Terminate;
 
 impl Stream {
@@ -223,6 +224,11 @@ impl Stream {
         full.tx.abandon_message();
         full.tx.messages.stop();
         full.tx.keep_requests(FLUSHED_BYTES_KEPT_MAX);
+        if let Some(header) = &terminate.ddp_header
+            && let Ok(DdpHeader::Tagged(header)) = DdpHeader::parse(header)
+        {
+            full.tx.messages.send_queue.refused_at(header.stag, header.to);
+        }
         self.phase.end();
         // RFC 5040 §6.2.1: a graceful close is preferred after a Terminate.
         // spec: RDMAP-6.2-3

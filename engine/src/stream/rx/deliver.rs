@@ -112,6 +112,7 @@ impl Placer<'_, '_> {
         placed: &PlacedSegment,
         header: &UntaggedHeader,
     ) -> Result<(), StreamError> {
+        self.complete_answered()?;
         if let Some((_, len)) = placed.about_a_write(self.rx.immediates) {
             // The length reported to the application must be the length that was written.
             let DeliveredWrites { len: written_len, amid } = self.rx.writes;
@@ -124,6 +125,14 @@ impl Placer<'_, '_> {
         let immediates = rx.immediates;
         let attributes = || attributes(placed, immediates, qp, rnic, lease);
         rx.receive_queue.deliver(qp, placed, at, attributes)
+    }
+
+    /// Completes the requests whose answers came before the message that is delivered next: the
+    /// message may be the peer's reply to them.
+    #[inline]
+    pub(super) fn complete_answered(&mut self) -> Result<(), StreamError> {
+        let kept = self.messages.complete_answered(self.qp);
+        if kept { Ok(()) } else { Err(StreamError::CompletionQueueOverflow) }
     }
 
     /// Effects and attributes of a message that has waited and is delivered now.
@@ -187,10 +196,15 @@ impl Placer<'_, '_> {
         self.qp.check_right(Access::REMOTE_ATOMIC).map_err(read_refusal)?;
         let guard = self.lease.open();
         let (pd, number) = (self.qp.pd, self.qp.number);
+        let need = match self.qp.rules {
+            QpRules::Iwarp => Access::FOR_ATOMIC,
+            // On InfiniBand the right to atomics neither needs nor gives those to read and to write.
+            QpRules::InfiniBand => Access::REMOTE_ATOMIC,
+        };
         // RFC 7306 §8.2, and RFC 5040 §7.2 for the checks that RFC 7306 leaves out.
         let grant = guard
             // spec: EXT-8.2-3
-            .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
+            .check(request.stag, request.to, 8, need, pd, number)
             .map_err(read_refusal)?;
         let &AtomicRequest { data, mask, compare, compare_mask, .. } = request;
         // spec: EXT-1.1-1, EXT-5.2.1-4

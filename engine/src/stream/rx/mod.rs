@@ -335,6 +335,7 @@ impl<'a, 't> Placer<'a, 't> {
             let Some(Filled { last, len }) = filled else { return Ok(()) };
             let attributes = self.attributes(&last);
             let attributes = attributes.inspect_err(|error| self.note_placed(*error, &last))?;
+            self.complete_answered()?;
             self.rx.receive_queue.complete(self.qp, len, &attributes)?;
         }
     }

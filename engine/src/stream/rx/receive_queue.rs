@@ -411,7 +411,9 @@ fn writable<'g>(
         let take = usize::try_from(room).map_or(left, |room| left.min(room));
         // No wrap: the range was inside the registration when the element was made.
         let to = TaggedOffset(sge.to.0.wrapping_add(skip));
-        grants.push(table.check(sge.stag, to, take, Access::LOCAL_WRITE, qp.pd, qp.number)?);
+        // The domain was checked when the buffer was posted: a shared queue may have another one
+        // than the queue pair.
+        grants.push(table.check(sge.stag, to, take, Access::LOCAL_WRITE, sge.pd, qp.number)?);
         left -= take;
         skip = 0;
     }

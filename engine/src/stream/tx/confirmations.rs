@@ -1,8 +1,12 @@
-//! The confirmed part of the send queue, and the confirmations still to request
-//! ([`CompletionLevel::Placed`](crate::verbs::CompletionLevel::Placed)).
+//! The confirmed part of the send queue, the confirmations still to request
+//! ([`CompletionLevel::Placed`](crate::verbs::CompletionLevel::Placed)), and the unsignaled Writes
+//! that the peer may still refuse.
 
-use crate::limits::{UNCONFIRMED_BYTES, UNCONFIRMED_REQUESTS};
-use crate::types::StreamOffset;
+use std::collections::VecDeque;
+
+use crate::limits::{UNCONFIRMED_BYTES, UNCONFIRMED_REQUESTS, UNSIGNALED_KEPT_MAX};
+use crate::types::{Stag, StreamOffset, TaggedOffset, WrId};
+use crate::verbs::{RemoteBuffer, SendOp, SendWr, WcOpcode};
 
 /// Positions in the send queue, by request number.
 #[derive(Debug, Default)]
@@ -24,6 +28,20 @@ pub(super) struct Confirmations {
     last_end: StreamOffset,
     /// Number of confirmations that the engine has requested.
     pub(super) count: u64,
+    /// Unsignaled Writes that are done for TCP and that no confirmation covers.
+    unsignaled: VecDeque<Unsignaled>,
+    /// The Write of `unsignaled` that the peer has refused.
+    refused: Option<Unsignaled>,
+}
+
+/// An unsignaled Write that the peer may still refuse.
+#[derive(Clone, Copy, Debug)]
+struct Unsignaled {
+    number: u64,
+    id: WrId,
+    opcode: WcOpcode,
+    remote: RemoteBuffer,
+    len: u32,
 }
 
 impl Confirmations {
@@ -54,6 +72,37 @@ impl Confirmations {
         self.are_awaited()
             && (self.framed - self.asked >= UNCONFIRMED_REQUESTS
                 || self.last_end.0 - self.first_end.0 >= UNCONFIRMED_BYTES)
+    }
+
+    /// Keeps an unsignaled Write of `len` bytes as long as the peer may refuse it. Forgets the
+    /// oldest of too many: the refusal of a forgotten one concerns no request.
+    pub(super) fn keep_unsignaled(&mut self, number: u64, wr: &SendWr, len: u32) {
+        while let Some(oldest) = self.unsignaled.front()
+            && (!self.lack(oldest.number) || self.unsignaled.len() >= UNSIGNALED_KEPT_MAX)
+        {
+            self.unsignaled.pop_front();
+        }
+        if self.lack(number)
+            && let SendOp::RdmaWrite { remote } | SendOp::RdmaWriteImmediate { remote, .. } = wr.op
+        {
+            let (id, opcode) = (wr.id, wr.op.wc_opcode());
+            self.unsignaled.push_back(Unsignaled { number, id, opcode, remote, len });
+        }
+    }
+
+    /// Notes that the peer has refused the segment of a Write at this place.
+    pub(super) fn refused_at(&mut self, stag: Stag, to: TaggedOffset) {
+        let is_it = |write: &&Unsignaled| {
+            let at = to.0.wrapping_sub(write.remote.to.0);
+            let is_there = at == 0 || at < u64::from(write.len);
+            write.remote.stag == stag && is_there && self.lack(write.number)
+        };
+        self.refused = self.unsignaled.iter().rev().find(is_it).copied();
+    }
+
+    /// Takes the identifier and the opcode of the refused unsignaled Write.
+    pub(super) fn take_refused(&mut self) -> Option<(WrId, WcOpcode)> {
+        self.refused.take().map(|write| (write.id, write.opcode))
     }
 
     /// Notes that the engine requests a confirmation for the requests before `number`.

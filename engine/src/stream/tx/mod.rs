@@ -58,8 +58,6 @@ pub(crate) struct TxState {
     /// End of the framed bytes.
     framed_end: StreamOffset,
     fpdus_framed: u64,
-    /// Position up to which the peer has acknowledged.
-    snd_una: StreamOffset,
     crc: bool,
     version: ProtocolVersion,
     grid: MarkerGrid,
@@ -95,7 +93,6 @@ impl TxState {
             version: framing.revision.protocol_version(),
             fpdus_framed: 0,
             counters: RdmaTxCounters::default(),
-            snd_una: StreamOffset::ZERO,
         }
     }
 
@@ -158,8 +155,8 @@ impl TxState {
     /// completes requests. Returns false if a completion was lost.
     #[must_use]
     pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
-        self.snd_una = snd_una;
         let messages = &mut self.messages;
+        messages.snd_una = snd_una;
         self.fpdus.release(snd_una, |source, count| messages.acknowledged(source, count));
         self.kept.release(snd_una);
         self.keep_across(snd_una);
@@ -170,7 +167,7 @@ impl TxState {
     /// false if a completion was lost.
     #[must_use]
     pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
-        !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
+        self.messages.complete_answered(qp)
     }
 
     /// Returns true if bytes in `range` can no longer be sent.

@@ -79,6 +79,12 @@ impl Responses {
         self.index(self.next) < self.entries.len()
     }
 
+    /// Returns true if the next answer has no payload.
+    #[inline]
+    pub(super) fn next_is_empty(&self) -> bool {
+        self.entries.get(self.index(self.next)).is_some_and(|next| next.kind.is_empty())
+    }
+
     /// Returns true if answers wait to become messages and none of them has payload.
     pub(super) fn are_empty_ones(&self) -> bool {
         let mut waiting = self.entries.iter().skip(self.index(self.next)).peekable();

@@ -7,9 +7,9 @@ use crate::mem::SharedSlice;
 use crate::mem::region::prefetch::{prefetch, prefetch_front};
 use crate::rdmap::read::is_own;
 use crate::stream::tx::confirmations::Confirmations;
-use crate::types::StreamOffset;
+use crate::types::{Stag, StreamOffset, TaggedOffset};
 use crate::verbs::posted::make_room;
-use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
+use crate::verbs::{QpRules, QpShared, SendOp, SendWr, Wc, WcStatus};
 
 /// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,14 +260,33 @@ impl SendQueue {
             // completion may post another request.
             qp.send_completed();
             let len = entry.len;
-            if let Some(wr) = self.requests.front().filter(|wr| wr.signaled) {
-                kept &= qp.push_send(success(wr, len, qp, value));
+            match self.requests.front() {
+                Some(wr) if wr.signaled => kept &= qp.push_send(success(wr, len, qp, value)),
+                Some(_) if self.confirmations.is_some() => self.keep_unconfirmed(len),
+                _ => {}
             }
             self.requests.pop_front();
             self.entries.pop_front();
             self.base += 1;
         }
         kept
+    }
+
+    /// Keeps the oldest request, an unsignaled one, as long as the peer may refuse it.
+    fn keep_unconfirmed(&mut self, len: u32) {
+        if let Some(confirmations) = &mut self.confirmations
+            && let Some(wr) = self.requests.front()
+        {
+            confirmations.keep_unsignaled(self.base, wr, len);
+        }
+    }
+
+    /// Notes that the peer has refused the segment of a Write at this place. If it is of a Write
+    /// that raised no completion, the Write gets one in error.
+    pub(crate) fn refused_at(&mut self, stag: Stag, to: TaggedOffset) {
+        if let Some(confirmations) = &mut self.confirmations {
+            confirmations.refused_at(stag, to);
+        }
     }
 
     fn lacks_confirmation(&self, number: u64) -> bool {
@@ -286,9 +305,19 @@ impl SendQueue {
         self.failed = true;
         self.confirm_no_more();
         let mut status = first;
+        let refused = self.confirmations.as_mut().and_then(|all| all.take_refused());
+        if let Some((id, opcode)) = refused {
+            let _lost_is_flagged = qp.push_send(Wc::failed(id, status, opcode, qp.number));
+            status = WcStatus::WrFlushErr;
+        }
         self.entries.clear();
         for (number, wr) in (self.base..).zip(self.requests.drain(..)) {
             let own = self.fault.filter(|(to_blame, _)| *to_blame == number);
+            // The Terminate of RFC 7306 §8.2 does not tell a misaligned Atomic from other errors.
+            if status == WcStatus::RemOpErr && qp.rules == QpRules::InfiniBand && is_misaligned(&wr)
+            {
+                status = WcStatus::RemInvReqErr;
+            }
             qp.fail_send(&wr, own.map_or(status, |(_, status)| status));
             status = WcStatus::WrFlushErr;
         }
@@ -344,6 +373,16 @@ impl SendQueue {
 
     fn index(&self, number: u64) -> usize {
         usize::try_from(number - self.base).expect("a queue fits the address space")
+    }
+}
+
+/// Returns true for an Atomic on a number that is not aligned.
+const fn is_misaligned(wr: &SendWr) -> bool {
+    match wr.op {
+        SendOp::FetchAdd { remote, .. } | SendOp::CmpSwap { remote, .. } => {
+            !remote.to.0.is_multiple_of(8)
+        }
+        _ => false,
     }
 }
 

@@ -19,18 +19,22 @@ pub(crate) struct Messages {
     pub(crate) send_queue: SendQueue,
     pub(crate) requester: Requester,
     responses: Responses,
+    /// Position up to which the peer has acknowledged.
+    pub(super) snd_una: StreamOffset,
     /// Numbers of the next messages of the send queue.
     pub(super) numbers: Numbers,
     rtr: Option<RtrKind>,
     terminate: Option<Box<Terminate>>,
     terminated: bool,
-    /// A request was answered since the last [`take_answered`](Self::take_answered).
+    /// A request was answered since the last [`complete_answered`](Self::complete_answered).
     answered: bool,
     /// The last call of [`next`](Self::next) looked for an answer before a request. The next call
     /// looks for a request first.
     response_turn: bool,
     /// The last message was a Write with immediate data: that data is next.
     immediate_follows: bool,
+    /// The peer has closed its half.
+    peer_closed: bool,
 }
 
 /// The numbers of the next messages of the send queue.
@@ -56,6 +60,7 @@ impl Messages {
             send_queue: SendQueue::default(),
             requester: Requester::new(ord),
             responses: Responses::new(),
+            snd_una: StreamOffset::ZERO,
             numbers: Numbers::first(),
             rtr: None,
             terminate: None,
@@ -63,6 +68,7 @@ impl Messages {
             answered: false,
             response_turn: false,
             immediate_follows: false,
+            peer_closed: false,
         }
     }
 
@@ -103,6 +109,7 @@ impl Messages {
     /// Notes that the peer has closed its half: no Response and no confirmation will arrive.
     /// Returns true if the application awaits no Response.
     pub(crate) fn peer_closed(&mut self) -> bool {
+        self.peer_closed = true;
         let awaits_none = self.requester.peer_closed();
         if awaits_none {
             self.answered |= self.send_queue.confirm_no_more();
@@ -201,7 +208,9 @@ impl Messages {
             return Ok(self.describe(&op, RTR_WORK, 0, RTR_STAG, TaggedOffset(0)));
         }
         self.response_turn = !self.response_turn;
-        if self.response_turn
+        // The answer to a confirmation completes the peer's Send. It goes before the message with
+        // which this end's application replies to that Send: devices keep this order.
+        if (self.response_turn || self.responses.next_is_empty())
             && let Some(response) = self.responses.next()
         {
             return Ok(Some(response));
@@ -245,7 +254,9 @@ impl Messages {
             // RFC 5040 §7.1 (1): a local error while a message is built. Without this check of a
             // Read, placement would refuse a valid Response, and the Terminate would blame the
             // peer.
-            let failure = if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
+            let failure = if self.peer_closed && begun == 0 && !is_local && is_promised(qp) {
+                Some((WcStatus::RetryExcErr, StreamError::ConnectionLost))
+            } else if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
                 Some((WcStatus::LocProtErr, StreamError::LocalProtection))
             } else if op.needs_agreement() && !qp.has_immediates() {
                 // Posted before the peer's capabilities were known.
@@ -345,14 +356,22 @@ impl Messages {
         }
     }
 
-    /// Returns true if [`take_answered`](Self::take_answered) would return true.
+    /// Returns true if a request was answered, or done without a message, since the last
+    /// [`complete_answered`](Self::complete_answered).
     pub(crate) const fn has_answered(&self) -> bool {
         self.answered
     }
 
-    /// Returns true if a request was answered, or done without a message, since the last call.
-    pub(crate) const fn take_answered(&mut self) -> bool {
+    const fn take_answered(&mut self) -> bool {
         std::mem::replace(&mut self.answered, false)
+    }
+
+    /// Completes requests whose Response was delivered, and requests that send no message. Returns
+    /// false if a completion was lost.
+    #[must_use]
+    #[inline]
+    pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
+        !self.take_answered() || self.send_queue.complete(qp, self.snd_una)
     }
 
     /// Calls `each` with the runs of registered memory that hold `len` bytes of payload from
@@ -400,6 +419,12 @@ fn terminate_message(terminate: &Terminate) -> Message {
     // RFC 5040 §5.4: one Terminate per direction, the first message of its queue.
     let target = untagged(QueueNumber::TERMINATE, Msn::FIRST);
     Message::inline(target, Opcode::Terminate, Source::Inline, &terminate.to_bytes())
+}
+
+/// Returns true if a completion promises that the message is at the peer. A peer that has closed
+/// takes none: its queue pair is destroyed or in error, as far as this end can know.
+fn is_promised(qp: &QpShared) -> bool {
+    qp.completion == CompletionLevel::Placed
 }
 
 /// Returns true if this end may still write the memory.

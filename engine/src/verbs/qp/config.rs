@@ -59,7 +59,8 @@ pub enum CompletionLevel {
     ///
     /// The meaning is that of [`Taken`](Self::Taken) for requests that raise no completion; for all
     /// requests, if the peer allows no Reads at all; and for requests that the peer could not
-    /// confirm before it closed its half of the connection in order.
+    /// confirm before it closed its half of the connection in order. Requests that begin after that
+    /// fail ([`RetryExcErr`](crate::verbs::WcStatus::RetryExcErr)).
     Placed,
 }
 
@@ -83,7 +84,8 @@ pub struct QpConfig {
     pub number: Option<QpNum>,
     /// Handling of a message for which no receive is posted.
     pub receiver_not_ready: ReceiverNotReady,
-    /// Shared receive queue, used instead of a receive queue of this queue pair.
+    /// Shared receive queue, used instead of a receive queue of this queue pair. By the rules of
+    /// iWARP it must be in the same protection domain.
     pub srq: Option<Srq>,
 }
 

@@ -62,7 +62,8 @@ impl QpShared {
         let QpConfig { send_cq, recv_cq, send_depth, recv_depth, rules, number, .. } = config;
         let QpConfig { receiver_not_ready, srq, completion, .. } = config;
         let next = || QpNum(rnic.qp_next.fetch_add(1, Ordering::Relaxed));
-        if srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
+        // InfiniBand leaves the domain of the shared queue open.
+        if rules == QpRules::Iwarp && srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
             return Err(QueueError::SrqNotAssociated);
         }
         Ok(Self {

@@ -5,7 +5,8 @@ use super::super::modify::ibv_modify_qp;
 use super::*;
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_QP_STATE, IBV_QPS_RESET, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_qp_attr, ibv_send_wr_atomic,
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_qp_attr, ibv_send_wr_atomic,
 };
 
 impl End {
@@ -140,4 +141,34 @@ fn a_queue_pair_that_is_reset_forgets_its_sinks() {
         assert_eq!(a.statuses(1), [(id, IBV_WC_SUCCESS)]);
     }
     assert_eq!((a.word(sink(0)), a.word(sink(1))), (99, 2));
+}
+
+/// The right to atomics gives a peer no other one.
+#[test]
+fn a_region_for_atomics_is_neither_readable_nor_writable() {
+    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
+        let [a, b] = &connected(64);
+        assert_eq!(a.add(1, IBV_SEND_SIGNALED, b, sink(0)), 0);
+        assert_eq!(a.statuses(1), [(1, IBV_WC_SUCCESS)]);
+        let mut element = a.element(a.mr, 100, 8);
+        let mut wr = ibv_send_wr::zeroed();
+        (wr.wr_id, wr.opcode, wr.send_flags) = (2, opcode, IBV_SEND_SIGNALED);
+        (wr.sg_list, wr.num_sge) = (&raw mut element, 1);
+        let remote_addr = b.octets.expose_provenance() as u64;
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey: b.counter() };
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live queue pair, and a request with its list.
+        assert_eq!(unsafe { post_send(a.qp, &raw mut wr, &raw mut bad) }, 0);
+        assert_eq!(a.statuses(1), [(2, IBV_WC_REM_ACCESS_ERR)]);
+        assert_eq!(b.word(0), 1, "unchanged");
+    }
+}
+
+#[test]
+fn an_atomic_on_a_misaligned_number_is_an_invalid_request() {
+    let [a, b] = &connected(64);
+    let odd = End { octets: b.octets.wrapping_add(4), ..End::new(4) };
+    let odd = End { pd: b.pd, ..odd };
+    assert_eq!(a.add(1, IBV_SEND_SIGNALED, &odd, sink(0)), 0);
+    assert_eq!(a.statuses(1), [(1, IBV_WC_REM_INV_REQ_ERR)]);
 }

@@ -9,6 +9,7 @@ use crate::abi::{
 };
 use crate::cq::extended::create_cq_ex;
 use crate::cq::ibv_destroy_cq;
+use crate::errno::Errno;
 use crate::mr::ibv_dereg_mr;
 use crate::object::CPtr;
 use crate::parent_domain::{alloc_parent_domain, alloc_td, dealloc_td};
@@ -72,6 +73,10 @@ fn domains_go_when_nothing_of_them_is_left() {
     let made = End { pd: parent, cq: cq.cast(), ..End::new(4) };
     let qp = made.make_qp();
     assert_eq!((dealloc(parent), dealloc(end.pd), dealloc_td()), (16, 16, 16));
+    Errno(0).set();
+    assert_eq!(dealloc(parent), libc::EBUSY);
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    assert_eq!(errno, Some(libc::EBUSY), "by errno as well");
     // SAFETY: live, and not used again.
     assert_eq!(unsafe { ibv_destroy_qp(qp) }, 0);
     assert_eq!(dealloc(parent), libc::EBUSY);

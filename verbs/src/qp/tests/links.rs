@@ -5,11 +5,11 @@ use urnic::{Error, StartupFailure};
 use super::super::modify::ibv_modify_qp;
 use super::*;
 use crate::abi::{
-    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QP_ACCESS_FLAGS, IBV_QP_AV,
-    IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
-    IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, IBV_WC_REM_ACCESS_ERR, ibv_qp_attr, ibv_srq_init_attr,
+    IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_WC_REM_ACCESS_ERR, ibv_qp_attr, ibv_srq_init_attr,
 };
 use crate::gid;
 use crate::peer::hello::{Hello, Name, Psns};
@@ -147,14 +147,15 @@ fn invalid_requests_are_refused_at_once() {
 }
 
 #[test]
-fn an_access_that_is_refused_is_fatal_to_both_ends() {
+fn an_access_that_is_refused_is_an_event_at_both_ends() {
     let [a, b] = &pair([IBV_QPS_RTS; 2]);
     let nowhere = End { mr: b.read_only, octets: b.octets, ..own() };
     assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, &nowhere, &mut [a.element(a.mr, 0, 8)]), 0);
-    for end in [a, b] {
+    // The end that refused the access says what it was.
+    for (end, kind) in [(a, IBV_EVENT_QP_FATAL), (b, IBV_EVENT_QP_ACCESS_ERR)] {
         let mut told = [event(end), event(end)];
         told.sort_unstable();
-        let mut expected = [IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED];
+        let mut expected = [kind, IBV_EVENT_QP_LAST_WQE_REACHED];
         expected.sort_unstable();
         assert_eq!(told, expected);
     }
