@@ -1,5 +1,9 @@
 //! Gives the shared library its version script, `rdma.map`, and its name.
 //!
+//! The drivers that programs link import the same private names from the node of their release
+//! (`IBVERBS_PRIVATE_34`, `57` and so on). GNU ld puts a name into one node only, so the names of
+//! the first are put into the others by assignments of a linker script.
+//!
 //! rustc passes a script of its own, without versions, and GNU ld takes only one. So the compiler
 //! finds the linker under `OUT_DIR` (`-B`): a shell script that replaces rustc's script among its
 //! arguments by this package's, and starts the real `ld.bfd`. Only GNU ld works: lld takes both
@@ -33,12 +37,39 @@ fn main() -> Result<(), Box<dyn Error>> {
     let wrapper = out.join("ld.bfd");
     fs::write(&wrapper, script(&map, &linker))?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
+    let aliases = out.join("private.ld");
+    fs::write(&aliases, private_aliases(&fs::read_to_string(&map)?))?;
+    println!("cargo::rustc-cdylib-link-arg={}", aliases.display());
     // Two separate arguments, because the path may have spaces.
     println!("cargo::rustc-cdylib-link-arg=-B{}", out.display());
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=bfd");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
     Ok(())
 }
+
+/// Returns assignments that put each name of the first private node into the later ones, but for
+/// that by which drivers register: it has the number of its node.
+fn private_aliases(map: &str) -> String {
+    let (mut node, mut names, mut later) = ("", Vec::new(), Vec::new());
+    for line in map.lines() {
+        if let Some((name, "")) = line.split_once(" {") {
+            node = name;
+            if node.starts_with(PRIVATE) && node != FIRST_PRIVATE {
+                later.push(node);
+            }
+        } else if let Some(name) = line.strip_prefix("        ").and_then(|l| l.strip_suffix(';'))
+            && node == FIRST_PRIVATE
+            && !name.starts_with("verbs_register_driver_")
+        {
+            names.push(name);
+        }
+    }
+    let each = later.iter().flat_map(|node| names.iter().map(move |name| (node, name)));
+    each.map(|(node, name)| format!("\"{name}@{node}\" = {name};\n")).collect()
+}
+
+const PRIVATE: &str = "IBVERBS_PRIVATE_";
+const FIRST_PRIVATE: &str = "IBVERBS_PRIVATE_34";
 
 fn variable(name: &str) -> Result<PathBuf, String> {
     env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))

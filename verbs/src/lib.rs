@@ -54,6 +54,7 @@ mod mr;
 mod mw;
 mod names;
 mod network;
+mod newer;
 mod numbers;
 mod object;
 mod operations;

@@ -83,7 +83,7 @@ const WC_STATUSES: [&CStr; 24] = [
 ];
 
 /// Texts by `enum rdma_cm_event_type`.
-const CM_EVENTS: [&CStr; 16] = [
+const CM_EVENTS: [&CStr; 20] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
     c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -100,6 +100,10 @@ const CM_EVENTS: [&CStr; 16] = [
     c"RDMA_CM_EVENT_MULTICAST_ERROR",
     c"RDMA_CM_EVENT_ADDR_CHANGE",
     c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+    c"RDMA_CM_EVENT_USER",
+    c"RDMA_CM_EVENT_INTERNAL",
 ];
 
 /// Each rate with its value in Mb/s, and its multiple of 2.5 Gb/s; 0 if rdma-core has no multiple

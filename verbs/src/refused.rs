@@ -53,6 +53,11 @@ refused! {
     ibv_unimport_dm(*mut ibv_dm) -> () = ();
     ibv_reg_dmabuf_mr(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr = none();
 
+    // librspreload of rdma-core 65 turns `epoll_create` into this.
+    repoll_create(c_int) -> c_int = not_supported();
+    repoll_ctl(c_int, c_int, c_int, *mut c_void) -> c_int = minus_one(Err(Errno(libc::EBADF)));
+    repoll_wait(c_int, *mut c_void, c_int, c_int) -> c_int = minus_one(Err(Errno(libc::EBADF)));
+
     ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = libc::EOPNOTSUPP;
     ibv_set_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = libc::EOPNOTSUPP;
     rdma_set_local_ece(*mut rdma_cm_id, *mut ibv_ece) -> c_int = not_supported();

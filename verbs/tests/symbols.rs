@@ -1,6 +1,6 @@
 //! Exports of the shared library: exactly the names and versions of `rdma.map`, everything that
-//! programs or libraries on this machine import from the two libraries it replaces, and nothing
-//! that makes the loader complain.
+//! programs or libraries on this machine, or in the listed packages of Debian, import from the two
+//! libraries it replaces, and nothing that makes the loader complain.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,13 @@ const FOLDERS: [&str; 8] = [
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/lib/python3/dist-packages/pyverbs",
+];
+
+/// Imports of packages of Debian, one symbol a line, with the packages that import it.
+const LISTS: [(&str, &str); 3] = [
+    ("Debian 12", include_str!("symbols/debian-12.txt")),
+    ("Debian 13", include_str!("symbols/debian-13.txt")),
+    ("Debian testing", include_str!("symbols/debian-testing.txt")),
 ];
 
 /// `name@version`.
@@ -65,6 +72,21 @@ fn every_import_of_an_installed_file_is_exported() {
     assert!(lines.is_empty(), "imported and not exported:\n{}", lines.join("\n"));
 }
 
+/// The lists are made by hand: `symbols/README.md` says how.
+#[test]
+fn every_import_of_the_listed_packages_is_exported() {
+    let exported = exports();
+    for (list, lines) in LISTS {
+        let lines = lines.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let missing: Vec<_> = lines
+            .clone()
+            .filter(|line| !exported.contains(line.split(' ').next().unwrap()))
+            .collect();
+        assert!(missing.is_empty(), "{list}: imported and not exported:\n{}", missing.join("\n"));
+        assert!(lines.count() > 100, "{list} is a list of names");
+    }
+}
+
 #[test]
 fn the_loader_finds_every_version() {
     if let Some(reason) = programs::missing(["ibv_devices"]) {
@@ -95,7 +117,8 @@ fn library() -> PathBuf {
     library
 }
 
-/// Returns the names of `rdma.map`, each with its version node.
+/// Returns the names of `rdma.map`, each with its version node. Those of the first private node are
+/// in every later one as well (`build.rs`).
 fn mapped() -> BTreeSet<Versioned> {
     let mut node = "";
     let mut names = BTreeSet::new();
@@ -107,16 +130,30 @@ fn mapped() -> BTreeSet<Versioned> {
             assert!(names.insert(format!("{name}@{node}")), "{name} twice in {node}");
         }
     }
+    let private: Vec<_> =
+        names.iter().filter_map(|name| name.strip_suffix(FIRST_PRIVATE)).collect();
+    let later = ["57", "59", "64", "65"];
+    let again: Vec<_> = private
+        .iter()
+        .filter(|name| !name.starts_with("verbs_register_driver_"))
+        .flat_map(|name| later.map(|number| format!("{name}@IBVERBS_PRIVATE_{number}")))
+        .collect();
+    names.extend(again);
     names
 }
 
-/// Returns the symbols that the library defines; each must be the default version.
+const FIRST_PRIVATE: &str = "@IBVERBS_PRIVATE_34";
+
+/// Returns the symbols that the library defines; each name must have one default version.
 fn exports() -> BTreeSet<Versioned> {
     let symbols = symbols(&library());
     let defined: Vec<_> = symbols.iter().filter(|symbol| symbol.library.is_none()).collect();
+    let mut defaults = BTreeMap::new();
     for symbol in &defined {
-        assert!(symbol.is_default, "{} is no default version", symbol.name);
+        *defaults.entry(&symbol.name).or_insert(0) += usize::from(symbol.is_default);
     }
+    let odd: Vec<_> = defaults.iter().filter(|(_, count)| **count != 1).collect();
+    assert!(odd.is_empty(), "not one default version: {odd:?}");
     defined.iter().map(|symbol| symbol.versioned()).collect()
 }
 

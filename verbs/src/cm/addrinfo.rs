@@ -19,7 +19,7 @@ use crate::object::optional;
 /// # Safety
 /// The strings and `hints` are NULL or valid, `place` points at memory for the answer.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_getaddrinfo(
+pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
@@ -142,7 +142,7 @@ fn empty_addrinfo() -> addrinfo {
 /// # Safety
 /// `res` is NULL or a list of answers whose parts are memory of C's library; it is freed once.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
+pub(super) unsafe extern "C" fn rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
     // SAFETY: NULL or an answer, by this function's contract.
     while let Some(&of) = unsafe { optional(res) } {
         for part in [

@@ -34,8 +34,14 @@ pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
     let len = pending.private_data.len().min(usize::from(u8::MAX));
     octets[..len].copy_from_slice(&pending.private_data[..len]);
     let depth = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+    let private_data = match pending.argument {
+        // The argument is the first field of a structure in the same union.
+        Some(argument) => ptr::without_provenance(usize::try_from(argument).unwrap_or(0)),
+        None if len == 0 => ptr::null(),
+        None => octets.as_ptr().cast(),
+    };
     let conn = rdma_conn_param {
-        private_data: if len == 0 { ptr::null() } else { octets.as_ptr().cast() },
+        private_data,
         private_data_len: u8::try_from(len).unwrap_or(u8::MAX),
         responder_resources: depth(pending.depths[0]),
         initiator_depth: depth(pending.depths[1]),

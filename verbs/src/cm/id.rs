@@ -17,6 +17,7 @@ use urnic_engine::time::Instant;
 use channel::{Attached, Channel};
 
 use super::ports::{Announced, Asking};
+use super::user_event::Resolved;
 use crate::abi::{
     IBV_QPT_RC, RDMA_CM_EVENT_DISCONNECTED, ibv_pd, ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id,
 };
@@ -71,6 +72,8 @@ pub(crate) struct Id {
     pub(super) backlog: AtomicUsize,
     /// Set for an id of an rsocket, which advances its connection itself.
     pub(super) of_socket: OnceLock<OfSocket>,
+    /// Answer of `rdma_resolve_addrinfo`.
+    pub(super) resolved: Resolved,
     /// Memory for `path_rec` in C's part.
     pub(super) path: OnceLock<Box<Place<ibv_sa_path_rec>>>,
 }
@@ -203,6 +206,8 @@ pub(super) struct Pending {
     /// Reads that the peer answers, and Reads that it may have outstanding.
     pub(super) depths: [u16; 2],
     pub(super) number_of_peer: u32,
+    /// Argument of an event that the application has queued itself.
+    pub(super) argument: Option<u64>,
 }
 
 impl Pending {
@@ -216,6 +221,7 @@ impl Pending {
             private_data,
             depths: [0; 2],
             number_of_peer: 0,
+            argument: None,
         }
     }
 
@@ -271,6 +277,7 @@ pub(super) fn make(
             untaken: AtomicUsize::new(0),
             backlog: AtomicUsize::new(0),
             of_socket: OnceLock::new(),
+            resolved: Resolved::default(),
             path: OnceLock::new(),
         });
         made = Some(Arc::clone(&id));

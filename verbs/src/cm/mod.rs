@@ -40,4 +40,5 @@ pub(crate) mod socket;
 mod sync;
 mod turn;
 mod udp_users;
+mod user_event;
 mod wait;
