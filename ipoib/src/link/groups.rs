@@ -374,4 +374,25 @@ mod tests {
         assert_eq!(groups.wanted(mgid(GROUPS_MAX)), JoinState::default());
         assert_eq!(groups.route(0, mgid(GROUPS_MAX)), Route::Full);
     }
+
+    /// RFC 4391 §10: a group that is only sent to is left when it is idle.
+    #[test]
+    fn a_group_only_sent_to_is_left_after_its_idle_time() {
+        let mut groups = Groups::default();
+        let (mgid, state) = (Gid([0xff; 16]), JoinState::SEND_ONLY_NON_MEMBER);
+        assert_eq!(groups.route(7, mgid), Route::Wait { ask: Some(state) });
+        let multicast = Multicast {
+            mlid: Lid(0xc001),
+            service_level: 0,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 0,
+        };
+        groups.joined(mgid, state, multicast);
+        assert_eq!(groups.expire(6 + GROUP_IDLE_NS), []);
+        assert_eq!(groups.route(9, mgid), Route::Member(multicast));
+        assert_eq!(groups.expire(8 + GROUP_IDLE_NS), []);
+        assert_eq!(groups.expire(9 + GROUP_IDLE_NS), [(mgid, state)]);
+        assert_eq!(groups.members(), []);
+    }
 }

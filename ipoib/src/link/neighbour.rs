@@ -220,4 +220,21 @@ mod tests {
             assert_eq!(doubted, Route::Known { at, probe: true }, "{now_ns}");
         }
     }
+
+    #[test]
+    fn a_full_table_evicts_the_neighbour_unused_for_the_longest_time() {
+        let (mut neighbours, mut budget) = (Neighbours::default(), Budget::default());
+        let ip = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
+        for number in 0..NEIGHBOURS_MAX {
+            assert_eq!(neighbours.route(number as u64, ip(number), &mut budget), Route::Wait);
+            assert_eq!(neighbours.wait(ip(number), vec![0], &mut budget), 0);
+        }
+        assert_eq!((neighbours.len(), budget.take_evicted()), (NEIGHBOURS_MAX, 0));
+        for number in [0, NEIGHBOURS_MAX] {
+            neighbours.route(NEIGHBOURS_MAX as u64, ip(number), &mut budget);
+        }
+        assert_eq!((neighbours.len(), budget.take_evicted()), (NEIGHBOURS_MAX, 1));
+        let lost = |number| neighbours.table.get(&ip(number)).is_none();
+        assert_eq!([0, 1, 2, NEIGHBOURS_MAX].map(lost), [false, true, false, false]);
+    }
 }

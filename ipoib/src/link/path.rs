@@ -161,3 +161,67 @@ impl Paths {
         self.table.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOP: Hop = Hop { dlid: Lid(7), service_level: 0 };
+
+    fn gid(number: usize) -> Gid {
+        let mut octets = [0xfe; 16];
+        octets[8..].copy_from_slice(&number.to_be_bytes());
+        Gid(octets)
+    }
+
+    /// An answer or a failure ends a request; neither starts the next one before its time.
+    #[test]
+    fn a_known_path_is_requested_once_in_each_refresh_time() {
+        let (mut paths, mut budget) = (Paths::default(), Budget::default());
+        let at = gid(1);
+        assert_eq!(paths.route(0, at, &mut budget), Route::Wait { ask: true });
+        assert_eq!(paths.route(0, at, &mut budget), Route::Wait { ask: false });
+        paths.learn(0, at, HOP);
+        for (now_ns, ask) in [(PATH_REFRESH_NS - 1, false), (PATH_REFRESH_NS, true)] {
+            assert_eq!(paths.route(now_ns, at, &mut budget), Route::Known { hop: HOP, ask });
+        }
+        assert_eq!(paths.fail(PATH_REFRESH_NS, at, true, &mut budget), Vec::<Vec<u8>>::new());
+        for (ahead_ns, ask) in [(0, false), (PATH_REFRESH_NS - 1, false), (PATH_REFRESH_NS, true)] {
+            let route = paths.route(PATH_REFRESH_NS + ahead_ns, at, &mut budget);
+            assert_eq!(route, Route::Known { hop: HOP, ask }, "{ahead_ns}");
+        }
+    }
+
+    /// A refusal is believed for a time. A silent administrator is asked again at the next use.
+    #[test]
+    fn a_missing_path_is_requested_again_after_its_time() {
+        for (silent, absent_ns) in [(true, 0), (false, ABSENT_NS)] {
+            let (mut paths, mut budget) = (Paths::default(), Budget::default());
+            let at = gid(1);
+            paths.route(5, at, &mut budget);
+            assert_eq!(paths.wait(at, Qpn::GSI, vec![1, 2], &mut budget), 0);
+            assert_eq!(paths.fail(5, at, silent, &mut budget), [[1, 2]]);
+            assert_eq!(budget.used(), 0);
+            if absent_ns > 0 {
+                assert_eq!(paths.route(4 + absent_ns, at, &mut budget), Route::Absent);
+            }
+            let again = paths.route(5 + absent_ns, at, &mut budget);
+            assert_eq!(again, Route::Wait { ask: true }, "{silent}");
+        }
+    }
+
+    #[test]
+    fn a_full_table_evicts_the_path_unused_for_the_longest_time() {
+        let (mut paths, mut budget) = (Paths::default(), Budget::default());
+        for number in 0..PATHS_MAX {
+            paths.route(number as u64, gid(number), &mut budget);
+            paths.wait(gid(number), Qpn::GSI, vec![0], &mut budget);
+        }
+        assert_eq!((paths.len(), budget.take_evicted()), (PATHS_MAX, 0));
+        paths.route(PATHS_MAX as u64, gid(0), &mut budget);
+        paths.route(PATHS_MAX as u64, gid(PATHS_MAX), &mut budget);
+        assert_eq!((paths.len(), budget.take_evicted()), (PATHS_MAX, 1));
+        let lost = |number| paths.table.get(&gid(number)).is_none();
+        assert_eq!([0, 1, 2, PATHS_MAX].map(lost), [false, true, false, false]);
+    }
+}

@@ -275,3 +275,119 @@ fn back_off_ns(attempts: u32, random: u32) -> u64 {
     let wait_ns = (SA_RETRY_FIRST_NS << doublings).min(SA_RETRY_LAST_NS);
     wait_ns + ((wait_ns / 4 * u64::from(random >> 16)) >> 16)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::address::{Lid, PKey, QKey};
+
+    fn join() -> McMemberRecord {
+        McMemberRecord {
+            mgid: Gid([0xff; 16]),
+            port_gid: Gid([0xfe; 16]),
+            q_key: QKey(0),
+            mlid: Lid(0xc001),
+            mtu: 0,
+            traffic_class: 0,
+            p_key: PKey(0xffff),
+            rate: 0,
+            packet_life_time: 0,
+            service_level: 0,
+            flow_label: 0,
+            hop_limit: 0,
+            scope: 2,
+            join_state: JoinState::FULL_MEMBER,
+        }
+    }
+
+    fn path() -> PathRecord {
+        let query = PathRecord::query(Gid([0xfe; 16]), Gid([0xfd; 16]), PKey(0xffff));
+        PathRecord { dlid: Lid(3), ..query }
+    }
+
+    /// Returns a client that has sent a request, and its transaction.
+    fn asked(request: Request) -> (Client, u64) {
+        let mut client = Client::new([7; 32]);
+        assert!(client.ask(0, request));
+        let mad = SaMad::parse(&client.poll(0).unwrap()).unwrap();
+        (client, mad.transaction)
+    }
+
+    /// Answers about another port, group or path do not end a request, and the right one does.
+    #[test]
+    fn an_answer_is_about_its_request() {
+        let other = Gid([9; 16]);
+        let joins = [
+            McMemberRecord { mgid: other, ..join() },
+            McMemberRecord { port_gid: other, ..join() },
+            McMemberRecord { p_key: PKey(0x8001), ..join() },
+            McMemberRecord { mlid: Lid(3), ..join() },
+        ];
+        let paths = [
+            PathRecord { dgid: other, ..path() },
+            PathRecord { sgid: other, ..path() },
+            PathRecord { dlid: Lid(0), ..path() },
+            PathRecord { dlid: Lid(0xc001), ..path() },
+        ];
+        let joins = joins.map(|record| (Attribute::McMemberRecord, record.to_bytes()));
+        let paths = paths.map(|record| (Attribute::PathRecord, record.to_bytes()));
+        let of_join = (Attribute::McMemberRecord, join().to_bytes());
+        let of_path = (Attribute::PathRecord, path().to_bytes());
+        for (request, wrong, right) in [
+            (Request::Join { record: join(), creates: true }, joins, of_join),
+            (Request::Path(path()), paths, of_path),
+        ] {
+            let (mut client, transaction) = asked(request);
+            let answer = |(attribute, data): (Attribute, [u8; _])| {
+                SaMad::new(Method::GetResp, attribute, transaction, &data)
+            };
+            for (index, wrong) in wrong.into_iter().enumerate() {
+                assert!(client.handle_answer(0, &answer(wrong)).is_err(), "{request:?} {index}");
+            }
+            assert!(matches!(client.handle_answer(0, &answer(right)), Ok(Some(_))), "{request:?}");
+            assert!(client.handle_answer(0, &answer(right)).is_err(), "it has ended");
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_not_sent_has_no_answer() {
+        let mut client = Client::new([7; 32]);
+        client.ask(0, Request::Path(path()));
+        let data = path().to_bytes();
+        let transaction = client.pending[0].transaction;
+        let mad = SaMad::new(Method::GetResp, Attribute::PathRecord, transaction, &data);
+        assert!(client.handle_answer(0, &mad).is_err());
+        client.poll(0);
+        assert!(client.handle_answer(0, &mad).is_ok());
+    }
+
+    /// A busy administrator is asked again no sooner than a silent one.
+    #[test]
+    fn requests_wait_longer_each_time_for_a_busy_or_silent_administrator() {
+        for is_busy in [false, true] {
+            let mut client = Client::new([7; 32]);
+            client.ask(0, Request::Path(path()));
+            let mut now_ns = 0;
+            for attempt in 1..=SA_ATTEMPTS_MAX {
+                let mad = SaMad::parse(&client.poll(now_ns).unwrap()).unwrap();
+                if is_busy {
+                    let busy = SaMad { method: Method::GetResp, status: Status::BUSY, ..mad };
+                    assert!(matches!(client.handle_answer(now_ns, &busy), Ok(None)));
+                }
+                let due_ns = client.poll_timeout().unwrap();
+                let least_ns = (SA_RETRY_FIRST_NS << (attempt - 1)).min(SA_RETRY_LAST_NS);
+                let waits = least_ns..=least_ns / 4 * 5;
+                assert!(waits.contains(&(due_ns - now_ns)), "{attempt}: {}", due_ns - now_ns);
+                assert!(
+                    client.poll(due_ns - 1).is_none() && client.poll_silent(due_ns - 1).is_none()
+                );
+                now_ns = due_ns;
+            }
+            assert!(client.poll(now_ns).is_none());
+            let why = Failure::Silent;
+            let silent = Outcome::NoPath { gid: path().dgid, why };
+            assert_eq!(client.poll_silent(now_ns), Some(silent));
+            assert_eq!(client.poll_timeout(), None);
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod groups;
 mod hostile;
 mod manager;
 mod neighbours;
+mod packets;
 mod rules;
 mod seeds;
 

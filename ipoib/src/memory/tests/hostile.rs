@@ -126,6 +126,10 @@ fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
     let own = PacketHeader { global: Some(own), source_qp: Qpn::from_bits(0x48), ..to_all };
     assert!(!scene.taken(&own, &for_several([255; 4])));
     assert_eq!(scene.counters(0).own_copies, 1);
+    // Another interface of the same port is another sender.
+    let other = PacketHeader { source_qp: Qpn::from_bits(0x49), ..own };
+    assert!(scene.taken(&other, &for_several([255; 4])));
+    assert_eq!(scene.counters(0).own_copies, 1);
 }
 
 /// RFC 4391 §6: reserved bytes are ignored; other types are dropped.
