@@ -86,3 +86,21 @@ pub fn link_local(guid: Guid) -> Ipv6Addr {
     let identifier = guid.interface_identifier(false);
     Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(identifier))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3021: the two addresses of a /31 are hosts. RFC 922: the last of other networks is none.
+    #[test]
+    fn directed_broadcasts_are_of_networks_with_more_than_two_addresses() {
+        let broadcasts = |len: u8| {
+            let own = Some((Ipv4Addr::new(10, 0, 0, 4), len));
+            let config = LinkConfig { ipv4: own, ..LinkConfig::new(Qpn::from_bits(7), [7; 32]) };
+            let all = (0..=255)
+                .filter(|last| config.is_directed_broadcast(Ipv4Addr::new(10, 0, 0, *last).into()));
+            all.collect::<Vec<u8>>()
+        };
+        assert_eq!([24, 30, 31, 32].map(broadcasts), [vec![255], vec![7], vec![], vec![]]);
+    }
+}

@@ -113,3 +113,39 @@ impl Link {
         self.lease().map(|lease| lease.address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkConfig;
+    use crate::wire::address::{PKey, Qpn};
+
+    /// RFC 4390 §2.1: the partition is part of the client's identity.
+    #[test]
+    fn a_client_is_of_its_partition() {
+        for p_key in [0xffff, 0x8001] {
+            let config = LinkConfig::new(Qpn::from_bits(7), [7; 32]);
+            let link = Link::new(LinkConfig { p_key: PKey(p_key), ..config });
+            assert_eq!(link.client_id(), client_id(0, p_key.into()));
+        }
+    }
+
+    #[test]
+    fn address_and_router_are_those_of_the_latest_lease() {
+        let config = LinkConfig::new(Qpn::from_bits(7), [7; 32]);
+        let mut link = Link::new(LinkConfig { dhcp: true, ..config });
+        let [address, server] = [7, 1].map(|host| Ipv4Addr::new(10, 0, 0, host));
+        for router in [Some(server), None] {
+            let [renewal_ns, rebinding_ns, end_ns] = [1, 2, 3];
+            let lease =
+                Lease { address, prefix_len: 24, router, server, renewal_ns, rebinding_ns, end_ns };
+            link.apply_lease_change(0, Some(LeaseChange::Bound(lease)));
+            assert_eq!((link.config.ipv4, link.config.gateway_v4), (Some((address, 24)), router));
+        }
+        link.config.gateway_v4 = Some(server);
+        link.apply_lease_change(0, None);
+        assert_eq!(link.config.gateway_v4, Some(server));
+        link.apply_lease_change(0, Some(LeaseChange::Lost));
+        assert_eq!((link.config.ipv4, link.config.gateway_v4), (None, None));
+    }
+}

@@ -198,6 +198,25 @@ mod tests {
         assert_eq!(parse(&other), Ok(None), "UDP");
     }
 
+    /// RFC 4861 §7.1.1: each rule holds for messages with a right checksum.
+    #[test]
+    fn wrong_fields_are_refused_with_a_right_checksum() {
+        let target = ip("fe80::2");
+        let good = solicitation(ip("fe80::1"), target, target, own());
+        let cases = [(8, 0xfe), (7, 254), (41, 1), (8, 0xff), (48, 0xff), (65, 0)];
+        let expected = [true, false, false, false, false, false];
+        let is_read = |(at, value): (usize, u8)| {
+            let mut octets = good;
+            octets[at] = value;
+            octets[42..44].fill(0);
+            let (header, message) = octets.split_at(HEADER_LEN);
+            let sum = checksum(header.try_into().unwrap(), message).to_be_bytes();
+            octets[42..44].copy_from_slice(&sum);
+            parse(&octets).is_ok_and(|message| message.is_some())
+        };
+        assert_eq!(cases.map(is_read), expected);
+    }
+
     proptest! {
         #[test]
         fn parsing_arbitrary_octets_never_panics(

@@ -277,3 +277,118 @@ impl Client {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ClientId = [1; 17];
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+    const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+    fn answer(kind: Kind, transaction: u32) -> Answer {
+        Answer {
+            kind,
+            transaction,
+            client: Some(ID),
+            address: OWN,
+            server: Some(SERVER),
+            prefix_len: Some(24),
+            router: None,
+            lease_s: Some(1000),
+            renewal_s: None,
+            rebinding_s: None,
+        }
+    }
+
+    /// Returns a client that has requested the address of an offer at 0, and its transaction.
+    fn requested(offer: impl Fn(Answer) -> Answer) -> Option<(Client, u32)> {
+        let mut client = Client::new([7; 32]);
+        let transaction = client.poll(0, ID).1.unwrap().transaction;
+        client.handle(0, &ID, &offer(answer(Kind::Offer, transaction))).ok()?;
+        let request = client.poll(0, ID).1.unwrap();
+        assert_eq!((request.kind, request.server), (Kind::Request, Some(SERVER)));
+        Some((client, transaction))
+    }
+
+    /// Returns the lease of a server that gives these terms.
+    fn lease(terms: impl Fn(Answer) -> Answer) -> Option<Lease> {
+        let (mut client, transaction) = requested(&terms)?;
+        match client.handle(0, &ID, &terms(answer(Kind::Ack, transaction))) {
+            Ok(Some(LeaseChange::Bound(lease))) => Some(lease),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// RFC 2131 §4.4.5: T1 is half of the lease, T2 seven eighths, and T1 <= T2 <= end.
+    #[test]
+    fn times_of_a_lease_are_in_order() {
+        let cases = [
+            (1000, None, None, [500, 875, 1000]),
+            (1000, Some(100), Some(200), [100, 200, 1000]),
+            (1000, Some(300), Some(200), [200, 200, 1000]),
+            (1000, Some(5000), None, [875, 875, 1000]),
+            (1000, Some(100), Some(5000), [100, 1000, 1000]),
+        ];
+        for (lease_s, renewal_s, rebinding_s, expected) in cases {
+            let terms =
+                |answer| Answer { lease_s: Some(lease_s), renewal_s, rebinding_s, ..answer };
+            let Lease { renewal_ns, rebinding_ns, end_ns, .. } = lease(terms).unwrap();
+            let times = [renewal_ns, rebinding_ns, end_ns].map(|ns| ns / SECOND_NS);
+            assert_eq!(times, expected, "{renewal_s:?} {rebinding_s:?}");
+        }
+        let endless = lease(|answer| Answer { lease_s: Some(u32::MAX), ..answer }).unwrap();
+        assert_eq!(endless.end_ns, u64::MAX);
+    }
+
+    #[test]
+    fn an_offer_is_of_an_address_that_a_host_can_have() {
+        let of = |address: [u8; 4]| {
+            lease(move |answer| Answer { address: address.into(), ..answer }).is_some()
+        };
+        let addresses = [[10, 0, 0, 7], [0; 4], [255; 4], [127, 0, 0, 1], [224, 0, 0, 5]];
+        assert_eq!(addresses.map(of), [true, false, false, false, false]);
+        let of = |prefix_len| lease(move |answer| Answer { prefix_len, ..answer }).is_some();
+        let lens = [Some(0), Some(1), Some(32), Some(33), None];
+        assert_eq!(lens.map(of), [false, true, true, false, false]);
+        let of = |lease_s| lease(move |answer| Answer { lease_s, ..answer }).is_some();
+        assert_eq!([Some(0), Some(1), None].map(of), [false, true, false]);
+    }
+
+    #[test]
+    fn a_router_is_another_host_of_the_network() {
+        let of = |router: [u8; 4]| {
+            lease(move |answer| Answer { router: Some(router.into()), ..answer }).unwrap().router
+        };
+        let routers = [[10, 0, 0, 1], [10, 0, 1, 1], OWN.octets()];
+        assert_eq!(routers.map(of), [Some(SERVER), None, None]);
+    }
+
+    /// RFC 2131 §3.1: a refused request starts again, but not at once, so that a server that refuses
+    /// each of them is not flooded.
+    #[test]
+    fn a_refused_request_starts_again_after_a_pause() {
+        let (mut client, transaction) = requested(|offer| offer).unwrap();
+        let refusal = answer(Kind::Nak, transaction);
+        assert_eq!(client.handle(5, &ID, &refusal), Ok(None));
+        assert_eq!(client.poll_timeout(), 5 + DHCP_RETRY_FIRST_NS);
+        assert_eq!(client.poll(4 + DHCP_RETRY_FIRST_NS, ID), (None, None));
+        let again = client.poll(5 + DHCP_RETRY_FIRST_NS, ID).1.unwrap();
+        assert_eq!((again.kind, again.seconds), (Kind::Discover, 0));
+        assert_ne!(again.transaction, transaction);
+    }
+
+    /// RFC 2131 §2: servers and relays see for how long a client has asked.
+    #[test]
+    fn questions_carry_the_seconds_since_the_first() {
+        let mut client = Client::new([7; 32]);
+        let begin_ns = 3 * SECOND_NS;
+        let mut now_ns = begin_ns;
+        for _ in 0..4 {
+            let question = client.poll(now_ns, ID).1.unwrap();
+            assert_eq!(u64::from(question.seconds), (now_ns - begin_ns) / SECOND_NS);
+            now_ns = client.poll_timeout();
+        }
+        assert!(now_ns > begin_ns + 20 * SECOND_NS);
+    }
+}

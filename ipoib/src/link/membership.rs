@@ -391,3 +391,37 @@ impl Link {
         self.run_chores(now_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkConfig;
+    use crate::wire::address::Guid;
+
+    /// RFC 4392 §1: without a LID, a subnet manager or the partition there is no link.
+    #[test]
+    fn each_attribute_of_a_port_is_needed() {
+        let whole = PortInfo {
+            guid: Guid(7),
+            prefix: 0xfe80 << 48,
+            lid: Lid(2),
+            sm_lid: Lid(1),
+            is_active: true,
+            mtu_octets: 2048,
+            p_keys: vec![PKey(0xffff)],
+        };
+        let partition = DownReason::NotInPartition(PKey(0xffff));
+        for (port, reason) in [
+            (whole.clone(), DownReason::Joining),
+            (PortInfo { lid: Lid(0), ..whole.clone() }, DownReason::PortDown),
+            (PortInfo { sm_lid: Lid(0), ..whole.clone() }, DownReason::PortDown),
+            (PortInfo { is_active: false, ..whole.clone() }, DownReason::PortDown),
+            (PortInfo { p_keys: vec![PKey(0x8001)], ..whole.clone() }, partition),
+        ] {
+            let mut link = Link::new(LinkConfig::new(Qpn::from_bits(7), [7; 32]));
+            link.handle_port(1, port);
+            assert_eq!(link.state(), LinkState::Down(reason));
+            assert_eq!(link.poll_mad(1).is_some(), reason == DownReason::Joining);
+        }
+    }
+}

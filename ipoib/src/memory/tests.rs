@@ -17,6 +17,7 @@ use urnic_netdev::{Device, TransmitError, TxFrame};
 use super::*;
 use crate::counters::Counters;
 use crate::device::IpoibDevice;
+use crate::limits::OWN_WAITING_MAX;
 use crate::link::{LinkConfig, LinkState};
 use crate::wire::address::Qpn;
 
@@ -176,6 +177,7 @@ fn a_group_that_the_port_cannot_carry_leaves_the_link_down_with_its_reason() {
     scene.run(MS);
     let LinkState::Down(why) = scene.state(0) else { panic!("down") };
     assert_eq!(why.to_string(), "the broadcast group has an MTU of 4096, the port can carry 2048");
+    assert!(scene.hosts[0].link().poll_timeout().is_some(), "it is tried again");
 }
 
 /// RFC 4392 §1.2: two partitions are two links; two limited members cannot communicate.
@@ -260,6 +262,16 @@ fn a_burst_is_of_own_and_other_datagrams_together() {
         scene.send(1, &datagram(1, ip4(0).into(), 60)).unwrap();
     }
     scene.now_ns += MS;
-    let counts = [0; 3].map(|_| scene.hosts[0].receive(scene.now_ns, 4, &mut |_| ()));
+    let counts = [4, 4, 4].map(|burst| scene.hosts[0].receive(scene.now_ns, burst, &mut |_| ()));
     assert_eq!(counts, [4, 2, 0]);
+    for _ in 0..3 {
+        scene.send(0, &datagram(0, ip4(0).into(), 60)).unwrap();
+    }
+    assert_eq!(scene.hosts[0].next_arrival_ns(), Some(0), "own datagrams have come");
+    let counts = [2, 2, 2].map(|burst| scene.hosts[0].receive(scene.now_ns, burst, &mut |_| ()));
+    assert_eq!(counts, [2, 1, 0]);
+    for _ in 0..OWN_WAITING_MAX {
+        scene.send(0, &datagram(0, ip4(0).into(), 60)).unwrap();
+    }
+    assert_eq!(scene.send(0, &datagram(0, ip4(0).into(), 60)), Err(TransmitError::Full));
 }

@@ -436,3 +436,18 @@ fn received_groups_are_limited() {
     assert_eq!(scene.fabric.members(mgid("239.7.0.0")), Some(1));
     assert_eq!(scene.fabric.members(mgid("239.7.0.128")), None);
 }
+
+/// A join that still waits for the administrator is dropped with its group.
+#[test]
+fn a_group_that_is_left_while_its_join_waits_is_not_joined() {
+    let mut scene = Scene::up();
+    let now_ns = scene.now_ns;
+    let groups = (0..100).map(|number| IpAddr::from([239, 1, 1, number])).collect::<Vec<_>>();
+    for group in &groups {
+        scene.hosts[0].join_group(now_ns, *group);
+    }
+    scene.hosts[0].leave_group(now_ns, groups[99]);
+    scene.run(SECOND);
+    let members = [98, 99].map(|at| scene.fabric.members(mgid(&groups[at].to_string())));
+    assert_eq!(members, [Some(1), None]);
+}

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fabric::Packets;
-use crate::limits::REACHABLE_NS;
+use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS};
 use crate::link::link_local;
 use crate::wire::address::Lid;
 use crate::wire::packet::PacketHeader;
@@ -95,4 +95,21 @@ fn announcements_fill_no_table() {
     let mut scene = Scene::up();
     scene.run(10 * SECOND);
     assert!(scene.hosts.iter().all(|host| host.link().table_lens() == (0, 0)));
+}
+
+/// RFC 5227 §2.3, RFC 4861 §7.2.6: several announcements, with a pause between them.
+#[test]
+fn announcements_have_their_number_and_pause() {
+    let mut scene = Scene::new(FabricConfig::default(), 1);
+    scene.run(MS);
+    let first = scene.counters(0).datagrams_sent;
+    assert!(first > 0);
+    for number in 1..u64::from(ANNOUNCEMENTS) {
+        scene.run(ANNOUNCE_INTERVAL_NS - 2 * MS);
+        assert_eq!(scene.counters(0).datagrams_sent, first * number);
+        scene.run(2 * MS);
+        assert_eq!(scene.counters(0).datagrams_sent, first * (number + 1));
+    }
+    scene.run(10 * ANNOUNCE_INTERVAL_NS);
+    assert_eq!(scene.counters(0).datagrams_sent, first * u64::from(ANNOUNCEMENTS));
 }
