@@ -207,4 +207,32 @@ mod tests {
         assert_eq!(received(&mut a, 1).len(), 1);
         assert_eq!((a.transmit_room(), a.transmit(0, &TxFrame::whole(&own))), (1, Ok(())));
     }
+
+    /// The sender has not filled in a partial checksum; a complete one is still to be checked.
+    #[test]
+    fn own_frames_are_as_right_as_their_checksums() {
+        let (a, _b) = pair(LinkConfig { tx_checksum: true, ..LinkConfig::default() });
+        let mut a = Loopback::new(a, OWN);
+        let own = head(OWN, 60);
+        let partial = TxChecksum::Partial { start: 34, offset: 16 };
+        for checksum in [partial, TxChecksum::Complete] {
+            a.transmit(0, &TxFrame { checksum, ..TxFrame::whole(&own) }).unwrap();
+        }
+        let mut found = Vec::new();
+        a.receive(0, 64, &mut |frame| found.push(frame.checksum));
+        assert_eq!(found, [RxChecksum::Valid, RxChecksum::Unverified]);
+    }
+
+    #[test]
+    fn a_burst_is_of_own_and_other_frames_together() {
+        let (a, mut b) = pair(LinkConfig::default());
+        let mut a = Loopback::new(a, OWN);
+        for _ in 0..3 {
+            a.transmit(0, &TxFrame::whole(&head(OWN, 60))).unwrap();
+            b.transmit(0, &TxFrame::whole(&head(OWN, 61))).unwrap();
+        }
+        b.flush(0);
+        let counts = [2, 2, 2, 2].map(|burst| received(&mut a, burst).len());
+        assert_eq!(counts, [2, 2, 2, 0]);
+    }
 }

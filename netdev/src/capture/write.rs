@@ -244,3 +244,89 @@ const ORDER: Endianness = Endianness::Little;
 const NANOSECONDS: u8 = 9;
 /// Length of a block of statistics.
 const STATISTICS_LEN: u64 = 12 + 12 + 12 + 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{BlockReader, CaptureReader, LinkType};
+
+    fn written<'a>(bytes: &'a [u8], comment: Option<&'a str>) -> WrittenFrame<'a> {
+        let original_len = bytes.len();
+        WrittenFrame { interface: 0, at_ns: 7, is_outbound: false, original_len, bytes, comment }
+    }
+
+    fn file() -> PcapngWriter<Vec<u8>> {
+        let mut file = PcapngWriter::new(Vec::new(), None).unwrap();
+        file.interface(Medium::Ip, "one", 0).unwrap();
+        file
+    }
+
+    /// A frame is written if the statistics still fit behind it.
+    #[test]
+    fn a_file_is_no_longer_than_its_limit() {
+        let mut whole = file();
+        whole.frame(&written(&[0x45; 61], None), u64::MAX).unwrap();
+        whole.statistics(9, 0).unwrap();
+        let len = whole.into_inner().len() as u64;
+        for (len_max, fits) in [(len - 1, false), (len, true)] {
+            let mut file = file();
+            assert_eq!(file.frame(&written(&[0x45; 61], None), len_max).unwrap(), fits);
+            file.statistics(9, 0).unwrap();
+            assert!(file.into_inner().len() as u64 <= len_max);
+        }
+    }
+
+    #[test]
+    fn frames_name_their_interface_and_its_link() {
+        let mut file = file();
+        for _ in 1..300 {
+            file.interface(Medium::Ethernet, "other", 0).unwrap();
+        }
+        for interface in [0, 255, 256, 299] {
+            let frame = WrittenFrame { interface, ..written(&[0x45; 20], None) };
+            file.frame(&frame, u64::MAX).unwrap();
+        }
+        let octets = file.into_inner();
+        let frames = CaptureReader::open(&octets[..]).unwrap().map(|frame| {
+            let frame = frame.unwrap();
+            (frame.interface, frame.link)
+        });
+        let [ip, ethernet] = [LinkType::RawIp, LinkType::Ethernet];
+        let expected = [(0, ip), (255, ethernet), (256, ethernet), (299, ethernet)];
+        assert_eq!(frames.collect::<Vec<_>>(), expected);
+    }
+
+    /// The options of a frame may be of any length; a comment is added behind all of them.
+    #[test]
+    fn a_comment_follows_others_of_any_length() {
+        for text in ["a", "ab", "abc", "abcd"] {
+            let mut file = file();
+            file.frame(&written(&[0x45; 21], Some(text)), u64::MAX).unwrap();
+            let octets = file.into_inner();
+            let mut blocks = BlockReader::open(&octets[..]).unwrap();
+            let mut out = Vec::new();
+            while let Some(mut block) = blocks.next_block(|| unreachable!("short blocks")).unwrap()
+            {
+                if block.is_frame() {
+                    assert!(block.comment("behind"));
+                }
+                block.write(&mut out).unwrap();
+            }
+            // The option and its padding, at the place of the end of options.
+            assert_eq!(out.len(), octets.len() + 4 + 8, "{text}");
+            let at = octets.len() - 4 - 4;
+            assert_eq!(out[at..at + 4], [1, 0, 6, 0], "{text}");
+            assert_eq!(out[at + 4..at + 10], *b"behind");
+            assert_eq!(CaptureReader::open(&out[..]).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_pcap_record_has_microseconds() {
+        let mut file = PcapWriter::new(Vec::new(), 1, 0).unwrap();
+        let len = file.sink.len();
+        file.frame(Duration::new(5, 123_456_789), &[1, 2, 3]).unwrap();
+        let expected = [5, 123_456, 3, 3].map(u32::to_le_bytes);
+        assert_eq!(file.sink[len..], [expected.as_flattened(), &[1, 2, 3]].concat());
+    }
+}

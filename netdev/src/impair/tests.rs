@@ -1,3 +1,4 @@
+mod bounds;
 mod super_frames;
 
 use std::num::{NonZeroU16, NonZeroUsize};

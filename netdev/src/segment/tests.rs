@@ -225,3 +225,71 @@ proptest! {
         let _ = merge(&mut bytes.clone(), &bytes, Medium::Ip, 1500);
     }
 }
+
+/// Writes the checksum of the IPv4 header of an untagged Ethernet frame.
+fn sum_ipv4(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let checksum = naive_checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// RFC 791: the first of several fragments has offset 0 and more to come. RFC 9293 §3.1: a header
+/// has at least five words.
+#[test]
+fn fragments_and_short_headers_are_no_segments() {
+    let good = Segment::new(5, &[1; 40]).frame();
+    let cases = [(20, 0x40, true), (20, 0x20, false), (21, 1, false), (15, 0x10, true)];
+    for (at, value, is_one) in cases {
+        let mut frame = good.clone();
+        frame[at] = value;
+        sum_ipv4(&mut frame);
+        assert_eq!(locate(&frame, Medium::Ethernet).is_some(), is_one, "{at}: {value:#x}");
+        frame[24] ^= 1;
+        assert!(locate(&frame, Medium::Ethernet).is_none(), "a wrong checksum");
+    }
+    for (words, is_one) in [(4, false), (5, true), (6, true), (15, true)] {
+        let mut frame = good.clone();
+        frame[46] = words << 4;
+        assert_eq!(locate(&frame, Medium::Ethernet).is_some(), is_one, "{words} words");
+    }
+}
+
+#[test]
+fn packets_of_another_class_or_flow_are_not_merged() {
+    for at in [14, 15, 16, 17] {
+        let of = |seq| Segment { is_v6: true, ..Segment::new(seq, &[7; 10]) }.frame();
+        let (mut first, mut second) = (of(5), of(15));
+        second[at] ^= 1;
+        assert!(!merge(&mut first, &second, Medium::Ethernet, 1500), "octet {at}");
+        second[at] ^= 1;
+        assert!(merge(&mut first, &second, Medium::Ethernet, 1500));
+    }
+}
+
+/// The length field of IPv4 has 16 bits, whatever the MTU.
+#[test]
+fn merged_segments_are_no_longer_than_a_datagram() {
+    let longest = usize::from(u16::MAX) - 40;
+    for (len, is_merged) in [(longest - 30_000, true), (longest - 29_999, false)] {
+        let mut first = Segment::new(0, &vec![1; 30_000]).frame();
+        let second = Segment::new(30_000, &vec![2; len]).frame();
+        assert_eq!(merge(&mut first, &second, Medium::Ethernet, 1 << 20), is_merged, "{len}");
+    }
+}
+
+/// Both checksums of IPv4 count, and IPv6 has only that of TCP.
+#[test]
+fn a_checksum_of_ones_is_not_computed() {
+    for is_v6 in [false, true] {
+        let frame = Segment { is_v6, ..Segment::new(0, &[1; 9]) }.frame();
+        let layout = parse(&frame, Medium::Ethernet).unwrap();
+        assert!(has_computed_checksums(&frame, &layout));
+        for (at, is_checksum) in
+            [(layout.tcp_at + TCP_CHECKSUM, true), (layout.ip_at + IPV4_CHECKSUM, !is_v6)]
+        {
+            let mut frame = frame.clone();
+            frame[at..at + 2].fill(0xff);
+            assert_eq!(has_computed_checksums(&frame, &layout), !is_checksum, "{at}");
+        }
+    }
+}

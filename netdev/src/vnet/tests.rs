@@ -139,3 +139,19 @@ fn no_header_and_no_frame_does_harm() {
         }
     }
 }
+
+/// A fragment has no TCP header: its checksum is computed from the fields as they are.
+#[test]
+fn a_later_fragment_has_no_transport_header() {
+    let head = ipv4_head(false);
+    let frame = frame(&head, &[], 0);
+    let header = encode(&frame).unwrap();
+    assert!(verdict(header, &head).is_some());
+    for (at, value, is_whole) in
+        [(20, 0x40, true), (20, 0x20, true), (20, 1, false), (21, 1, false)]
+    {
+        let mut head = head.clone();
+        head[at] = value;
+        assert_eq!(verdict(header, &head).is_some(), is_whole, "{at}: {value:#x}");
+    }
+}
