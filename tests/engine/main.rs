@@ -22,6 +22,7 @@ mod in_place;
 mod markers;
 mod multi_queue;
 mod network;
+mod no_timer;
 mod not_ready;
 mod pair;
 mod placed;

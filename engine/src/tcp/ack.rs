@@ -69,6 +69,11 @@ impl AckPolicy {
     /// nothing follows the data at once. With `hold`, acknowledgments may wait for the rest of a
     /// burst.
     ///
+    /// PSH ends what the sender has queued (RFC 9293 §3.9.1.2, MUST-61), so a sender whose messages
+    /// complete when they are acknowledged waits now: pushed data is acknowledged at once, however
+    /// short it is. The caller sends the acknowledgment after all segments that have arrived, on
+    /// data if there is any: a peer that sets PSH on each segment gets one for each burst.
+    ///
     /// RFC 9293 §3.8.6.3: "an ACK SHOULD be generated for at least every second full-sized segment
     /// or 2*RMSS bytes of new data". A segment above half the MSS counts as full-sized: one that
     /// ends where the next FPDU no longer fits is as full as it gets.
@@ -93,7 +98,7 @@ impl AckPolicy {
         let quick = self.quick > 0;
         self.quick = self.quick.saturating_sub(u8::try_from(segments).unwrap_or(u8::MAX));
         let is_due = self.full_segments >= EVERY_SECOND || self.bytes >= mss.saturating_mul(2);
-        if self.owed > 0 || quick || (is_due && (push || !hold)) {
+        if self.owed > 0 || quick || push || (is_due && !hold) {
             self.owed = self.owed.max(1);
             AckDue::Now
         } else if !is_due {

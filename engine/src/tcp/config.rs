@@ -24,8 +24,8 @@ pub struct Config {
     /// Offer selective acknowledgments (RFC 2018).
     pub sack: bool,
     /// Delay of an acknowledgment that waits for data to carry it; below 0.5 s (RFC 9293 MUST-40).
-    /// The default, 50 µs, is short on purpose: a work request completes when it is acknowledged.
-    /// The peer is assumed to delay as long.
+    /// Pushed data is acknowledged at once: a work request completes when it is acknowledged. The
+    /// default, 50 µs, is short for peers that do not set PSH. The peer is assumed to delay as long.
     pub delayed_ack: Duration,
     /// Delay of a due acknowledgment that waits for the rest of a burst, so that one acknowledgment
     /// covers many segments. A gap, a duplicate or a push is nevertheless answered at once. The

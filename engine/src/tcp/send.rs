@@ -50,6 +50,8 @@ pub(crate) struct SendHalf {
     cwnd: u64,
     /// Data before this offset was sent while cwnd was full.
     limited_before: StreamOffset,
+    /// Data before this offset was pushed: the last segment before it carries PSH.
+    pushed_before: StreamOffset,
     /// Longest delay assumed for the acknowledgment of a single segment.
     pub(super) ack_delay_ns: u64,
     /// A round trip that began before this time is no measurement: the link was down.
@@ -144,6 +146,7 @@ impl SendHalf {
             marked: false,
             marks_until: None,
             limited_before: StreamOffset::ZERO,
+            pushed_before: StreamOffset::ZERO,
             window: SendWindow::default(),
             sack: false,
             peer_mss: config.mss_default,
@@ -322,10 +325,15 @@ impl SendHalf {
         }
     }
 
-    /// Records new data.
-    pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
+    /// Records new data. Returns true if its last segment carries PSH: with `push`, or because
+    /// half a window was sent without.
+    pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) -> bool {
         let stamp = self.before_sending(now);
+        let push = push || self.fills_half_since_push(len);
         self.board.push(stamp, len, segment_len, push);
+        if push {
+            self.pushed_before = self.board.nxt();
+        }
         self.note_limit();
         self.note_new_data(u64::from(len));
         if let Some(pace) = self.pace() {
@@ -337,6 +345,16 @@ impl SendHalf {
         if self.probe_due == ProbeDue::NewData {
             self.note_loss_probe(false);
         }
+        push
+    }
+
+    /// Returns true if half of what the windows permit in flight was sent since the last PSH, with
+    /// `len` new bytes. A receiver that holds acknowledgments until PSH then never holds all of
+    /// them while a window is full. Linux's `forced_push` does so, too.
+    #[inline]
+    fn fills_half_since_push(&self, len: u32) -> bool {
+        let unpushed = self.board.nxt().bytes_since(self.pushed_before) + u64::from(len);
+        unpushed.saturating_mul(2) >= self.cwnd.min(self.window.bytes())
     }
 
     /// Records our FIN.

@@ -86,7 +86,7 @@ impl Tcb {
     /// Registers `len` bytes of new data that start at `snd_nxt`, and returns the header to send
     /// them with. A super-frame is later cut into segments of `segment_len` bytes (the last may be
     /// shorter); each segment is tracked by itself. For a single segment the two lengths are equal.
-    /// `push` is true if nothing follows at once.
+    /// `push` is true if nothing follows at once: the last segment then carries PSH.
     ///
     /// # Panics
     /// If a length is 0 or at least 2³², or the state does not allow data: a caller's bug, since
@@ -103,7 +103,7 @@ impl Tcb {
         let segment_len = u32::try_from(segment_len).expect("less than 4 GiB at once");
         assert!(len > 0 && segment_len > 0, "an empty segment");
         let seq = self.snd.space.seq_at(self.snd.board.nxt());
-        self.snd.sent(now, len, segment_len, push);
+        let push = self.snd.sent(now, len, segment_len, push);
         self.counters.segments_sent += u64::from(len.div_ceil(segment_len));
         self.counters.bytes_sent += u64::from(len);
         self.after_sending(now);

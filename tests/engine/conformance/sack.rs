@@ -11,6 +11,7 @@ const SACK: &str = "
 0.000 > S. 0:0 ack 1 <mss=1000,sackOK>
 0.001 < .  1:1 ack 1 win 60000
 0.010 < P. 1:21 ack 1
+0.010 > .  1:1 ack 21 <>
 0.010 ? request
 0.010 ! accept
 0.010 > P. 1:21 ack 21 <>
@@ -98,6 +99,7 @@ fn at_most_three_blocks_are_reported_beside_timestamps() {
         0.000 > S. 0:0 ack 1 <mss=1000,sackOK,ts=0:100>
         0.001 < .  1:1 ack 1 <ts=101:0>
         0.010 < P. 1:21 ack 1 <ts=110:1>
+        0.010 > .  1:1 ack 21 <ts=0:110>
         0.010 ? request
         0.010 ! accept
         0.010 > P. 1:21 ack 21 <ts=0:110>
@@ -127,6 +129,7 @@ fn no_sack_blocks_without_sack_permitted() {
         0.000 > S. 0:0 ack 1 <mss=1000>
         0.001 < .  1:1 ack 1 win 60000
         0.010 < P. 1:21 ack 1
+        0.010 > .  1:1 ack 21 <>
         0.010 ? request
         0.010 ! accept
         0.010 > P. 1:21 ack 21 <>

@@ -49,6 +49,7 @@ fn initiates(peer_octets: &[u8], table: &str) {
 /// The responder has accepted the peer's Request.
 const STARTED: &str = "
 0.010 < P. 1:21 ack 1
+0.010 > .  1:1 ack 21
 0.010 ? request
 0.010 ! accept
 0.010 > P. 1:21 ack 21
@@ -68,6 +69,7 @@ fn a_responder_is_silent_until_the_request_is_whole() {
         0.020 < P. 11:20 ack 1
         *     > .  1:1 ack 20
         0.030 < P. 20:21 ack 1
+        0.030 > .  1:1 ack 21
         0.030 ? request
         0.030 ! accept
         0.030 > P. 1:21 ack 21
@@ -277,6 +279,7 @@ fn a_rejection_leaves_tcp_open_for_octets_of_both() {
         &request(),
         "
         0.010 < P. 1:21 ack 1
+        0.010 > .  1:1 ack 21
         0.010 ! reject
         0.010 > P. 1:21 ack 21
         0.011 < P. 21:1021 ack 21
@@ -364,8 +367,8 @@ fn an_initiator_sends_no_fpdu_before_the_reply() {
         0.010 < P. 1:20 ack 21
         *     > .  21:21 ack 20
         0.030 < P. 20:21 ack 21
+        0.030 > .  21:21 ack 21
         0.030 ? established
-        *     > .  21:21 ack 21
         0.040 ! post
         0.040 > P. 21:45 ack 21
         0.041 < .  21:21 ack 45
@@ -410,13 +413,13 @@ fn a_rejected_initiator_keeps_its_connection() {
         &reply(CRC | REJECT),
         "
         0.010 < P. 1:21 ack 21
+        0.010 > .  21:21 ack 21
         0.010 ? rejected
-        *     > .  21:21 ack 21
         0.020 ! write 10
         0.020 > P. 21:31 ack 21
         0.021 < P. 21:31 ack 31
+        0.021 > .  31:31 ack 31
         0.021 ? read 10
-        *     > .  31:31 ack 31
         ",
     );
 }

@@ -149,7 +149,9 @@ impl TxState {
         let mut left = room.segment_len;
         let mut first = true;
         // spec: MPA-5.1-3, TCP-A.1-2
-        while first || left >= FPDU_LEN_MIN {
+        loop {
+            // Begins the next message even if the segment is full: PSH depends on whether one
+            // follows.
             if self.current.is_none() {
                 match self.begin_message(qp, &mut lease) {
                     Ok(()) => {}
@@ -159,6 +161,9 @@ impl TxState {
                 }
             }
             let Some(message) = &self.current else { return Ok(()) };
+            if left < FPDU_LEN_MIN && !first {
+                return Ok(());
+            }
             let cut = if first { room.cut } else { Cut::IfWorthwhile };
             let Some(payload_len) = self.next_payload_len(message, left, cut) else {
                 return Ok(());
@@ -185,7 +190,6 @@ impl TxState {
             left = left.saturating_sub(wire_len);
             first = false;
         }
-        Ok(())
     }
 
     /// Takes the next message, if there is one. Not inlined: most segments continue the current

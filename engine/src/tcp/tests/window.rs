@@ -38,6 +38,27 @@ fn small_segments_wait_for_the_delayed_ack_timer() {
     assert_eq!(script.connection.poll_timeout(), None);
 }
 
+// spec: TCP-9293-18
+#[test]
+fn pushed_data_is_acknowledged_without_a_timer_and_once_a_burst() {
+    let hold = Duration::from_micros(25);
+    for ack_hold in [Duration::ZERO, hold] {
+        for len in [1, 100, 499, 501, 1000] {
+            let mut script = Script::established(&Config { ack_hold, ..config() });
+            script.receive(0, 0, Flags::ACK | Flags::PSH, len);
+            let end = u32::try_from(len).unwrap();
+            assert_eq!(script.acked(), Some((end, vec![])), "{len} bytes");
+            assert_eq!(script.connection.poll_timeout(), None, "{len} bytes");
+            // A peer that sets PSH on each segment of a burst.
+            for index in 1..=5 {
+                script.receive(index * end, 0, Flags::ACK | Flags::PSH, len);
+            }
+            assert_eq!(script.acked(), Some((6 * end, vec![])), "{len} bytes");
+            assert_eq!(script.acked(), None, "{len} bytes");
+        }
+    }
+}
+
 /// Receives `segments` of 1000 bytes from `seq` on, all at once; returns the number of
 /// acknowledgments that they cause.
 fn burst(script: &mut Script, seq: u32, segments: u32) -> usize {
