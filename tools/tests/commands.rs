@@ -9,6 +9,7 @@ mod interrupted;
 pub(crate) mod json;
 mod liar;
 mod many;
+mod posting;
 mod refusals;
 pub(crate) mod scene;
 mod shortened;

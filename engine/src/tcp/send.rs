@@ -326,10 +326,13 @@ impl SendHalf {
     }
 
     /// Records new data. Returns true if its last segment carries PSH: with `push`, or because
-    /// half a window was sent without.
+    /// half of what the windows permit was sent without.
     pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) -> bool {
         let stamp = self.before_sending(now);
-        let push = push || self.fills_half_since_push(len);
+        // As Linux's `forced_push`: a receiver that holds acknowledgments until PSH never holds all
+        // of them while a window is full.
+        let unpushed = self.board.nxt().bytes_since(self.pushed_before) + u64::from(len);
+        let push = push || 2 * unpushed >= self.cwnd.min(self.window.bytes());
         self.board.push(stamp, len, segment_len, push);
         if push {
             self.pushed_before = self.board.nxt();
@@ -346,15 +349,6 @@ impl SendHalf {
             self.note_loss_probe(false);
         }
         push
-    }
-
-    /// Returns true if half of what the windows permit in flight was sent since the last PSH, with
-    /// `len` new bytes. A receiver that holds acknowledgments until PSH then never holds all of
-    /// them while a window is full. Linux's `forced_push` does so, too.
-    #[inline]
-    fn fills_half_since_push(&self, len: u32) -> bool {
-        let unpushed = self.board.nxt().bytes_since(self.pushed_before) + u64::from(len);
-        unpushed.saturating_mul(2) >= self.cwnd.min(self.window.bytes())
     }
 
     /// Records our FIN.

@@ -1,8 +1,9 @@
 //! One connection of a measurement: messages posted, completed, and credited.
 
 use anyhow::Context;
-use urnic::{Mr, SendOp, SendWr, WrId};
+use urnic::{Mr, SendBatch, SendOp, SendWr, WrId};
 
+use crate::bw::Plan;
 use crate::bw::budget::Budget;
 use crate::client::{Client, Happened};
 use crate::measure::Op;
@@ -20,12 +21,40 @@ pub(super) struct Flow<'h> {
     /// Messages for which the server has buffers; for Sends.
     credits: u32,
     pub(super) done: u64,
+    /// Messages posted by one call, and the requests of the next call.
+    list: u32,
+    batch: SendBatch,
+    /// Messages for one completion.
+    signal_every: u32,
+    /// Messages posted since the last one that has a completion.
+    unsignaled: u32,
+    pub(super) calls: u64,
+    pub(super) completions: u64,
 }
 
 impl<'h> Flow<'h> {
-    pub(super) const fn new(client: Client<'h>, op: Op, depth: u32) -> Self {
+    pub(super) fn new(client: Client<'h>, plan: &Plan) -> Self {
+        let Plan { op, depth, signal_every, .. } = *plan;
         let credits = if op.takes_buffer() { client.welcome.credits } else { u32::MAX };
-        Self { client, op, depth, open: 0, most: 0, credits, done: 0 }
+        // The server returns half of the credits at a time. A longer list would never have its own.
+        let list = plan.post_list.min(depth).min(credits / 2 + 1);
+        let batch = client.qp.batch();
+        let (open, most, done, unsignaled, calls, completions) = (0, 0, 0, 0, 0, 0);
+        Self {
+            client,
+            op,
+            depth,
+            open,
+            most,
+            credits,
+            done,
+            list,
+            batch,
+            signal_every,
+            unsignaled,
+            calls,
+            completions,
+        }
     }
 
     /// Returns true if this end cannot continue before the server acts.
@@ -34,31 +63,62 @@ impl<'h> Flow<'h> {
         self.open > 0 || self.credits == 0
     }
 
-    /// Posts as many messages as depth, credits and budget allow.
+    /// Posts as many messages as depth, credits and budget allow, in full lists while the budget
+    /// lasts. One of `signal_every` has a completion, and the last one, so that none is waited for
+    /// in vain.
     #[inline]
     pub(super) fn fill(&mut self, memory: &Mr, budget: &mut Budget) -> anyhow::Result<()> {
-        while self.open < self.depth && self.credits > 0 && budget.take() {
-            let bytes = memory.sge(0..memory.len());
-            let remote = self.client.welcome.region;
-            self.client.post(match self.op {
-                Op::Write => SendWr::write(WrId(0), remote, [bytes]),
-                Op::Read => SendWr::read(WrId(0), remote, bytes),
-                Op::Send => SendWr::send(WrId(0), [bytes]),
-                Op::FetchAdd => {
-                    SendWr::new(WrId(0), SendOp::FetchAdd { remote, add: 1, mask: 0 }, [])
+        let free = self.depth.saturating_sub(self.open).min(self.credits);
+        let lists = free - free % self.list;
+        let mut left = 0;
+        while left < lists && budget.take() {
+            left += 1;
+        }
+        while left > 0 {
+            let count = left.min(self.list);
+            left -= count;
+            for place in 1..=count {
+                let is_last = left == 0 && place == count;
+                let wr = self.request(memory, is_last);
+                if self.list == 1 {
+                    self.client.post(wr)?;
+                } else {
+                    self.batch.push(wr).map_err(|_| self.client.lost())?;
                 }
-                Op::Immediate => {
-                    let op = SendOp::Immediate { value: self.done, solicited: false };
-                    SendWr::new(WrId(0), op, [])
-                }
-            })?;
-            self.open += 1;
+            }
+            self.batch.post();
+            self.calls += 1;
+            self.open += count;
             if self.op.takes_buffer() {
-                self.credits -= 1;
+                self.credits -= count;
             }
         }
         self.most = self.most.max(self.open);
         Ok(())
+    }
+
+    /// Makes the next request. The name of one with a completion is the number of messages that are
+    /// done then: itself, and those without a completion before it.
+    #[inline]
+    fn request(&mut self, memory: &Mr, is_last: bool) -> SendWr {
+        let bytes = memory.sge(0..memory.len());
+        let remote = self.client.welcome.region;
+        self.unsignaled += 1;
+        let id = WrId(self.unsignaled.into());
+        let wr = match self.op {
+            Op::Write => SendWr::write(id, remote, [bytes]),
+            Op::Read => SendWr::read(id, remote, bytes),
+            Op::Send => SendWr::send(id, [bytes]),
+            Op::FetchAdd => SendWr::new(id, SendOp::FetchAdd { remote, add: 1, mask: 0 }, []),
+            Op::Immediate => {
+                SendWr::new(id, SendOp::Immediate { value: self.done, solicited: false }, [])
+            }
+        };
+        if self.unsignaled < self.signal_every && !is_last {
+            return wr.unsignaled();
+        }
+        self.unsignaled = 0;
+        wr
     }
 
     /// Handles events; returns true if there were any.
@@ -68,9 +128,10 @@ impl<'h> Flow<'h> {
         while let Some(event) = self.client.poll()? {
             happened = true;
             match event {
-                Happened::Done(_) => {
-                    self.open -= 1;
-                    self.done += 1;
+                Happened::Done(WrId(messages)) => {
+                    self.open = self.open.saturating_sub(u32::try_from(messages)?);
+                    self.done += messages;
+                    self.completions += 1;
                 }
                 Happened::Control(Control::Credit(more)) if self.op.takes_buffer() => {
                     // A buffer is returned once: there are never more credits than at first.

@@ -40,6 +40,10 @@ pub(crate) struct Plan {
     pub(crate) depth_asked: u32,
     /// Messages in flight on each connection; less than requested if they need too much memory.
     pub(crate) depth: u32,
+    /// Messages posted by one call.
+    pub(crate) post_list: u32,
+    /// Messages for one completion.
+    pub(crate) signal_every: u32,
     pub(crate) connections: u32,
     /// Set if the server does the same at the same time.
     pub(crate) is_both: bool,
@@ -51,6 +55,9 @@ pub(crate) struct Measured {
     pub(crate) messages: u64,
     /// Messages of the server, in a bidirectional session.
     pub(crate) messages_of_server: u64,
+    /// Calls that posted messages, and completions of messages, at this end.
+    pub(crate) calls: u64,
+    pub(crate) completions: u64,
     /// Time from the first request until the server had received all.
     pub(crate) time: Duration,
     /// Most messages that a connection had in flight.
@@ -153,8 +160,11 @@ fn connect<'h>(
             (Session::Both { remote: target.remote(0), is_read: op == Op::Read }, plan.depth)
         }
         (None, Op::Write | Op::Read | Op::FetchAdd) => (Session::Memory, 0),
-        // All messages may be in flight while the credits for half as many are returning.
-        (None, Op::Send | Op::Immediate) => (Session::Sink, plan.depth + plan.depth.div_ceil(2)),
+        // All messages may be in flight while the credits for half as many, or for a list, are
+        // returning.
+        (None, Op::Send | Op::Immediate) => {
+            (Session::Sink, plan.depth + plan.depth.div_ceil(2).max(plan.post_list.min(plan.depth)))
+        }
     };
     let hello = Hello { session, len: u64::from(plan.size), depth };
     let depths = Depths { send: usize::try_from(plan.depth)?, recv: 0, recv_len: 0 };
@@ -163,7 +173,7 @@ fn connect<'h>(
     for _ in 0..plan.connections {
         let client = Client::connect(host, &remotes, &hello, depths)?;
         remotes = vec![client.remote()];
-        flows.push(Flow::new(client, plan.op, plan.depth));
+        flows.push(Flow::new(client, plan));
     }
     Ok(flows)
 }
@@ -289,8 +299,11 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
     }
     let time = monotonic_now() - started;
     let (mut local, mut messages) = (Counters::default(), 0);
+    let (mut calls, mut completions) = (0, 0);
     for flow in flows {
         messages += flow.done;
+        calls += flow.calls;
+        completions += flow.completions;
         local = local.plus(&flow.client.counters()?);
     }
     let markers = if plan.op == Op::Read { framing.markers_to_us } else { framing.markers_to_peer };
@@ -299,6 +312,8 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
     Ok(Measured {
         messages,
         messages_of_server,
+        calls,
+        completions,
         time,
         depth: plan.depth,
         depth_max: plan.depth,
@@ -332,7 +347,20 @@ mod tests {
     fn plan(op: Op, size: u32, depth: u32) -> Plan {
         let (time, count, rate) = (Some(Duration::from_secs(2)), None, None);
         let (depth_asked, connections, is_both) = (depth, 1, false);
-        Plan { op, size, time, count, rate, depth_asked, depth, connections, is_both }
+        let (post_list, signal_every) = (1, 1);
+        Plan {
+            op,
+            size,
+            time,
+            count,
+            rate,
+            depth_asked,
+            depth,
+            post_list,
+            signal_every,
+            connections,
+            is_both,
+        }
     }
 
     #[test]

@@ -19,11 +19,16 @@ pub(crate) struct Bandwidth {
     /// Most messages that it could have had.
     #[serde(skip)]
     depth_max: u32,
+    post_list: u32,
+    signal_every: u32,
     connections: u32,
     bidirectional: bool,
     interrupted: bool,
     seconds: f64,
     messages: u64,
+    /// Calls that posted messages of this end, and their completions.
+    posting_calls: u64,
+    completions: u64,
     /// Including the server's messages.
     bytes: u64,
     bytes_of_server: u64,
@@ -67,11 +72,15 @@ impl Bandwidth {
             depth: plan.depth_asked,
             depth_used: measured.depth,
             depth_max: measured.depth_max,
+            post_list: plan.post_list,
+            signal_every: plan.signal_every,
             connections: plan.connections,
             bidirectional: plan.is_both,
             interrupted: measured.was_interrupted,
             seconds,
             messages,
+            posting_calls: measured.calls,
+            completions: measured.completions,
             bytes,
             bytes_of_server,
             gbps: bytes as f64 * 8e-9 / seconds,
@@ -134,7 +143,7 @@ impl Bandwidth {
         };
         format!(
             "{} of {}{ways}: {}, {} messages/s for {}{until}{}\n\
-             {device}, {stack}, markers {}, CRC {}, {} in flight{each}{}\n\
+             {device}, {stack}, markers {}, CRC {}, {} in flight{each}{}{}\n\
              processor time: {} here, {} at the server; {} and {} s for a gigabyte\n\
              {table}",
             op.name(),
@@ -147,6 +156,7 @@ impl Bandwidth {
             on_off(self.crc),
             figure::counted(u64::from(self.depth_used), "message"),
             self.depth_text(),
+            self.posting_text(),
             figure::seconds(processor.local_seconds),
             figure::seconds(processor.server_seconds),
             seconds_per_gb(processor.local_seconds_per_gb),
@@ -176,6 +186,15 @@ impl Bandwidth {
             "the limit of bytes in flight"
         };
         format!(" (--depth {}: {why})", self.depth)
+    }
+
+    /// Says how messages were posted, if not one by one with a completion each.
+    fn posting_text(&self) -> String {
+        if self.post_list == 1 && self.signal_every == 1 {
+            return String::new();
+        }
+        let calls = figure::counted(self.posting_calls, "call");
+        format!(", posted by {calls}, {}", figure::counted(self.completions, "completion"))
     }
 
     fn rows(&self) -> [(&'static str, Option<u64>, Option<u64>); 11] {
@@ -233,6 +252,8 @@ mod tests {
         let measured = Measured {
             messages: 3000,
             messages_of_server: if is_both { 1000 } else { 0 },
+            calls: 750,
+            completions: 30,
             time: Duration::from_secs(2),
             depth: 16,
             depth_max: 16,
@@ -252,6 +273,8 @@ mod tests {
             rate: None,
             depth_asked: 64,
             depth: 64,
+            post_list: 4,
+            signal_every: 100,
             connections: 2,
             is_both,
         };
@@ -272,6 +295,10 @@ mod tests {
             ("messages_per_second", 1500.0),
             ("depth", 64.0),
             ("depth_used", 16.0),
+            ("post_list", 4.0),
+            ("signal_every", 100.0),
+            ("posting_calls", 750.0),
+            ("completions", 30.0),
         ] {
             let found = json[name].as_f64().unwrap();
             assert!((found - expected).abs() < 1e-9, "{name}: {found}");
@@ -289,6 +316,7 @@ mod tests {
         for part in [
             "write of 122.07K: 1.50 Gbit/s, 1 500 messages/s for 2.00 s\n",
             "kernel, layered, markers on, CRC off, 16 messages in flight on each of 2 connections (--depth 64: the limit",
+            ", posted by 750 calls, 30 completions\nprocessor",
             "processor time: 750 ms here, 1.50 s at the server; 2.000 and 4.000 s for a gigabyte\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -58,6 +58,16 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
 
+    /// Messages that one call posts, on each connection; at most --depth
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    post_list: u32,
+
+    /// Messages for one completion; the last one posted at a time has a completion, too
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    signal_every: u32,
+
     /// Connections
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -79,7 +89,8 @@ const EXAMPLES: &str = "\
 Rates are payload, in units of 10^9 bits per second, from the first request until the server has
 received all; the start is included. A connection has at most 16 Reads in flight, whatever the
 depth. All connections together have at most 128 MiB in flight, and at least one message each. The
-result gives the number in flight. With --rate, the first message waits for its time, too. Counted
+result gives the number in flight. With --post-list, messages wait until a whole list may be in
+flight: that and --signal-every are perftest's --post_list and --cq-mod. With --rate, the first message waits for its time, too. Counted
 are the segments that carry FPDUs, and frames of any kind. The kernel's TCP does not report them:
 the result has dashes. TCP retransmits lost segments, and also probes for a loss (RACK-TLP, RFC 8985
 §7): on a link without loss it retransmits a few when an end has to wait for its core. Processor
@@ -110,6 +121,8 @@ impl Args {
             rate: self.rate,
             depth_asked: self.depth,
             depth: self.depth.min(fit),
+            post_list: self.post_list,
+            signal_every: self.signal_every,
             connections: self.connections,
             is_both: self.bidir,
         }
@@ -126,6 +139,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !args.bidir || matches!(args.op, Op::Write | Op::Read),
         "--bidir is for --op write and --op read"
     );
+    for (option, asked) in [("--post-list", args.post_list), ("--signal-every", args.signal_every)]
+    {
+        ensure!(
+            asked <= args.depth,
+            "{option} {asked}: only {} messages are in flight at a time; ask for a larger --depth",
+            args.depth
+        );
+    }
     if let Some(count) = args.count.filter(|count| *count < u64::from(args.connections)) {
         let (connections, messages) = (args.connections, figure::counted(count, "message"));
         report::complain(&format!(
@@ -206,6 +227,9 @@ mod tests {
         let plain = plan("", 4096);
         assert_eq!((plain.op, plain.depth, plain.connections), (Op::Write, 16, 1));
         assert_eq!((plain.is_both, plain.rate), (false, None));
+        assert_eq!((plain.post_list, plain.signal_every), (1, 1));
+        let lists = plan("--post-list 8 --signal-every 16", 64);
+        assert_eq!((lists.post_list, lists.signal_every), (8, 16));
         // Of a table, the largest messages are as many as the server has memory for.
         let depths = [2, 1 << 20, 3 << 20, 8 << 20, 32 << 20].map(|size| {
             let plan = plan("--all-sizes --depth 16", size);

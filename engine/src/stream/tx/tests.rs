@@ -102,9 +102,12 @@ fn cut(rng: &mut ChaCha8Rng, plan: &Plan, senders: &mut [Sender; 3], used: &mut 
         let few = rng.random_ratio(1, 8);
         let fragments = if few { rng.random_range(1..60) } else { FRAGMENTS_MAX };
         let room = Room { segment_len: emss, fragments, cut };
+        // The segment before carried PSH.
+        let follows_push = begins && senders[0].tx.fpdus_framed() > 0;
         let start = senders[0].tx.framed_end;
         step(senders, room, used);
         let segment_len = senders[0].tx.framed_end.index_from(start);
+        assert!(segment_len == 0 || !follows_push, "PSH before the end of what was posted");
         // Requests may wait for ever, for Responses to those before them.
         idle = if segment_len == 0 { idle + 1 } else { 0 };
         if idle > 20 || !senders[0].has_work() {

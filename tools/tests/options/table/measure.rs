@@ -102,6 +102,28 @@ pub(super) const BW: &[Row] = &[
     ),
     row(
         "bw",
+        "--post-list",
+        &[("--post-list 2", Says(", posted by")), ("--depth 64 --post-list 64", Works)],
+        &[
+            ("--post-list 0", Refused("--post-list")),
+            ("--post-list 5", Refused("--post-list 5: only 4 messages")),
+            ("--op send --depth 4096 --size 8 --post-list 4096", Works),
+            ("--post-list 4097", Refused("--post-list")),
+        ],
+    ),
+    row(
+        "bw",
+        "--signal-every",
+        &[("--signal-every 4", Says(" completion")), ("--op read --signal-every 3", Works)],
+        &[
+            ("--signal-every 0", Refused("--signal-every")),
+            ("--signal-every 5", Refused("--signal-every 5: only 4 messages")),
+            ("--op read --depth 4096 --size 8 --signal-every 4096", Works),
+            ("--signal-every 4097", Refused("--signal-every")),
+        ],
+    ),
+    row(
+        "bw",
         "--connections",
         &[("--connections 3", Works), ("--connections 12", Works)],
         &[
