@@ -192,10 +192,14 @@ const MASK_BUF: u64 = 1 << 5;
 /// The domain is live; `attr` points at the fields that its mask names.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr_ex(of: *mut ibv_pd, attr: *const ibv_mr_init_attr) -> *mut ibv_mr {
-    // SAFETY: every header has these fields.
-    let (length, access) = unsafe { ((*attr).length, (*attr).access) };
+    // SAFETY: every header has the fields `length`, `access`, `comp_mask` and `addr`.
+    let length = unsafe { (*attr).length };
     // SAFETY: as above.
-    let (mask, addr) = unsafe { ((*attr).comp_mask, (*attr).addr) };
+    let access = unsafe { (*attr).access };
+    // SAFETY: as above.
+    let mask = unsafe { (*attr).comp_mask };
+    // SAFETY: as above.
+    let addr = unsafe { (*attr).addr };
     if mask & (MASK_FD | MASK_FD_OFFSET | MASK_DMAH) != 0 {
         return or_null(Err(Errno::NOT_SUPPORTED));
     }
@@ -211,8 +215,12 @@ unsafe extern "C" fn ibv_reg_mr_ex(of: *mut ibv_pd, attr: *const ibv_mr_init_att
             return or_null(Err(Errno::INVALID));
         }
     }
-    // SAFETY: as above.
-    let iova = if mask & MASK_IOVA == 0 { addr.addr() as u64 } else { unsafe { (*attr).iova } };
+    let iova = if mask & MASK_IOVA == 0 {
+        addr.addr() as u64
+    } else {
+        // SAFETY: the mask names the field.
+        unsafe { (*attr).iova }
+    };
     let access: c_uint = access.cast_unsigned();
     // SAFETY: as this function's contract.
     unsafe { ibv_reg_mr_iova2(of, addr, length, iova, access) }
@@ -252,7 +260,8 @@ mod tests {
         for (at, len) in [(0, 5000), (4000, 1000)] {
             let mr = register(at, len);
             // SAFETY: C's part of a live region.
-            assert_eq!(unsafe { ((*mr).addr, (*mr).length) }, (start.wrapping_byte_add(at), len));
+            let region = unsafe { &*mr };
+            assert_eq!((region.addr, region.length), (start.wrapping_byte_add(at), len));
             // SAFETY: live, and not used again.
             assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
         }
