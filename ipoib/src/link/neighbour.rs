@@ -234,7 +234,7 @@ mod tests {
             neighbours.route(NEIGHBOURS_MAX as u64, ip(number), &mut budget);
         }
         assert_eq!((neighbours.len(), budget.take_evicted()), (NEIGHBOURS_MAX, 1));
-        let lost = |number| neighbours.table.get(&ip(number)).is_none();
+        let lost = |number| !neighbours.table.contains_key(&ip(number));
         assert_eq!([0, 1, 2, NEIGHBOURS_MAX].map(lost), [false, true, false, false]);
     }
 }

@@ -221,7 +221,7 @@ mod tests {
         paths.route(PATHS_MAX as u64, gid(0), &mut budget);
         paths.route(PATHS_MAX as u64, gid(PATHS_MAX), &mut budget);
         assert_eq!((paths.len(), budget.take_evicted()), (PATHS_MAX, 1));
-        let lost = |number| paths.table.get(&gid(number)).is_none();
+        let lost = |number| !paths.table.contains_key(&gid(number));
         assert_eq!([0, 1, 2, PATHS_MAX].map(lost), [false, true, false, false]);
     }
 }
