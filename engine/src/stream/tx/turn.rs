@@ -33,8 +33,6 @@ pub(crate) struct Messages {
     response_turn: bool,
     /// The last message was a Write with immediate data: that data is next.
     immediate_follows: bool,
-    /// The peer has closed its half.
-    peer_closed: bool,
 }
 
 /// The numbers of the next messages of the send queue.
@@ -68,7 +66,6 @@ impl Messages {
             answered: false,
             response_turn: false,
             immediate_follows: false,
-            peer_closed: false,
         }
     }
 
@@ -109,7 +106,6 @@ impl Messages {
     /// Notes that the peer has closed its half: no Response and no confirmation will arrive.
     /// Returns true if the application awaits no Response.
     pub(crate) fn peer_closed(&mut self) -> bool {
-        self.peer_closed = true;
         let awaits_none = self.requester.peer_closed();
         if awaits_none {
             self.answered |= self.send_queue.confirm_no_more();
@@ -254,9 +250,7 @@ impl Messages {
             // RFC 5040 §7.1 (1): a local error while a message is built. Without this check of a
             // Read, placement would refuse a valid Response, and the Terminate would blame the
             // peer.
-            let failure = if self.peer_closed && begun == 0 && !is_local && is_promised(qp) {
-                Some((WcStatus::RetryExcErr, StreamError::ConnectionLost))
-            } else if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
+            let failure = if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
                 Some((WcStatus::LocProtErr, StreamError::LocalProtection))
             } else if op.needs_agreement() && !qp.has_immediates() {
                 // Posted before the peer's capabilities were known.
@@ -419,12 +413,6 @@ fn terminate_message(terminate: &Terminate) -> Message {
     // RFC 5040 §5.4: one Terminate per direction, the first message of its queue.
     let target = untagged(QueueNumber::TERMINATE, Msn::FIRST);
     Message::inline(target, Opcode::Terminate, Source::Inline, &terminate.to_bytes())
-}
-
-/// Returns true if a completion promises that the message is at the peer. A peer that has closed
-/// takes none: its queue pair is destroyed or in error, as far as this end can know.
-fn is_promised(qp: &QpShared) -> bool {
-    qp.completion == CompletionLevel::Placed
 }
 
 /// Returns true if this end may still write the memory.

@@ -59,8 +59,7 @@ pub enum CompletionLevel {
     ///
     /// The meaning is that of [`Taken`](Self::Taken) for requests that raise no completion; for all
     /// requests, if the peer allows no Reads at all; and for requests that the peer could not
-    /// confirm before it closed its half of the connection in order. Requests that begin after that
-    /// fail ([`RetryExcErr`](crate::verbs::WcStatus::RetryExcErr)).
+    /// confirm before it closed its half of the connection in order.
     Placed,
 }
 
