@@ -172,7 +172,7 @@ const STRATA: [&[&str]; 11] = [
     &["pd", "parent_domain", "ah", "mr", "cq", "srq"],
     &["qp"],
     &["mw"],
-    &["operations"],
+    &["newer", "operations"],
     &["cm"],
     &["rsocket"],
 ];

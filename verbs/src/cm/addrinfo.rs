@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::ptr;
+use std::sync::Mutex;
 
 use libc::{addrinfo, c_char, c_int, c_void, socklen_t};
 
@@ -11,7 +12,8 @@ use crate::abi::{
     IBV_QPT_RC, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_TCP, rdma_addrinfo,
 };
 use crate::errno::{Errno, minus_one};
-use crate::object::optional;
+use crate::event_queue::locked;
+use crate::object::{CPtr, optional};
 
 /// `rdma_getaddrinfo`: returns the first address of a name; with `RAI_PASSIVE`, an address to
 /// listen at.
@@ -158,5 +160,28 @@ pub(super) unsafe extern "C" fn rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
             unsafe { libc::free(part) };
         }
         res = of.ai_next;
+    }
+}
+
+/// Answer of `rdma_resolve_addrinfo`, until the application takes it.
+#[derive(Debug, Default)]
+pub(super) struct Resolved(pub(super) Mutex<Resolution>);
+
+/// Progress of `rdma_resolve_addrinfo`.
+#[derive(Debug, Default)]
+pub(super) enum Resolution {
+    #[default]
+    None,
+    /// The event is an error, or not queued yet.
+    Resolving,
+    Answer(CPtr<rdma_addrinfo>),
+}
+
+impl Drop for Resolved {
+    fn drop(&mut self) {
+        if let Resolution::Answer(answer) = std::mem::take(&mut *locked(&self.0)) {
+            // SAFETY: an answer of `rdma_getaddrinfo` that the application has not got.
+            unsafe { rdma_freeaddrinfo(answer.0) };
+        }
     }
 }

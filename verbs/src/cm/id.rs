@@ -16,8 +16,8 @@ use urnic_engine::time::Instant;
 
 use channel::{Attached, Channel};
 
+use super::addrinfo::Resolved;
 use super::ports::{Announced, Asking};
-use super::user_event::Resolved;
 use crate::abi::{
     IBV_QPT_RC, RDMA_CM_EVENT_DISCONNECTED, ibv_pd, ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id,
 };

@@ -3,11 +3,10 @@
 #![expect(unsafe_code, reason = "C's ids, strings and lists")]
 
 use std::ptr;
-use std::sync::Mutex;
 
 use libc::{c_char, c_int, c_uint};
 
-use super::addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
+use super::addrinfo::{Resolution, rdma_getaddrinfo};
 use super::id::{Pending, id};
 use crate::abi::{RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_addrinfo, rdma_cm_id};
 use crate::errno::{Errno, minus_one};
@@ -18,28 +17,6 @@ use crate::object::CPtr;
 const RDMA_CM_EVENT_ADDRINFO_RESOLVED: c_uint = RDMA_CM_EVENT_TIMEWAIT_EXIT + 1;
 const RDMA_CM_EVENT_ADDRINFO_ERROR: c_uint = RDMA_CM_EVENT_TIMEWAIT_EXIT + 2;
 const RDMA_CM_EVENT_USER: c_uint = RDMA_CM_EVENT_TIMEWAIT_EXIT + 3;
-
-/// Answer of `rdma_resolve_addrinfo`, until the application takes it.
-#[derive(Debug, Default)]
-pub(super) struct Resolved(Mutex<State>);
-
-#[derive(Debug, Default)]
-enum State {
-    #[default]
-    None,
-    /// The event is an error, or not queued yet.
-    Resolving,
-    Answer(CPtr<rdma_addrinfo>),
-}
-
-impl Drop for Resolved {
-    fn drop(&mut self) {
-        if let State::Answer(answer) = std::mem::take(&mut *locked(&self.0)) {
-            // SAFETY: an answer of `rdma_getaddrinfo` that the application has not got.
-            unsafe { rdma_freeaddrinfo(answer.0) };
-        }
-    }
-}
 
 /// `rdma_write_cm_event`: queues an event of the application's, with its status and argument.
 ///
@@ -82,19 +59,19 @@ unsafe extern "C" fn rdma_resolve_addrinfo(
     let id = unsafe { id(of) };
     {
         let mut state = locked(&id.resolved.0);
-        if !matches!(*state, State::None) {
+        if !matches!(*state, Resolution::None) {
             return minus_one(Err(Errno::BUSY));
         }
-        *state = State::Resolving;
+        *state = Resolution::Resolving;
     }
     let mut answer = ptr::null_mut();
     // SAFETY: as this function's contract, and memory for the answer.
     let status = unsafe { rdma_getaddrinfo(node, service, hints, &raw mut answer) };
     let (state, kind, status) = if status == 0 && !answer.is_null() {
-        (State::Answer(CPtr(answer)), RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
+        (Resolution::Answer(CPtr(answer)), RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
     } else {
         (
-            State::None,
+            Resolution::None,
             RDMA_CM_EVENT_ADDRINFO_ERROR,
             if status == 0 { -libc::ENOMEM } else { status },
         )
@@ -119,10 +96,10 @@ unsafe extern "C" fn rdma_query_addrinfo(
     }
     // SAFETY: a live id, by this function's contract.
     let mut state = locked(&unsafe { id(of) }.resolved.0);
-    let State::Answer(CPtr(answer)) = *state else {
+    let Resolution::Answer(CPtr(answer)) = *state else {
         return minus_one(Err(Errno(libc::ENOENT)));
     };
-    *state = State::None;
+    *state = Resolution::None;
     // SAFETY: the caller's memory for the answer, by this function's contract.
     unsafe { place.write(answer) };
     0
