@@ -12,8 +12,8 @@
 //!
 //! - *Another thread of the parent holds a lock during the fork.* The library's own threads may do
 //!   so at any time. The child inherits the lock as held, and nothing releases it there. The child
-//!   does not need it: locks in values of [`PerProcess`] and in inherited objects are not used
-//!   again, and the log is written without a lock.
+//!   does not need it: locks in values of [`PerProcess`] are not used again, and the log is written
+//!   without a lock. Only calls for inherited objects need the locks of these objects.
 //! - *Another thread of the parent uses the library for the first time during the fork.* The child
 //!   inherits a [`Once`] that never ends. Calls that need it do not return.
 //!
@@ -62,17 +62,23 @@ impl<T: Sync> PerProcess<T> {
         Self { value: AtomicPtr::new(ptr::null_mut()), make }
     }
 
+    /// Returns the value of this process if it was used before. Allocates nothing.
+    pub(crate) fn present(&self) -> Option<&'static T> {
+        // SAFETY: NULL, or a leaked box that a `Release` has published; nothing changes or frees it.
+        let last = unsafe { self.value.load(Ordering::Acquire).as_ref() };
+        last.filter(|last| last.generation == generation()).map(|own| &own.value)
+    }
+
     /// Returns the value of this process, and makes it at the first use.
     pub(crate) fn of_this(&self) -> &'static T {
         let generation = generation();
         loop {
-            let present = self.value.load(Ordering::Acquire);
-            // SAFETY: NULL, or a leaked box that the `Release` below published; nothing changes or
-            // frees it.
-            let inherited = unsafe { present.as_ref() };
-            if let Some(own) = inherited.filter(|own| own.generation == generation) {
-                return &own.value;
+            if let Some(value) = self.present() {
+                return value;
             }
+            let present = self.value.load(Ordering::Acquire);
+            // SAFETY: as in `present`.
+            let inherited = unsafe { present.as_ref() };
             let value = (self.make)(inherited.map(|inherited| &inherited.value));
             let made = Box::into_raw(Box::new(OfProcess { generation, value }));
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
@@ -112,4 +118,47 @@ extern "C" fn ibv_dontfork_range(_base: *mut libc::c_void, _size: usize) -> libc
 #[unsafe(no_mangle)]
 extern "C" fn ibv_dofork_range(_base: *mut libc::c_void, _size: usize) -> libc::c_int {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    static VALUE: PerProcess<Mutex<u32>> = PerProcess::new(|inherited| {
+        Mutex::new(inherited.map_or(0, |inherited| inherited.try_lock().map_or(1, |value| *value)))
+    });
+
+    /// Returns the exit status of a child that runs `body`.
+    fn status_of_child(body: impl FnOnce() -> u32) -> i32 {
+        // SAFETY: the child only runs `body`, which reads and allocates, and exits.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: ends the child without the handlers of this process.
+            unsafe { libc::_exit(body().cast_signed()) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and memory for its status.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert!(ended == child && libc::WIFEXITED(status), "{status}");
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn a_child_does_not_need_a_lock_that_its_parent_holds() {
+        assert!(VALUE.present().is_none());
+        let held = VALUE.of_this().lock().unwrap();
+        let status = status_of_child(|| {
+            let is_absent = VALUE.present().is_none();
+            let value = VALUE.of_this().try_lock().map_or(9, |value| *value);
+            if is_absent && VALUE.present().is_some() { value } else { 8 }
+        });
+        assert_eq!(status, 1, "a new value, made while the parent's was locked");
+        drop(held);
+        *VALUE.of_this().lock().unwrap() = 5;
+        assert_eq!(status_of_child(|| VALUE.of_this().try_lock().map_or(9, |value| *value)), 5);
+        assert_eq!(*VALUE.of_this().lock().unwrap(), 5);
+    }
 }

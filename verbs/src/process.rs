@@ -146,8 +146,9 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
 }
 
 /// Returns the process's RNIC and endpoint if they exist and no other thread is making them now.
+/// Allocates nothing: the exit handler may have interrupted an allocation.
 pub(crate) fn existing() -> Option<Arc<Process>> {
-    PROCESS.of_this().try_lock().ok()?.clone()
+    PROCESS.present()?.try_lock().ok()?.clone()
 }
 
 /// Returns the address that DHCP leased, and opens the network for that if it has to.

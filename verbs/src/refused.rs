@@ -20,7 +20,7 @@ use crate::abi::{
     ibv_context, ibv_dm, ibv_ece, ibv_gid, ibv_global_route, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
     ibv_qp_cap, ibv_sa_path_rec, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
-use crate::errno::{Errno, minus_one, or_null};
+use crate::errno::{Errno, minus_one, number, or_null};
 
 /// Defines functions that return a fixed answer: `name(arguments) -> type = answer;` …
 macro_rules! refused {
@@ -58,8 +58,8 @@ refused! {
     repoll_ctl(c_int, c_int, c_int, *mut c_void) -> c_int = minus_one(Err(Errno(libc::EBADF)));
     repoll_wait(c_int, *mut c_void, c_int, c_int) -> c_int = minus_one(Err(Errno(libc::EBADF)));
 
-    ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = libc::EOPNOTSUPP;
-    ibv_set_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = libc::EOPNOTSUPP;
+    ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = number(Err(Errno::NOT_SUPPORTED));
+    ibv_set_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = number(Err(Errno::NOT_SUPPORTED));
     rdma_set_local_ece(*mut rdma_cm_id, *mut ibv_ece) -> c_int = not_supported();
 }
 

@@ -7,12 +7,11 @@
 //! through the pointer before.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
 use crate::errno::Errno;
-use crate::event_queue::locked;
 use crate::exit;
 use crate::fork::PerProcess;
 
@@ -20,7 +19,7 @@ use crate::fork::PerProcess;
 /// make the thread report it, and end the process with another exit code.
 const END_AWAITED_FOR: Duration = Duration::from_secs(1);
 
-type Objects<T> = Mutex<BTreeMap<usize, Arc<T>>>;
+type Objects<T> = RwLock<BTreeMap<usize, Arc<T>>>;
 
 /// The existing objects of one kind.
 pub(crate) struct WaitedAt<T: 'static>(PerProcess<Objects<T>>);
@@ -32,12 +31,14 @@ impl<T: Send + Sync> WaitedAt<T> {
 
     /// Registers the object under C's pointer, until it is [`remove`](Self::remove)d.
     pub(crate) fn insert<C>(&self, c: *mut C, object: &Arc<T>) {
-        locked(self.0.of_this()).insert(c.addr(), Arc::clone(object));
+        let mut objects = self.0.of_this().write().unwrap_or_else(PoisonError::into_inner);
+        objects.insert(c.addr(), Arc::clone(object));
     }
 
     /// Removes the object. A thread that waits at it keeps a reference.
     pub(crate) fn remove<C>(&self, c: *mut C) {
-        locked(self.0.of_this()).remove(&c.addr());
+        let mut objects = self.0.of_this().write().unwrap_or_else(PoisonError::into_inner);
+        objects.remove(&c.addr());
     }
 
     /// Returns the object behind C's pointer.
@@ -46,7 +47,9 @@ impl<T: Send + Sync> WaitedAt<T> {
     /// EBADF if the object does not exist and the process has not ended within a second.
     /// NULL fails at once.
     pub(crate) fn find<C>(&self, c: *mut C) -> Result<Arc<T>, Errno> {
-        let found = locked(self.0.of_this()).get(&c.addr()).cloned();
+        let objects = self.0.of_this().read().unwrap_or_else(PoisonError::into_inner);
+        let found = objects.get(&c.addr()).cloned();
+        drop(objects);
         if found.is_none() && !c.is_null() {
             thread::park_timeout(END_AWAITED_FOR);
             exit::wait_if_under_way();
@@ -55,9 +58,9 @@ impl<T: Send + Sync> WaitedAt<T> {
     }
 }
 
-/// Returns the parent's objects for a forked child. None if another thread of the parent was looking
-/// an object up during the fork.
+/// Returns the parent's objects for a forked child. None if another thread of the parent was making
+/// or destroying one during the fork.
 fn inherit<T>(parents: Option<&Objects<T>>) -> Objects<T> {
-    let inherited = parents.and_then(|parents| parents.try_lock().ok());
-    inherited.map(|objects| Mutex::new(objects.clone())).unwrap_or_default()
+    let inherited = parents.and_then(|parents| parents.try_read().ok());
+    inherited.map(|objects| RwLock::new(objects.clone())).unwrap_or_default()
 }

@@ -205,7 +205,8 @@ impl SendHalf {
         self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
             prr.cwnd()
         } else {
-            self.congestion.cwnd()
+            // A controller from outside may answer less than it may.
+            self.congestion.cwnd().max(u64::from(self.emss))
         };
     }
 

@@ -89,9 +89,9 @@ const EXAMPLES: &str = "\
 Rates are payload, in units of 10^9 bits per second, from the first request until the server has
 received all; the start is included. A connection has at most 16 Reads in flight, whatever the
 depth. All connections together have at most 128 MiB in flight, and at least one message each. The
-result gives the number in flight. With --post-list, messages wait until a whole list may be in
-flight: that and --signal-every are perftest's --post_list and --cq-mod. With --rate, the first message waits for its time, too. Counted
-are the segments that carry FPDUs, and frames of any kind. The kernel's TCP does not report them:
+result gives the number in flight. With --post-list and without --rate, messages wait until a whole
+list may be in flight. --post-list and --signal-every are perftest's --post_list and --cq-mod. With
+--rate, the first message waits for its time, too. Counted are the segments that carry FPDUs, and frames of any kind. The kernel's TCP does not report them:
 the result has dashes. TCP retransmits lost segments, and also probes for a loss (RACK-TLP, RFC 8985
 §7): on a link without loss it retransmits a few when an end has to wait for its core. Processor
 time is that of both processes; the server's includes all its peers.

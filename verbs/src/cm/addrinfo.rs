@@ -172,7 +172,7 @@ pub(super) struct Resolved(pub(super) Mutex<Resolution>);
 pub(super) enum Resolution {
     #[default]
     None,
-    /// The event is an error, or not queued yet.
+    /// The name is being resolved.
     Resolving,
     Answer(CPtr<rdma_addrinfo>),
 }

@@ -91,7 +91,8 @@ static void *drains(void *from)
 static void ends_well(pid_t child, int round)
 {
 	int status, waited_ms;
-	for (waited_ms = 0; !waitpid(child, &status, WNOHANG); waited_ms++) {
+	pid_t ended;
+	for (waited_ms = 0; !(ended = waitpid(child, &status, WNOHANG)); waited_ms++) {
 		if (waited_ms > 30000) {
 			printf("the child of round %d does not end\n", round);
 			kill(child, SIGKILL);
@@ -99,7 +100,7 @@ static void ends_well(pid_t child, int round)
 		}
 		poll(NULL, 0, 1);
 	}
-	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+	CHECK(ended == child && WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
 int main(int argc, char **argv)
@@ -119,7 +120,7 @@ int main(int argc, char **argv)
 		struct pollfd full = { .fd = 2, .events = POLLOUT };
 		if (!round) {
 			/* A pipe is writable while a page is free. */
-			while (poll(&full, 1, 0) == 1)
+			for (i = 0; i < 10000 && poll(&full, 1, 0) == 1; i++)
 				poll(NULL, 0, 1);
 			poll(NULL, 0, 20);
 		}

@@ -287,6 +287,8 @@ fn refused_unsignaled_write_raises_its_completion() {
     let refused = |a: &End| SendWr::write(WrId(2), beyond, [a.memory.sge(0..10)]).unsignaled();
     a.qp.post_send(a.write_to(&b, 1, 100).unsignaled()).unwrap();
     a.qp.post_send(refused(&a)).unwrap();
+    // Another one to the same place: the peer refuses the first.
+    a.qp.post_send(SendWr { id: WrId(4), ..refused(&a) }).unwrap();
     a.qp.post_send(a.write_to(&b, 3, 100).unsignaled()).unwrap();
     pass(&mut a, &mut b);
     assert_eq!((a.statuses(), a.qp.sends_outstanding()), (vec![], 0));

@@ -90,14 +90,20 @@ impl Confirmations {
         }
     }
 
-    /// Notes that the peer has refused the segment of a Write at this place.
+    /// Notes that the peer has refused the segment of a Write at this place. Of several kept Writes
+    /// to one place the first is blamed, as the peer refuses all of them.
     pub(super) fn refused_at(&mut self, stag: Stag, to: TaggedOffset) {
         let is_it = |write: &&Unsignaled| {
             let at = to.0.wrapping_sub(write.remote.to.0);
             let is_there = at == 0 || at < u64::from(write.len);
             write.remote.stag == stag && is_there && self.lack(write.number)
         };
-        self.refused = self.unsignaled.iter().rev().find(is_it).copied();
+        self.refused = self.unsignaled.iter().find(is_it).copied();
+    }
+
+    /// Forgets the kept Writes: a later request completes, and with it all before it.
+    pub(super) fn forget_unsignaled(&mut self) {
+        self.unsignaled.clear();
     }
 
     /// Takes the identifier and the opcode of the refused unsignaled Write.

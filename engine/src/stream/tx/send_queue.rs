@@ -261,7 +261,12 @@ impl SendQueue {
             qp.send_completed();
             let len = entry.len;
             match self.requests.front() {
-                Some(wr) if wr.signaled => kept &= qp.push_send(success(wr, len, qp, value)),
+                Some(wr) if wr.signaled => {
+                    kept &= qp.push_send(success(wr, len, qp, value));
+                    if let Some(confirmations) = &mut self.confirmations {
+                        confirmations.forget_unsignaled();
+                    }
+                }
                 Some(_) if self.confirmations.is_some() => self.keep_unconfirmed(len),
                 _ => {}
             }

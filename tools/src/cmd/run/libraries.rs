@@ -12,7 +12,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use tempfile::NamedTempFile;
 use urnic::runtime_folder;
 
 /// A library, and the copy of it inside this program.
@@ -46,26 +47,40 @@ impl Library {
         let program = env::current_exe().context("finding the path of this program")?;
         let beside = program.parent().unwrap_or_else(|| Path::new("/"));
         let places = [beside.to_owned(), beside.join("deps"), beside.join("../lib")];
-        let found = places.iter().map(|place| place.join(self.name)).find(|it| it.is_file());
+        let is_library =
+            |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && found.len() > 0);
+        let found = places.iter().map(|place| place.join(self.name)).find(is_library);
         match found {
             Some(found) => fs::canonicalize(found).with_context(|| self.name.to_owned()),
-            None => self.write_into(&folder()?),
+            None => self.write_into(&folder()?.join(version())),
         }
     }
 
-    /// Writes the copy into a folder, unless it is there. Programs that use another copy, of another
-    /// version of this program, keep it.
+    /// Writes the copy into a folder, unless it is there. Running programs that use another copy keep
+    /// it.
     fn write_into(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let path = folder.join(self.name);
         if fs::read(&path).is_ok_and(|there| there == self.copy) {
             return Ok(path);
         }
-        let new = folder.join(format!("{}.new-{}", self.name, std::process::id()));
-        fs::write(&new, self.copy)
-            .and_then(|()| fs::rename(&new, &path))
-            .with_context(|| format!("writing {}", path.display()))?;
+        ensure!(!self.copy.is_empty(), "there is no {}: build urnic with its libraries", self.name);
+        let write = || {
+            fs::create_dir_all(folder)?;
+            let mut new = NamedTempFile::new_in(folder)?;
+            new.write_all(self.copy)?;
+            new.persist(&path)?;
+            io::Result::Ok(())
+        };
+        write().with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// Returns the name of the folder with this version's copies: programs started by two versions at a
+/// time have one each.
+fn version() -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    env!("URNIC_VERSION").replace(|c| !is_plain(c), "-")
 }
 
 /// Returns a folder with the names of [`RDMA`], which has this path.
@@ -83,7 +98,10 @@ fn installed(library: &Path) -> Option<PathBuf> {
 
 /// Returns a folder of this user in which the library has its names.
 fn linked(library: &Path) -> anyhow::Result<PathBuf> {
-    let folder = folder()?;
+    let own = folder()?;
+    // The names of a copy are beside it.
+    let copies = library.parent().filter(|folder| folder.starts_with(&own));
+    let folder = copies.map(Path::to_owned).unwrap_or(own);
     for name in NAMES {
         link(library, &folder.join(name))
             .with_context(|| format!("{name} in {}", folder.display()))?;
