@@ -79,10 +79,10 @@ fn a_child_opens_the_device_anew() {
     run("a_child_opens_the_device_anew", "anew", ["kernel"; 2], "127.0.0.1");
 }
 
-/// The children do not need the locks that threads of their parents hold.
+/// The child does not need the locks that a thread of its parent holds while it writes to the log.
 #[test]
-fn children_of_busy_programs_open_the_device_anew() {
-    let test = "children_of_busy_programs_open_the_device_anew";
+fn a_child_opens_the_device_while_the_log_of_its_parent_waits() {
+    let test = "a_child_opens_the_device_while_the_log_of_its_parent_waits";
     compiled::run(test, "fork_inside", &[("URNIC_LOG", "urnic=debug")]);
 }
 
