@@ -1,72 +1,16 @@
-//! Functions of libibverbs that came after rdma-core 44. Buffers and registrations by attributes
-//! work; the others refuse as rdma-core does over a device whose driver lacks the operation.
+//! Functions of libibverbs that came after rdma-core 44 and work here: buffers, and registrations by
+//! attributes. The others are in `refused`.
 #![expect(unsafe_code, reason = "functions exported to C, with C's pointers")]
 
 use std::ptr;
 
 use libc::{c_int, c_uint, c_void};
 
-use crate::abi::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp};
+use crate::abi::{ibv_context, ibv_mr, ibv_pd};
 use crate::attributes::PORT_SPEED;
-use crate::errno::{Errno, minus_one, number, or_null};
+use crate::errno::{Errno, number, or_null};
 use crate::gid::PORT;
 use crate::mr::ibv_reg_mr_iova2;
-
-/// Defines functions that refuse: `kind name(arguments) …`. C's calling conventions leave the
-/// removal of arguments to the caller, and no function here reads them.
-macro_rules! refused {
-    (number $($name:ident)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            extern "C" fn $name() -> c_int {
-                number(Err(Errno::NOT_SUPPORTED))
-            }
-        )*
-    };
-    (pointer $($name:ident)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            extern "C" fn $name() -> *mut c_void {
-                or_null(Err(Errno::NOT_SUPPORTED))
-            }
-        )*
-    };
-}
-
-refused! {
-    number
-    _ibv_query_comp_cntr_caps
-    ibv_dealloc_dmah
-    ibv_destroy_comp_cntr
-    ibv_inc_comp_cntr
-    ibv_inc_err_comp_cntr
-    ibv_read_comp_cntr
-    ibv_read_err_comp_cntr
-    ibv_set_comp_cntr
-    ibv_set_err_comp_cntr
-}
-
-refused! {
-    pointer
-    ibv_alloc_dmah
-    ibv_create_comp_cntr
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ibv_qp_attach_comp_cntr(_: *mut ibv_qp, _: *mut c_void, _: *mut c_void) -> c_int {
-    number(Err(Errno::NOT_SUPPORTED))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ibv_dm_export_dmabuf_fd(_: *mut ibv_dm) -> c_int {
-    minus_one(Err(Errno::NOT_SUPPORTED))
-}
-
-/// `ibv_export_buf_dmabuf_fd`: memory of [`ibv_alloc_buf`] is the process's own, behind no file.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_export_buf_dmabuf_fd(_: *mut Buffer) -> c_int {
-    minus_one(Err(Errno::NOT_SUPPORTED))
-}
 
 /// `ibv_query_port_speed`: in units of 100 Mbit/s, as the attributes of the port say.
 ///

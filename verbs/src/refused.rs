@@ -58,11 +58,34 @@ refused! {
     repoll_ctl(c_int, c_int, c_int, *mut c_void) -> c_int = minus_one(Err(Errno(libc::EBADF)));
     repoll_wait(c_int, *mut c_void, c_int, c_int) -> c_int = minus_one(Err(Errno(libc::EBADF)));
 
-    ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = number(Err(Errno::NOT_SUPPORTED));
-    ibv_set_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = number(Err(Errno::NOT_SUPPORTED));
+    ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = unsupported();
+    ibv_set_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = unsupported();
     rdma_set_local_ece(*mut rdma_cm_id, *mut ibv_ece) -> c_int = not_supported();
+
+    ibv_dm_export_dmabuf_fd(*mut ibv_dm) -> c_int = not_supported();
+    // The buffers of `ibv_alloc_buf` are memory of the process, behind no file.
+    ibv_export_buf_dmabuf_fd(*mut c_void) -> c_int = not_supported();
+    ibv_qp_attach_comp_cntr(*mut ibv_qp, *mut c_void, *mut c_void) -> c_int = unsupported();
+    // Their arguments are not read, and C's calling conventions leave their removal to the caller.
+    ibv_alloc_dmah() -> *mut c_void = none();
+    ibv_dealloc_dmah() -> c_int = unsupported();
+    ibv_create_comp_cntr() -> *mut c_void = none();
+    ibv_destroy_comp_cntr() -> c_int = unsupported();
+    ibv_inc_comp_cntr() -> c_int = unsupported();
+    ibv_inc_err_comp_cntr() -> c_int = unsupported();
+    ibv_read_comp_cntr() -> c_int = unsupported();
+    ibv_read_err_comp_cntr() -> c_int = unsupported();
+    ibv_set_comp_cntr() -> c_int = unsupported();
+    ibv_set_err_comp_cntr() -> c_int = unsupported();
+    _ibv_query_comp_cntr_caps() -> c_int = unsupported();
 }
 
+/// Refuses as verbs do: returns the error number.
+fn unsupported() -> c_int {
+    number(Err(Errno::NOT_SUPPORTED))
+}
+
+/// Refuses as rdma_cm does.
 fn not_supported() -> c_int {
     minus_one(Err(Errno::NOT_SUPPORTED))
 }
