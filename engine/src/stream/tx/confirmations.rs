@@ -74,9 +74,19 @@ impl Confirmations {
                 || self.last_end.0 - self.first_end.0 >= UNCONFIRMED_BYTES)
     }
 
-    /// Keeps an unsignaled Write of `len` bytes as long as the peer may refuse it. Forgets the
-    /// oldest of too many: the refusal of a forgotten one concerns no request.
-    pub(super) fn keep_unsignaled(&mut self, number: u64, wr: &SendWr, len: u32) {
+    /// Notes that a request of `len` bytes is done. A completion ends all requests before it. Keeps
+    /// an unsignaled Write as long as the peer may refuse it; forgets the oldest of too many: the
+    /// refusal of a forgotten one concerns no request.
+    #[inline]
+    pub(super) fn completed(&mut self, number: u64, wr: &SendWr, len: u32) {
+        if wr.signaled {
+            self.unsignaled.clear();
+        } else {
+            self.keep_unsignaled(number, wr, len);
+        }
+    }
+
+    fn keep_unsignaled(&mut self, number: u64, wr: &SendWr, len: u32) {
         while let Some(oldest) = self.unsignaled.front()
             && (!self.lack(oldest.number) || self.unsignaled.len() >= UNSIGNALED_KEPT_MAX)
         {
@@ -99,11 +109,6 @@ impl Confirmations {
             write.remote.stag == stag && is_there && self.lack(write.number)
         };
         self.refused = self.unsignaled.iter().find(is_it).copied();
-    }
-
-    /// Forgets the kept Writes: a later request completes, and with it all before it.
-    pub(super) fn forget_unsignaled(&mut self) {
-        self.unsignaled.clear();
     }
 
     /// Takes the identifier and the opcode of the refused unsignaled Write.

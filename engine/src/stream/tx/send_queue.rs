@@ -260,30 +260,19 @@ impl SendQueue {
             // completion may post another request.
             qp.send_completed();
             let len = entry.len;
-            match self.requests.front() {
-                Some(wr) if wr.signaled => {
+            if let Some(wr) = self.requests.front() {
+                if wr.signaled {
                     kept &= qp.push_send(success(wr, len, qp, value));
-                    if let Some(confirmations) = &mut self.confirmations {
-                        confirmations.forget_unsignaled();
-                    }
                 }
-                Some(_) if self.confirmations.is_some() => self.keep_unconfirmed(len),
-                _ => {}
+                if let Some(confirmations) = &mut self.confirmations {
+                    confirmations.completed(self.base, wr, len);
+                }
             }
             self.requests.pop_front();
             self.entries.pop_front();
             self.base += 1;
         }
         kept
-    }
-
-    /// Keeps the oldest request, an unsignaled one, as long as the peer may refuse it.
-    fn keep_unconfirmed(&mut self, len: u32) {
-        if let Some(confirmations) = &mut self.confirmations
-            && let Some(wr) = self.requests.front()
-        {
-            confirmations.keep_unsignaled(self.base, wr, len);
-        }
     }
 
     /// Notes that the peer has refused the segment of a Write at this place. If it is of a Write
