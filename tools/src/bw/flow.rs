@@ -80,11 +80,7 @@ impl<'h> Flow<'h> {
             for place in 1..=count {
                 let is_last = left == 0 && place == count;
                 let wr = self.request(memory, is_last);
-                if self.list == 1 {
-                    self.client.post(wr)?;
-                } else {
-                    self.batch.push(wr).map_err(|_| self.client.lost())?;
-                }
+                self.batch.push(wr).map_err(|_| self.client.lost())?;
             }
             self.batch.post();
             self.calls += 1;
