@@ -120,7 +120,7 @@ pub(crate) fn prepare(existing: Existing) {
     // It lives as long as the process, as its thread does.
     let closer: &'static Closer =
         Box::leak(Box::new(Closer { existing, step: Mutex::default(), changed: Condvar::new() }));
-    let start = || thread::Builder::new().name("urnic-exit".to_owned()).spawn(|| closer.run());
+    let start = move || thread::Builder::new().name("urnic-exit".to_owned()).spawn(|| closer.run());
     let is_started = run_as_own(start).flatten().is_ok();
     CLOSER.store(
         if is_started { ptr::from_ref(closer).cast_mut() } else { ptr::null_mut() },

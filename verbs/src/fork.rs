@@ -14,9 +14,9 @@
 //!   so at any time. The child inherits the lock as held, and nothing releases it there. The child
 //!   does not need it: locks in values of [`PerProcess`] are not used again, and the log is written
 //!   without a lock. Only calls for inherited objects need the locks of these objects.
-//! - *Another thread of the parent writes its first line to the log, or ends after that, during the
-//!   fork.* The crates behind the log lock a list of threads for it. A child of a program with a log
-//!   may then hang.
+//! - *Another thread of the parent ends during the fork.* Rust's library locks a list of threads for
+//!   that, so threads of the child may never end. Calls wait for what a thread does, and for the end
+//!   of none.
 //! - *Another thread of the parent uses the library for the first time during the fork.* The child
 //!   inherits a [`Once`] that never ends. Calls that need it do not return.
 //!

@@ -1,10 +1,16 @@
 //! The library's log, on standard error: `URNIC_LOG=debug PROGRAM`.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use rustix::stdio::stderr;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use urnic::environment;
 
@@ -25,6 +31,30 @@ impl Write for Unlocked {
     }
 }
 
+/// Format of a line: as that of `urnic --log`, without spans. The crate's own format looks up the
+/// span of the thread, and at the first line of a thread that takes a lock, too. The library has no
+/// spans.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut line: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        SystemTime.format_time(&mut line)?;
+        let about = event.metadata();
+        write!(line, " {:>5} {}: ", about.level(), about.target())?;
+        context.format_fields(line.by_ref(), event)?;
+        writeln!(line)
+    }
+}
+
 /// Starts logging if it is requested, and if the application has not installed a `tracing`
 /// subscriber itself.
 #[expect(clippy::print_stderr, reason = "the user who asked for a log reads standard error")]
@@ -33,6 +63,7 @@ pub(crate) fn start() {
     match text.parse::<Targets>() {
         Ok(targets) => {
             let lines = tracing_subscriber::fmt::layer().with_writer(|| Unlocked).with_ansi(false);
+            let lines = lines.event_format(Line);
             let told = tracing_subscriber::registry().with(lines).with(targets).try_init();
             let _the_program_has_its_own = told;
         }

@@ -129,9 +129,12 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     }
     log::start();
     let rnic = Rnic::new(RnicConfig { seed: random_seed().map_err(Errno::from)? });
-    // Applications may poll, sleep, or both.
-    let config = EndpointConfig { polled: true, ..EndpointConfig::default() };
-    let network = run_as_own(|| Network::open(&rnic, &config))??;
+    let (rnic, network) = run_as_own(move || {
+        // Applications may poll, sleep, or both.
+        let config = EndpointConfig { polled: true, ..EndpointConfig::default() };
+        let network = Network::open(&rnic, &config);
+        network.map(|network| (rnic, network))
+    })??;
     let made = Arc::new(Process {
         rnic,
         network,

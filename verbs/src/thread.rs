@@ -5,22 +5,27 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::thread;
 
+use crossbeam::channel::bounded;
+
 /// Runs `body` in a thread with the settings of the library's threads, and waits for it. Threads
 /// that `body` starts inherit the settings:
 ///
 /// * All signals are blocked, so that threads of the application that wait for signals get them.
 /// * The scheduler gives the thread a core soon after it wakes, for short slices: applications that
 ///   poll memory leave no core idle, and wait for the data that this thread delivers.
-pub(crate) fn run_as_own<R: Send>(body: impl FnOnce() -> R + Send) -> io::Result<R> {
-    thread::scope(|scope| {
-        let own =
-            thread::Builder::new().name("urnic-start".to_owned()).spawn_scoped(scope, || {
-                block_signals();
-                ask_for_short_slices();
-                body()
-            })?;
-        own.join().map_err(|_panic| io::Error::other("a thread of the library panicked"))
-    })
+///
+/// Waits for the result only, not for the end of the thread: see [`fork`](crate::fork).
+pub(crate) fn run_as_own<R: Send + 'static>(
+    body: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<R> {
+    let (result, results) = bounded(1);
+    let own = move || {
+        block_signals();
+        ask_for_short_slices();
+        let _the_caller_waits = result.send(body());
+    };
+    thread::Builder::new().name("urnic-start".to_owned()).spawn(own)?;
+    results.recv().map_err(|_panic| io::Error::other("a thread of the library panicked"))
 }
 
 fn block_signals() {
@@ -79,7 +84,7 @@ mod tests {
             u64::from_str_radix(line.trim(), 16).unwrap()
         };
         let [own, child] =
-            run_as_own(|| [blocked(), thread::spawn(blocked).join().unwrap()]).unwrap();
+            run_as_own(move || [blocked(), thread::spawn(blocked).join().unwrap()]).unwrap();
         // KILL and STOP cannot be blocked; two more are of C's library.
         let of_programs = !((1 << 8) | (1 << 18) | (1 << 31) | (1 << 32));
         assert_eq!((own & of_programs, own), (of_programs, child));

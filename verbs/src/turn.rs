@@ -154,7 +154,7 @@ fn send_by(
 /// Starts the thread. Returns false if the system refuses it.
 fn start(requests: Receiver<Request>, may_log: bool) -> bool {
     let body = move || run(&requests);
-    let start = || thread::Builder::new().name("urnic-cm".to_owned()).spawn(body);
+    let start = move || thread::Builder::new().name("urnic-cm".to_owned()).spawn(body);
     let started = run_as_own(start).flatten();
     if let Err(error) = &started
         && may_log

@@ -32,8 +32,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
+use crossbeam::channel::{Receiver, Sender, bounded};
 use libc::c_int;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use socket2::{Domain, Socket, Type};
@@ -101,8 +102,9 @@ pub(super) struct Announced {
     /// The address that applications know.
     pub(super) local: SocketAddr,
     stop: OwnedFd,
-    /// Absent in a child that was forked after `generation`.
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has closed the UDP port. A child that was forked after
+    /// `generation` does not have the thread.
+    closed: Receiver<()>,
     generation: u32,
 }
 
@@ -167,10 +169,15 @@ impl Announced {
     fn answering(questions: UdpSocket, local: SocketAddr, tcp_port: u16) -> Result<Self, Errno> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = rustix::io::dup(&stop)?;
-        let body = move || answer(&questions, &stopped, tcp_port);
-        let start = || thread::Builder::new().name("urnic-rdma-port".to_owned()).spawn(body);
-        let thread = Some(run_as_own(start)??);
-        Ok(Self { local, stop, thread, generation: fork::generation() })
+        let (is_open, closed) = bounded(0);
+        let body = move || {
+            answer(&questions, &stopped, tcp_port);
+            drop(questions);
+            drop::<Sender<()>>(is_open);
+        };
+        let start = move || thread::Builder::new().name("urnic-rdma-port".to_owned()).spawn(body);
+        run_as_own(start)??;
+        Ok(Self { local, stop, closed, generation: fork::generation() })
     }
 }
 
@@ -183,9 +190,7 @@ impl Drop for Announced {
         }
         // The write cannot block: the counter would have to be full.
         let _told = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
+        let _disconnected = self.closed.recv();
     }
 }
 

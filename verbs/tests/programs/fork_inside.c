@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
+/* Not that of `cm.h`, which prints to standard error: the pipe of the log. */
 #define CHECK(what) \
 	do { \
 		if (!(what)) { \
