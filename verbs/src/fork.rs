@@ -65,10 +65,16 @@ impl<T: Sync> PerProcess<T> {
         Self { value: AtomicPtr::new(ptr::null_mut()), make }
     }
 
+    /// Returns the value that was made last, by this process or by a parent, and its address.
+    fn last(&self) -> (*mut OfProcess<T>, Option<&'static OfProcess<T>>) {
+        let place = self.value.load(Ordering::Acquire);
+        // SAFETY: NULL, or a leaked box that a `Release` has published; nothing changes or frees it.
+        (place, unsafe { place.as_ref() })
+    }
+
     /// Returns the value of this process if it was used before. Allocates nothing.
     pub(crate) fn present(&self) -> Option<&'static T> {
-        // SAFETY: NULL, or a leaked box that a `Release` has published; nothing changes or frees it.
-        let last = unsafe { self.value.load(Ordering::Acquire).as_ref() };
+        let (_, last) = self.last();
         last.filter(|last| last.generation == generation()).map(|own| &own.value)
     }
 
@@ -76,16 +82,16 @@ impl<T: Sync> PerProcess<T> {
     pub(crate) fn of_this(&self) -> &'static T {
         let generation = generation();
         loop {
-            if let Some(value) = self.present() {
-                return value;
-            }
-            let present = self.value.load(Ordering::Acquire);
-            // SAFETY: as in `present`.
-            let inherited = unsafe { present.as_ref() };
-            let value = (self.make)(inherited.map(|inherited| &inherited.value));
-            let made = Box::into_raw(Box::new(OfProcess { generation, value }));
+            // One load: a value that another thread makes meanwhile is never taken for a parent's.
+            let (place, last) = self.last();
+            let inherited = match last {
+                Some(own) if own.generation == generation => return &own.value,
+                inherited => inherited.map(|inherited| &inherited.value),
+            };
+            let made = Box::new(OfProcess { generation, value: (self.make)(inherited) });
+            let made = Box::into_raw(made);
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-            if self.value.compare_exchange(present, made, success, failure).is_err() {
+            if self.value.compare_exchange(place, made, success, failure).is_err() {
                 // SAFETY: from `into_raw` above, and not published: another thread was first.
                 drop(unsafe { Box::from_raw(made) });
             }
@@ -125,7 +131,8 @@ extern "C" fn ibv_dofork_range(_base: *mut libc::c_void, _size: usize) -> libc::
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Barrier, Mutex};
+    use std::thread;
 
     use super::*;
 
@@ -163,5 +170,23 @@ mod tests {
         *VALUE.of_this().lock().unwrap() = 5;
         assert_eq!(status_of_child(|| VALUE.of_this().try_lock().map_or(9, |value| *value)), 5);
         assert_eq!(*VALUE.of_this().lock().unwrap(), 5);
+    }
+
+    #[test]
+    fn threads_that_use_a_value_first_at_the_same_time_have_the_same() {
+        for _ in 0..500 {
+            let value: &PerProcess<Mutex<u32>> =
+                Box::leak(Box::new(PerProcess::new(|_inherited| Mutex::default())));
+            let together = Barrier::new(4);
+            let first = || {
+                together.wait();
+                ptr::from_ref(value.of_this()).addr()
+            };
+            let places = thread::scope(|scope| {
+                [(); 4].map(|()| scope.spawn(first)).map(|thread| thread.join().unwrap())
+            });
+            assert_eq!(places, [places[0]; 4]);
+            assert_eq!(ptr::from_ref(value.of_this()).addr(), places[0]);
+        }
     }
 }
