@@ -159,6 +159,9 @@ fn goodput_with_three_losses_in_a_hundred() {
 
 #[test]
 fn goodput_with_burst_losses_of_eight() {
+    if urnic_testkit::is_too_long("goodput_with_burst_losses_of_eight") {
+        return;
+    }
     let burst = BurstLoss { enter: 0.0002, leave: 0.125, loss: 1.0 };
     assert_cell("bursts", ImpairConfig { burst, ..path() }, SLOW, 40.0);
 }

@@ -358,6 +358,9 @@ fn every_option_of_the_markers_bench_works() {
 
 #[test]
 fn every_option_of_the_queues_bench_works() {
+    if urnic_testkit::is_too_long("every_option_of_the_queues_bench_works") {
+        return;
+    }
     check("queues", QUEUES);
 }
 
@@ -368,6 +371,9 @@ fn every_option_of_the_scale_bench_works() {
 
 #[test]
 fn every_option_of_the_compare_bench_works() {
+    if urnic_testkit::is_too_long("every_option_of_the_compare_bench_works") {
+        return;
+    }
     if !rustix::process::geteuid().is_root() {
         return urnic_testkit::skip("every option of the compare bench", "it needs root");
     }

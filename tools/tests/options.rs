@@ -164,10 +164,16 @@ netns_tests! {
     }
 
     fn every_option_works_on_a_raw_socket() {
+        if urnic_testkit::is_too_long("every_option_works_on_a_raw_socket") {
+            return;
+        }
         over(Device::Packet);
     }
 
     fn every_option_works_on_an_xdp_socket() {
+        if urnic_testkit::is_too_long("every_option_works_on_an_xdp_socket") {
+            return;
+        }
         if !is_there("ethtool") {
             return skip("every option on an AF_XDP socket", "`ethtool` is missing");
         }

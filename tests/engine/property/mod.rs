@@ -59,10 +59,12 @@ impl Met {
     }
 }
 
-/// Runs `cases` plans (or as many as PROPTEST_CASES says), the same ones every time.
+/// Runs `cases` plans, the same ones every time; `URNIC_LONG` makes them three times as many, and
+/// PROPTEST_CASES says another number.
 fn for_any_plan(cases: u32, size: Size) {
     let met = Met::default();
     let config = Config::default();
+    let cases = if urnic_testkit::runs_long_tests() { 3 * cases } else { cases };
     let cases = if config.cases == 256 { cases } else { config.cases };
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..config };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -107,13 +109,13 @@ fn differ(name: &str, expected: &run::Memory, outcome: &Outcome) -> Result<(), T
 // spec: EXT-5.4-7, EXT-5.4-8, EXT-6.3-3, EXT-6.4-1
 #[test]
 fn small_messages_arrive_as_over_a_perfect_link() {
-    for_any_plan(300, Size::Small);
+    for_any_plan(100, Size::Small);
 }
 
 // spec: MPA-4.4-4
 #[test]
 fn large_messages_arrive_as_over_a_perfect_link() {
-    for_any_plan(120, Size::Large);
+    for_any_plan(40, Size::Large);
 }
 
 #[test]

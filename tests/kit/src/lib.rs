@@ -2,6 +2,7 @@
 //! lack, so that a test that cannot run is skipped, by name and reason, in a uniform way:
 //!
 //! - [`skip`] prints and records a skip; it is a failure if `URNIC_REQUIRE` is set, as in the gate;
+//! - [`is_too_long`] skips a test that takes many seconds, unless `URNIC_LONG` or `URNIC_REQUIRE` is set;
 //! - [`programs`] finds and starts programs;
 //! - [`isolate`] gives a test its own process and network namespace;
 //! - [`network`] makes interfaces there;
@@ -57,6 +58,29 @@ pub fn skip(name: &str, reason: &str) {
     assert!(!is_required(), "{name} cannot run: {reason}");
     record::add(name, reason);
     show(&format!("skipped {name}: {reason}\n"));
+}
+
+/// Set to run the tests that take long.
+const LONG: &str = "URNIC_LONG";
+
+/// Reason of the skip of a test that takes long.
+const TAKES_LONG: &str = "it takes long";
+
+/// Skips a test called `name` that takes many seconds, unless it is asked for by `URNIC_LONG` or, as
+/// in the gate, by `URNIC_REQUIRE`. Returns true if the test is skipped, and has to return.
+#[must_use]
+pub fn is_too_long(name: &str) -> bool {
+    if runs_long_tests() {
+        return false;
+    }
+    skip(name, TAKES_LONG);
+    true
+}
+
+/// Returns true if tests that take long are asked for.
+#[must_use]
+pub fn runs_long_tests() -> bool {
+    is_required() || std::env::var_os(LONG).is_some()
 }
 
 /// Returns true if a test that cannot run must fail.

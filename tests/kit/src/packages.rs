@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::programs;
+use crate::{LONG, TAKES_LONG, programs};
 
 /// Programs, headers and libraries, as the reasons of skips name them, with their packages.
 /// `.ci/run` installs the packages; a test compares both.
@@ -75,8 +75,12 @@ fn advice_with<'a>(
     reasons: impl IntoIterator<Item = &'a str>,
     is_outside: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let (mut packages, mut rights, mut path) = (BTreeSet::new(), false, false);
+    let (mut packages, mut rights, mut path, mut long) = (BTreeSet::new(), false, false, false);
     for reason in reasons {
+        if reason == TAKES_LONG {
+            long = true;
+            continue;
+        }
         if RIGHTS.iter().any(|words| reason.contains(words)) {
             rights = true;
             continue;
@@ -89,7 +93,7 @@ fn advice_with<'a>(
             }
         }
     }
-    if packages.is_empty() && !rights && !path {
+    if packages.is_empty() && !rights && !path && !long {
         return None;
     }
     let mut command = String::new();
@@ -102,8 +106,9 @@ fn advice_with<'a>(
         );
     }
     let path = if path { "PATH=$PATH:/usr/sbin:/sbin " } else { "" };
+    let long = if long { format!("{LONG}=1 ") } else { String::new() };
     let root = if rights { ", as root" } else { "" };
-    Some(format!("To run more{root}: {command}{path}cargo test --workspace"))
+    Some(format!("To run more{root}: {command}{path}{long}cargo test --workspace"))
 }
 
 /// Texts of reasons that root would not get.
@@ -136,6 +141,10 @@ mod tests {
         assert_eq!(
             of(&["the program `ip` is missing", "it needs root"]).unwrap(),
             "To run more, as root: apt-get install iproute2 && cargo test --workspace"
+        );
+        assert_eq!(
+            of(&[TAKES_LONG, "it needs root"]).unwrap(),
+            "To run more, as root: URNIC_LONG=1 cargo test --workspace"
         );
         // A file that exists but may not be read is not installed again.
         let denied = "/usr/lib/umad2sim/libumad2sim.so: Permission denied (os error 13)";

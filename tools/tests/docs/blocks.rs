@@ -264,6 +264,9 @@ netns_tests! {
     }
 
     fn the_blocks_about_devices_and_programs_run() {
+        if urnic_testkit::is_too_long("the_blocks_about_devices_and_programs_run") {
+            return;
+        }
         run(DOCUMENTS[1]);
     }
 

@@ -103,6 +103,11 @@ fn client(number: u32) -> End {
 
 #[test]
 fn half_a_million_bare_syns_take_little_and_push_out_no_connection_in_use() {
+    if urnic_testkit::is_too_long(
+        "half_a_million_bare_syns_take_little_and_push_out_no_connection_in_use",
+    ) {
+        return;
+    }
     let mut capture = Capture::new("syns.pcap");
     let mut honest = Honest::start(&mut capture);
     for number in 0..500_000 {
@@ -151,6 +156,9 @@ fn connections_in_use_make_room_in_the_order_of_their_idleness() {
 /// 15 MB of Writes of one byte, as far apart as possible.
 #[test]
 fn writes_of_one_octet_to_distinct_pages_and_tags_take_little() {
+    if urnic_testkit::is_too_long("writes_of_one_octet_to_distinct_pages_and_tags_take_little") {
+        return;
+    }
     type Place = fn(u32) -> (u32, u64);
     let places: [(&str, Place); 4] = [
         ("pages", |number| (5, u64::from(number) << 12)),
@@ -188,6 +196,9 @@ fn writes_of_one_octet_to_distinct_pages_and_tags_take_little() {
 /// Gaps: between segments of one byte, one byte is missing, so that ranges never join.
 #[test]
 fn a_stream_of_gaps_takes_little() {
+    if urnic_testkit::is_too_long("a_stream_of_gaps_takes_little") {
+        return;
+    }
     let mut capture = Capture::new("gaps.pcap");
     let mut honest = Honest::start(&mut capture);
     for connection in 0..4 {

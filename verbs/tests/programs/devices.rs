@@ -188,6 +188,9 @@ netns_tests! {
 
     /// As on two hosts, neither end sees the other's interface or its kernel's ports.
     fn programs_meet_between_two_namespaces() {
+        if urnic_testkit::is_too_long("programs_meet_between_two_namespaces") {
+            return;
+        }
         let other = Namespace::new();
         ip(&format!("link add va type veth peer name vb netns {}", other.id()));
         let lay = |tap: &str, veth: &str, address: &str| {
@@ -213,12 +216,18 @@ netns_tests! {
     }
 
     fn programs_on_a_tap_serve_the_kernels() {
+        if urnic_testkit::is_too_long("programs_on_a_tap_serve_the_kernels") {
+            return;
+        }
         taps();
         let (ib, iwarp) = (run_rows(&ROWS, A, KERNEL, false), run_rows(&ROWS, A, KERNEL, true));
         assert!(ib && iwarp);
     }
 
     fn programs_on_a_tap_are_served_by_the_kernels() {
+        if urnic_testkit::is_too_long("programs_on_a_tap_are_served_by_the_kernels") {
+            return;
+        }
         taps();
         let (ib, iwarp) = (run_rows(&ROWS, KERNEL, B, false), run_rows(&ROWS, KERNEL, B, true));
         assert!(ib && iwarp);

@@ -150,6 +150,9 @@ fn perftest_measures_by_number() {
 
 #[test]
 fn qperf_measures_by_number_and_by_rdma_cm() {
+    if urnic_testkit::is_too_long("qperf_measures_by_number_and_by_rdma_cm") {
+        return;
+    }
     const TESTS: &str = "rc_lat rc_bw rc_bi_bw rc_rdma_read_bw rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr ver_rc_fetch_add quit";
     let by_number = format!("qperf HOST -lp PORT -t 1 {TESTS}").leak();
     run(

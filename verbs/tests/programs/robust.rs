@@ -285,6 +285,9 @@ fn drain_request(stream: &mut TcpStream) {
 /// The library makes no memory errors.
 #[test]
 fn valgrind_finds_nothing() {
+    if urnic_testkit::is_too_long("valgrind_finds_nothing") {
+        return;
+    }
     if !has("valgrind_finds_nothing", &["valgrind", "ibv_rc_pingpong", "rping", "ucmatose"]) {
         return;
     }
@@ -339,10 +342,16 @@ fn serves_one_by_one(test: &str, by: &str) {
 
 #[test]
 fn many_connections_to_an_rsocket_have_constant_cost() {
+    if urnic_testkit::is_too_long("many_connections_to_an_rsocket_have_constant_cost") {
+        return;
+    }
     serves_one_by_one("many_connections_to_an_rsocket_have_constant_cost", "rsocket");
 }
 
 #[test]
 fn many_connections_to_an_id_have_constant_cost() {
+    if urnic_testkit::is_too_long("many_connections_to_an_id_have_constant_cost") {
+        return;
+    }
     serves_one_by_one("many_connections_to_an_id_have_constant_cost", "id");
 }
