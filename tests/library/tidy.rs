@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use urnic_testkit::summary::{LAST_PACKAGE, LAST_TEST};
 
 /// Every folder with Rust files.
-const FOLDERS: [&str; 16] = [
+const FOLDERS: [&str; 17] = [
     "engine/src",
     "engine/examples",
+    "esp",
     "ipoib/src",
     "ipoib/examples",
     "src",
@@ -124,7 +125,7 @@ fn only_the_bare_loop_names_devices_and_only_the_port_the_host_stack() {
     }
 }
 
-/// Items that the engine's own code must not use. A file that the caller opened may be mapped.
+/// Items that the code of the engine and of ESP must not use. A file that the caller opened may be mapped.
 const FORBIDDEN: [&str; 18] = [
     "std::thread",
     "thread::spawn",
@@ -146,11 +147,12 @@ const FORBIDDEN: [&str; 18] = [
     "getrandom",
 ];
 
-/// The engine depends on nothing that waits, spawns, reads a clock or draws randomness.
+/// The engine and ESP depend on nothing that waits, spawns, reads a clock or draws randomness.
 #[test]
-fn the_engine_does_no_io() {
-    const ALLOWED: [&str; 12] = [
+fn the_engine_and_esp_do_no_io() {
+    const ALLOWED: [&str; 14] = [
         "arrayvec",
+        "aws-lc-rs",
         "bitflags",
         "bytemuck",
         "crc32c",
@@ -162,19 +164,22 @@ fn the_engine_does_no_io() {
         "thiserror",
         "tracing",
         "urnic-netdev",
+        "zeroize",
     ];
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("engine/Cargo.toml");
-    let manifest = fs::read_to_string(manifest).unwrap();
-    let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
-    let dependencies = dependencies.split("\n[").next().unwrap();
-    for line in dependencies.lines().filter(|line| !line.is_empty()) {
-        let name = line.split(['.', ' ']).next().unwrap();
-        assert!(ALLOWED.contains(&name), "the engine depends on {name}");
-    }
-    for (path, text) in sources("engine/src").into_iter().filter(|(path, _)| !is_test(path)) {
-        let code = code(&text);
-        for word in FORBIDDEN {
-            assert!(!code.contains(word), "{} uses {word}", path.display());
+    for package in ["engine", "esp"] {
+        let manifest = packages::read(&format!("{package}/Cargo.toml"));
+        let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+        let dependencies = dependencies.split("\n[").next().unwrap();
+        for line in dependencies.lines().filter(|line| !line.is_empty()) {
+            let name = line.split(['.', ' ']).next().unwrap();
+            assert!(ALLOWED.contains(&name), "{package} depends on {name}");
+        }
+        let sources = sources(&format!("{package}/src")).into_iter();
+        for (path, text) in sources.filter(|(path, _)| !is_test(path)) {
+            let code = code(&text);
+            for word in FORBIDDEN {
+                assert!(!code.contains(word), "{} uses {word}", path.display());
+            }
         }
     }
 }
@@ -199,8 +204,9 @@ fn unsafe_code_is_only_where_it_is_allowed() {
         "verbs/src/",
         "preload/src/",
     ];
-    const ALL: [&str; 8] = [
+    const ALL: [&str; 9] = [
         "engine/src",
+        "esp/src",
         "ipoib/src",
         "src",
         "netdev/src",
@@ -304,10 +310,9 @@ fn every_limit_is_used() {
 /// examples in the documentation are programs in `examples/`.
 #[test]
 fn examples_in_the_documentation_are_programs() {
-    for (path, text) in ["engine/src", "ipoib/src", "src", "netdev/src", "replay/src", "sim/src"]
-        .into_iter()
-        .flat_map(sources)
-    {
+    const FOLDERS: [&str; 7] =
+        ["engine/src", "esp/src", "ipoib/src", "src", "netdev/src", "replay/src", "sim/src"];
+    for (path, text) in FOLDERS.into_iter().flat_map(sources) {
         let mut lines = text.lines().map(str::trim_start).peekable();
         let mut is_open = false;
         while let Some(line) = lines.next() {
@@ -327,6 +332,7 @@ fn examples_in_the_documentation_are_programs() {
     for manifest in [
         "Cargo.toml",
         "engine/Cargo.toml",
+        "esp/Cargo.toml",
         "ipoib/Cargo.toml",
         "netdev/Cargo.toml",
         "replay/Cargo.toml",

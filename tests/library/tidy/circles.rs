@@ -6,8 +6,9 @@ use std::path::Path;
 use super::{code, is_test, sources};
 
 /// The sources of all packages of the workspace.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "engine/src",
+    "esp/src",
     "ipoib/src",
     "netdev/src",
     "preload/src",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::sources;
 
 /// Packages that other projects can use.
-const PACKAGES: [&str; 6] = ["engine", "ipoib", "netdev", "replay", "sim", "verbs"];
+const PACKAGES: [&str; 7] = ["engine", "esp", "ipoib", "netdev", "replay", "sim", "verbs"];
 
 pub(super) fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
