@@ -110,7 +110,7 @@ impl Opener {
         let plain_len = plain_len
             .filter(|len| *len >= esp::TRAILER_LEN && len.is_multiple_of(block))
             .ok_or(DropReason::Malformed)?;
-        if self.usage.age_with(now_ns, plain_len) == Age::Hard {
+        if self.is_old(now_ns) {
             return Err(DropReason::LifetimeEnded);
         }
         let number = if self.is_extended { self.window.infer(low) } else { Some(low.into()) };
@@ -131,7 +131,11 @@ impl Opener {
                 TransformError::Refused => DropReason::Crypto,
             });
         }
-        // RFC 4303 §3.4.3: the window moves only after the ICV was found right.
+        // Only a packet that the peer has sent moves the window (RFC 4303 §3.4.3), or ends the
+        // lifetime.
+        if self.usage.age_with(now_ns, plain_len) == Age::Hard {
+            return Err(DropReason::LifetimeEnded);
+        }
         self.window.mark(number);
         self.usage.charge(plain_len);
         let (payload_len, next_header) = esp::read_trailer(plain).ok_or(DropReason::BadTrailer)?;

@@ -125,6 +125,30 @@ fn limits_of_bytes_and_packets_end_an_association() {
     assert_eq!(hard, [false, true]);
 }
 
+/// A limit counts authenticated packets only: a forged one, however long, ends nothing.
+#[test]
+fn a_forged_packet_does_not_end_an_association() {
+    let lifetime = Lifetime { bytes: Limit { soft: u64::MAX, hard: 2000 }, ..Lifetime::default() };
+    let mut pair = Pair::with(&Association { lifetime, ..transport() });
+    let mut forged = pair.seal(0, &tcp(1500));
+    let last = forged.len() - 1;
+    forged[last] ^= 1;
+    let sealed = pair.seal(0, &tcp(100));
+    assert!(pair.open(0, &sealed).is_ok());
+    for _ in 0..10 {
+        assert_eq!(pair.open(0, &forged), Err(DropReason::BadIcv));
+    }
+    pair.receiver.add_inbound(0, &Association { spi: SPI + 1, lifetime, ..transport() }).unwrap();
+    let long = Association { spi: SPI + 1, ..transport() };
+    let mut other = Pair::with(&long);
+    let mut forged = other.seal(0, &tcp(3000));
+    forged[40] ^= 1;
+    assert_eq!(pair.open(0, &forged), Err(DropReason::BadIcv));
+    let sealed = other.seal(0, &tcp(100));
+    assert!(pair.open(0, &sealed).is_ok());
+    assert_eq!(pair.receiver.status(Direction::In).len(), 2);
+}
+
 #[test]
 fn a_limit_of_time_is_a_timer() {
     let time_ns = Limit { soft: 100, hard: 150 };
