@@ -364,6 +364,7 @@ fn the_count_of_what_was_skipped_comes_last() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for manifest in [
         "Cargo.toml",
+        "esp/Cargo.toml",
         "ipoib/Cargo.toml",
         "netdev/Cargo.toml",
         "tools/Cargo.toml",
