@@ -1,9 +1,13 @@
 //! ESP between an interface and IP: policies, associations, and the two paths of packets.
 //!
-//! - [`Esp::outbound`] takes each packet that IP sends; [`Esp::inbound`] each that it receives, after
-//!   reassembly.
-//! - After either of them, and at [`Esp::poll_timeout`], the caller takes what is due from
-//!   [`Esp::poll_event`] and [`Esp::poll_transmit`].
+//! 1. The caller gathers each packet that it sends into a buffer with room at both ends, with complete
+//!    checksums, and calls [`Esp::outbound`]: the packet is sealed there. A connection cuts its
+//!    segments by [`Esp::overhead`].
+//! 2. The caller passes each received IP packet, reassembled, to [`Esp::inbound`]. An opened packet is
+//!    in a buffer of the caller, and is handled like one that was received in clear, with its
+//!    transport checksum unverified.
+//! 3. After either call, and at [`Esp::poll_timeout`], the caller drains [`Esp::poll_transmit`] and
+//!    [`Esp::poll_event`]; events are for a key exchange, which adds and removes associations.
 
 mod inbound;
 mod outbound;
@@ -169,6 +173,9 @@ impl Esp {
     /// Adds an association for packets to send. It replaces older ones of its policy, which stay
     /// until they are removed. Packets that wait for it are due at once
     /// ([`poll_transmit`](Self::poll_transmit)).
+    ///
+    /// Numbers begin at 1, and with AES-GCM no number may be used twice under one key: add the
+    /// association to one processor only, and never the same key again, not even after a crash.
     ///
     /// # Errors
     /// See [`AssociationError`].
