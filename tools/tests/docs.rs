@@ -16,10 +16,11 @@ use crate::commands::scene::{Server, complaint, urnic};
 /// Returns the documents: those of the root and of `docs/`, and those in folders of sources.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = root();
-    const FOLDERS: [&str; 14] = [
+    const FOLDERS: [&str; 15] = [
         "",
         "docs",
         "engine",
+        "esp",
         "ipoib",
         "netdev",
         "netdev/fuzz",
