@@ -27,8 +27,14 @@ pub fn environment(name: &str) -> Option<OsString> {
 #[must_use]
 pub fn runtime_folder() -> Option<PathBuf> {
     let is_its_users = geteuid() == getuid() && getegid() == getgid();
-    let folder = env::var_os("XDG_RUNTIME_DIR").filter(|_| is_its_users).map(PathBuf::from);
-    folder.filter(|folder| folder.is_absolute() && !is_of_another_user(folder))
+    let folder = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    folder.filter(|folder| is_usable(folder, is_its_users))
+}
+
+/// Returns true if the process may use a folder that its environment names. `is_its_users` is false
+/// if the process has the rights of another user.
+fn is_usable(folder: &Path, is_its_users: bool) -> bool {
+    is_its_users && folder.is_absolute() && !is_of_another_user(folder)
 }
 
 /// Returns true if another user owns the folder or may write to it. Returns false for a missing
@@ -60,7 +66,7 @@ mod tests {
         fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
         assert!(!is_of_another_user(&place));
         fs::set_permissions(&place, Permissions::from_mode(0o770)).unwrap();
-        assert!(is_of_another_user(&place));
+        assert!(is_of_another_user(&place) && !is_usable(&place, true));
         fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
         // Only root may give a folder away.
         if chown(&place, Some(geteuid().as_raw() + 1), None).is_ok() {
@@ -68,5 +74,13 @@ mod tests {
         }
         fs::remove_dir(&place).unwrap();
         assert!(!is_of_another_user(&place), "what is not there fails where it is used");
+    }
+
+    #[test]
+    fn only_an_absolute_folder_of_the_user_is_used() {
+        let none = env::temp_dir().join(format!("urnic-none-{}", std::process::id()));
+        assert!(is_usable(&none, true));
+        assert!(!is_usable(&none, false), "the process has the rights of another user");
+        assert!(!is_usable(Path::new("urnic-none"), true), "relative");
     }
 }

@@ -135,4 +135,15 @@ mod tests {
         let phase = PhaseError::QpInUse;
         assert_eq!(Error::from(PortError::Phase(phase)), Error::Phase(phase));
     }
+
+    #[test]
+    fn errors_keep_their_kind_as_errors_of_the_system() {
+        let kind = |error: Error| io::Error::from(error).kind();
+        assert_eq!(kind(Error::Timeout), io::ErrorKind::TimedOut);
+        assert_eq!(kind(Error::Config("x")), io::ErrorKind::InvalidInput);
+        assert_eq!(kind(Error::Io(io::ErrorKind::NotFound)), io::ErrorKind::NotFound);
+        assert_eq!(kind(Error::Down), io::ErrorKind::Other);
+        let full = io::Error::from(Error::system("opening", &Errno::MFILE.into()));
+        assert_eq!(full.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
+    }
 }

@@ -156,3 +156,19 @@ thread_local! {
     /// Waker for the thread that it belongs to, while that waits for a completion.
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
+
+#[cfg(test)]
+mod tests {
+    use urnic_engine::verbs::{Rnic, RnicConfig};
+
+    use super::*;
+
+    #[test]
+    fn waiting_at_a_worker_that_has_ended_fails_at_once() {
+        let cq = Rnic::new(RnicConfig { seed: 1.into() }).create_cq(4).unwrap();
+        let link = Mailbox::new(&EndpointConfig::default()).unwrap().link;
+        assert_eq!(link.wait(&cq, Duration::ZERO), Ok(None));
+        drop(Alive(Arc::clone(&link.end)));
+        assert_eq!(link.wait(&cq, Duration::ZERO), Err(Error::Down));
+    }
+}

@@ -185,6 +185,7 @@ mod tests {
     use std::sync::Mutex;
 
     use crossbeam::channel::{TryRecvError, bounded, unbounded};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
@@ -221,6 +222,87 @@ mod tests {
 
         fn abort_owing(&mut self) {
             self.0.lock().unwrap().1 += 1;
+        }
+    }
+
+    /// Notes how long its worker sleeps.
+    #[derive(Clone, Debug, Default)]
+    struct Sleeping {
+        is_busy: bool,
+        next: Option<Instant>,
+        slept: Arc<Mutex<Vec<Option<Instant>>>>,
+        disarmed: Arc<Mutex<usize>>,
+    }
+
+    impl Engine for Sleeping {
+        fn handle_command(&mut self, _now: Instant, _command: Command) {}
+
+        fn turn(&mut self, _now: Instant) -> usize {
+            0
+        }
+
+        fn next_wakeup(&mut self) -> Option<Instant> {
+            self.next
+        }
+
+        fn arm(&mut self, _waker: &Waker) -> bool {
+            !self.is_busy
+        }
+
+        fn disarm(&mut self, _waker: &Waker) {
+            *self.disarmed.lock().unwrap() += 1;
+        }
+
+        fn wait(&mut self, _now: Instant, deadline: Option<Instant>, _wakeup: &Wakeup) {
+            self.slept.lock().unwrap().push(deadline);
+        }
+
+        fn shutdown(&mut self, _now: Instant) {}
+
+        fn close_all(&mut self, _now: Instant) {}
+
+        fn owed(&self) -> Owed {
+            Owed::Octets
+        }
+
+        fn abort_owing(&mut self) {}
+    }
+
+    #[test]
+    fn a_worker_sleeps_until_the_first_of_its_times_and_not_with_work_left() {
+        let now = Instant::from_nanos(1_000_000_000);
+        let [soon, late] = [1, 9].map(|seconds| now + Duration::from_secs(seconds));
+        let look = now + LOOK_AFTER;
+        let times: [(bool, [Option<Instant>; 3], Option<Option<Instant>>); 8] = [
+            (false, [None, None, None], Some(None)),
+            (false, [Some(soon), Some(late), None], Some(Some(soon))),
+            (false, [Some(late), Some(soon), None], Some(Some(soon))),
+            (false, [None, Some(soon), None], Some(Some(soon))),
+            // The end of its peers' bytes is looked for.
+            (false, [Some(late), Some(soon), Some(late)], Some(Some(look))),
+            (false, [None, None, Some(now.plus_nanos(5))], Some(Some(now.plus_nanos(5)))),
+            (false, [Some(now), None, None], None),
+            (true, [Some(late), None, None], None),
+        ];
+        for (is_busy, [next, deadline, until], expected) in times {
+            let engine = Sleeping { is_busy, next, ..Sleeping::default() };
+            let (_sender, commands) = unbounded();
+            let wakeup = Wakeup::new().unwrap();
+            let mut worker = Worker::new(
+                Box::new(engine.clone()),
+                commands,
+                Arc::clone(&wakeup),
+                Duration::ZERO,
+            );
+            let (reply, _replied) = bounded(1);
+            worker.finishing.extend(until.map(|until| Finishing { until, reply }));
+            wakeup.ring();
+            worker.wait(now, deadline);
+            assert_eq!(*engine.slept.lock().unwrap(), Vec::from_iter(expected));
+            assert_eq!(*engine.disarmed.lock().unwrap(), 1, "the next turn asks again");
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let rung = poll(&mut [PollFd::new(&*wakeup, PollFlags::IN)], Some(&at_once));
+            assert_eq!(rung, Ok(0), "it would wake the next sleep at once");
         }
     }
 

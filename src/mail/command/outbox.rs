@@ -85,3 +85,35 @@ impl Drop for Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crossbeam::channel::unbounded;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    #[test]
+    fn a_dropped_claim_closes_its_connection_unless_it_was_released() {
+        let (sender, commands) = unbounded();
+        let outbox = Outbox::new(sender, Wakeup::new().unwrap());
+        for is_released in [true, false] {
+            let mut claim = outbox.claim(outbox.next_key());
+            if is_released {
+                claim.release();
+            }
+            let key = claim.key();
+            drop(claim);
+            let closed = commands.try_recv().ok();
+            let is_its = |command: &Command| matches!(command, Command::Disconnect { key: closed } if *closed == key);
+            assert_eq!(closed.as_ref().is_some_and(is_its), !is_released);
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let wakeup = &**outbox.wakeup();
+            let woken = poll(&mut [PollFd::new(wakeup, PollFlags::IN)], Some(&at_once));
+            assert_eq!(woken, Ok(usize::from(!is_released)), "a command wakes the worker");
+        }
+        drop(commands);
+        let command = Command::Disconnect { key: outbox.next_key() };
+        assert_eq!(outbox.send(command), Err(Error::Down));
+    }
+}

@@ -167,3 +167,20 @@ pub(super) fn listen_error(error: &io::Error, local: SocketAddr) -> Error {
 
 /// Limit of the connections accepted from one listener in one turn.
 pub(super) const ACCEPT_BURST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_listened_at_is_named_as_by_a_device() {
+        let local: SocketAddr = ([10, 0, 0, 9], 7174).into();
+        for (kind, expected) in [
+            (io::ErrorKind::AddrInUse, PortError::PortTaken(7174).into()),
+            (io::ErrorKind::AddrNotAvailable, PortError::NoSuchAddress(local.ip()).into()),
+            (io::ErrorKind::PermissionDenied, Error::Io(io::ErrorKind::PermissionDenied)),
+        ] {
+            assert_eq!(listen_error(&kind.into(), local), expected);
+        }
+    }
+}

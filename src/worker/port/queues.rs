@@ -159,6 +159,7 @@ mod tests {
             for (count, engine) in counts.iter_mut().zip(&queues.engines) {
                 *count += usize::from(engine.has(key));
             }
+            assert_eq!(queues.owed(), Owed::Octets, "whichever queue owes them");
         }
         assert_eq!(counts, [2, 2, 2]);
     }
