@@ -266,3 +266,103 @@ impl Default for ListenParams {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> PortConfig {
+        PortConfig {
+            ipv6: Some(("fd00::1".parse().unwrap(), 64)),
+            gateway_v4: Some(Ipv4Addr::new(10, 0, 0, 254)),
+            gateway_v6: Some("fd00::ff".parse().unwrap()),
+            ..PortConfig::for_ipv4(Ipv4Addr::new(10, 0, 0, 1))
+        }
+    }
+
+    #[test]
+    fn the_router_is_the_next_hop_to_other_networks_only() {
+        for (remote, hop) in [
+            ("10.0.0.9", "10.0.0.9"),
+            ("10.0.1.9", "10.0.0.254"),
+            ("fd00::9", "fd00::9"),
+            ("fd00:0:0:1::9", "fd00::ff"),
+            ("fe80::9", "fe80::9"),
+        ] {
+            assert_eq!(config().next_hop(remote.parse().unwrap()), hop.parse::<IpAddr>().unwrap());
+        }
+        let without = PortConfig { gateway_v4: None, gateway_v6: None, ..config() };
+        for remote in ["10.0.1.9", "fd00:0:0:1::9"] {
+            let remote = remote.parse().unwrap();
+            assert_eq!(without.next_hop(remote), remote, "it is taken for a neighbour");
+        }
+    }
+
+    #[test]
+    fn peers_are_reached_from_the_address_of_their_scope() {
+        let config = config();
+        let link_local = IpAddr::V6(config.link_local());
+        for (remote, own) in [
+            ("10.9.9.9", Some("10.0.0.1".parse().unwrap())),
+            ("fd09::9", Some("fd00::1".parse().unwrap())),
+            ("fe80::9", Some(link_local)),
+        ] {
+            let remote = remote.parse().unwrap();
+            assert_eq!(config.address_for(remote), own);
+            assert!(config.owns(own.unwrap()) && !config.owns(remote), "{remote}");
+        }
+        let without = PortConfig { ipv4: None, ipv6: None, ..config };
+        for remote in ["10.9.9.9", "fd09::9"] {
+            assert_eq!(without.address_for(remote.parse().unwrap()), None);
+        }
+    }
+
+    /// RFC 3021: a network of two addresses has no broadcast address.
+    #[test]
+    fn the_last_address_of_a_network_of_more_than_two_is_no_host() {
+        for (prefix_len, address, is_unicast) in [
+            (24, [10, 0, 0, 255], false),
+            (25, [10, 0, 0, 255], true),
+            (25, [10, 0, 0, 127], false),
+            (30, [10, 0, 0, 3], false),
+            (31, [10, 0, 0, 1], true),
+            (32, [10, 0, 0, 0], true),
+            (24, [10, 0, 0, 0], true),
+            (24, [0, 0, 0, 0], false),
+            (24, [224, 0, 0, 1], false),
+            (24, [255, 255, 255, 255], false),
+        ] {
+            let ipv4 = Some((Ipv4Addr::new(10, 0, 0, 0), prefix_len));
+            let config = PortConfig { ipv4, ..config() };
+            assert_eq!(config.is_unicast(address.into()), is_unicast, "{address:?}/{prefix_len}");
+        }
+    }
+
+    #[test]
+    fn frames_to_the_own_link_address_and_to_groups_are_for_the_port() {
+        let config = config();
+        let mut other = config.mac;
+        other[5] ^= 1;
+        for (to, is_its) in [
+            (config.mac, true),
+            ([0xff; 6], true),
+            ([0x33, 0x33, 0xff, 0, 0, 1], true),
+            ([1, 0, 0x5e, 0, 0, 1], true),
+            (other, false),
+        ] {
+            assert_eq!(config.is_link_destination(&to), is_its, "{to:x?}");
+        }
+    }
+
+    #[test]
+    fn only_optimized_connections_place_out_of_order_unless_none_may() {
+        for (out_of_order_placement, lower_layer, expected) in [
+            (true, LowerLayer::Optimized, true),
+            (true, LowerLayer::Layered, false),
+            (false, LowerLayer::Optimized, false),
+        ] {
+            let config = PortConfig { out_of_order_placement, ..config() };
+            assert_eq!(config.rx_policy(lower_layer).out_of_order, expected);
+        }
+    }
+}

@@ -38,6 +38,8 @@ mod queues;
 mod receive;
 mod recycle;
 mod source_ports;
+#[cfg(test)]
+mod tests;
 mod time_wait;
 pub mod timers;
 mod transmit;

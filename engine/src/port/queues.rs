@@ -206,14 +206,14 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
 
-    use urnic_netdev::Device;
     use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
+    use urnic_netdev::{Capabilities, Device, Medium};
 
     use super::*;
     use crate::mem::Access;
     use crate::mpa::startup::Offer;
     use crate::poll::{Lockstep, Poller};
-    use crate::port::{ConnectParams, ListenParams, PortConfig, PortEvent};
+    use crate::port::{ConnectParams, ListenParams, LowerLayer, PortConfig, PortEvent, VlanId};
     use crate::stream::StreamEvent;
     use crate::types::WrId;
     use crate::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
@@ -387,5 +387,72 @@ mod tests {
             .collect();
         places.sort_unstable();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128), "{places:x?}");
+    }
+
+    /// Two queues of an interface without connections.
+    fn queues(vlan: Option<VlanId>, medium: Medium) -> [Port; 2] {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let (device, _peer) = memory::pair(LinkConfig::default());
+        let capabilities = Capabilities { medium, ..device.capabilities() };
+        let config = PortConfig { vlan, ..PortConfig::for_ipv4(ADDRESSES[0]) };
+        let mut ports = [(); 2].map(|()| Port::new(&rnic, config.clone(), capabilities));
+        let [one, other] = &mut ports;
+        Port::join(&mut [one, other]).unwrap();
+        ports
+    }
+
+    /// Frames for a queue that does not keep up are dropped and counted.
+    #[test]
+    fn what_one_queue_learns_the_other_knows_and_the_excess_is_dropped() {
+        for vlan in [None, VlanId::new(7)] {
+            let [mut one, mut other] = queues(vlan, Medium::Ethernet);
+            let mac = [2, 0, 0, 0, 0, 9];
+            let mut request = [[0xff; 6], mac].concat();
+            request.extend(vlan.map(|_| [0x81, 0, 0, 7]).into_iter().flatten());
+            request.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1].into_iter().chain(mac));
+            request.extend([10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+            let request = RxFrame::whole(&request, RxChecksum::Unverified, None);
+            for _ in 0..HANDOVER_FRAMES_MAX + 3 {
+                one.handle_frame(Instant::ZERO, &request);
+            }
+            let handed: Vec<_> = std::iter::from_fn(|| one.poll_handover()).collect();
+            assert_eq!((handed.len(), one.drops().handover), (HANDOVER_FRAMES_MAX, 3));
+            assert_eq!(other.interface.neighbours.lookup(ADDRESSES[1].into()), None);
+            other.handle_handover(Instant::ZERO, &handed[0]);
+            assert_eq!(other.interface.neighbours.lookup(ADDRESSES[1].into()), Some(mac));
+            let answered = other.poll_transmit(Instant::ZERO, 64, &mut |_| Ok(()));
+            assert_eq!(answered, 0, "the queue that was asked answers");
+        }
+    }
+
+    #[test]
+    fn segments_of_a_queue_that_does_not_keep_up_are_dropped_and_counted() {
+        let [mut one, mut owner] = queues(None, Medium::Ip);
+        let remote = (ADDRESSES[1], 7).into();
+        owner.open(Instant::ZERO, remote, LowerLayer::Optimized).unwrap();
+        let mut segment = Vec::new();
+        owner.poll_transmit(Instant::ZERO, 64, &mut |frame| {
+            segment.resize(frame.len(), 0);
+            frame.gather(&mut segment);
+            Ok(())
+        });
+        // As if the peer had sent it.
+        let (source, destination) = segment[12..20].split_at_mut(4);
+        source.swap_with_slice(destination);
+        let (source, destination) = segment[20..24].split_at_mut(2);
+        source.swap_with_slice(destination);
+        let frame = RxFrame::whole(&segment, RxChecksum::Valid, None);
+        for _ in 0..HANDOVER_FRAMES_MAX + 3 {
+            one.handle_frame(Instant::ZERO, &frame);
+        }
+        let handed: Vec<_> = std::iter::from_fn(|| one.poll_handover()).collect();
+        assert!(handed.iter().all(|handed| handed.to() == Recipient::One(1)));
+        let max = HANDOVER_FRAMES_MAX as u64;
+        assert_eq!((one.port_counters().handed_over, one.drops().handover), (max, 3));
+        // A frame that was handed over stops there, and the next one does not.
+        one.handle_handover(Instant::ZERO, &handed[0]);
+        assert!(one.poll_handover().is_none());
+        one.handle_frame(Instant::ZERO, &frame);
+        assert!(one.poll_handover().is_some());
     }
 }

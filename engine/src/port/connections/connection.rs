@@ -306,6 +306,7 @@ mod tests {
     use urnic_netdev::Medium;
 
     use super::*;
+    use crate::limits::{NEIGHBOUR_LOCK_NS, NEIGHBOURS_MAX};
     use crate::stream::{RxPolicy, Stream};
     use crate::tcp::SeqNum;
     use crate::verbs::{HeldRnic, Rnic, RnicConfig};
@@ -339,5 +340,50 @@ mod tests {
         let retried = connection.reopen(Instant::ZERO, tcp());
         assert_eq!(retried, Err(PhaseError::NotStreaming), "no startup is to be tried again");
         assert_eq!(source(&mut connection, &config), [10, 0, 0, 7]);
+    }
+
+    /// Returns the destination link address in the frames of a connection from 10.0.0.1.
+    fn destination(connection: &mut PortConnection, neighbours: &Neighbours) -> Option<[u8; 6]> {
+        let config = PortConfig::for_ipv4([10, 0, 0, 1].into());
+        let framing = LinkFraming::new(Medium::Ethernet, None);
+        let route = connection.resolve(&config, neighbours, framing)?;
+        let mut headers = vec![0; route.headers_len()];
+        route.write_headers(&mut headers, 20, tcp::Ecn::NotCapable);
+        headers.first_chunk().copied()
+    }
+
+    fn connection_to(last: u8) -> PortConnection {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let stream = Stream::new(HeldRnic::by_stream(&rnic), RxPolicy::default(), Arc::default());
+        let remote = IpAddr::from([10, 0, 0, last]);
+        let tuple = Tuple::new([10, 0, 0, 1].into(), 1, remote, 2);
+        let carrier = OwnTcp::new(tcp(), stream, true);
+        PortConnection::new(tuple, carrier, PathMtu::new(remote, 1500, 552), 1, None)
+    }
+
+    /// Made-up neighbours evict others, and stop no connection.
+    #[test]
+    fn a_route_stays_when_its_neighbour_is_evicted_and_follows_one_that_moves() {
+        let (mut connection, mut neighbours) = (connection_to(9), Neighbours::new((1, 2)));
+        let peer = IpAddr::from([10, 0, 0, 9]);
+        assert_eq!(destination(&mut connection, &neighbours), None);
+        neighbours.learn_provisionally(Instant::ZERO, peer, [2; 6]);
+        assert_eq!(destination(&mut connection, &neighbours), Some([2; 6]));
+        for host in 0..=u32::try_from(NEIGHBOURS_MAX).unwrap() {
+            let host = std::net::Ipv4Addr::from(0x0A10_0000 + host);
+            neighbours.learn_provisionally(Instant::ZERO, host.into(), [4; 6]);
+        }
+        assert!(neighbours.lookup(peer).is_none() && neighbours.changes() > 0);
+        assert_eq!(destination(&mut connection, &neighbours), Some([2; 6]));
+        let later = Instant::ZERO.plus_nanos(NEIGHBOUR_LOCK_NS);
+        neighbours.learn_provisionally(later, peer, [6; 6]);
+        assert_eq!(destination(&mut connection, &neighbours), Some([6; 6]));
+    }
+
+    #[test]
+    fn a_connection_of_a_port_to_itself_needs_no_neighbour() {
+        let own = PortConfig::for_ipv4([10, 0, 0, 1].into()).mac;
+        let neighbours = Neighbours::new((1, 2));
+        assert_eq!(destination(&mut connection_to(1), &neighbours), Some(own));
     }
 }
