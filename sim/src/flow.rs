@@ -263,6 +263,11 @@ impl<'p> Flow<'p> {
         faulty: bool,
     ) -> Result<(), String> {
         match event {
+            PortEvent::Stream { event: StreamEvent::Failed(_), .. }
+                if self.sabotage == Some(Sabotage::Gone) =>
+            {
+                Ok(())
+            }
             PortEvent::Closed { counters, .. } => self.on_closed(world, side, &counters, faulty),
             PortEvent::Stream { event, .. } => self.on_stream_event(world, side, event, faulty),
             _ => Ok(()),
@@ -463,6 +468,11 @@ impl<'p> Flow<'p> {
             let done = self.sides.iter().all(|side| side.is_done(self.plan));
             if done {
                 self.done_at.get_or_insert(now);
+            }
+            if self.sabotage == Some(Sabotage::Gone)
+                && let Some(id) = self.sides[0].connection.filter(|_| self.sides[0].established)
+            {
+                world.port(self.plan.nodes[0]).abort(id);
             }
             match self.plan.ending {
                 Ending::Abort { side, completions }

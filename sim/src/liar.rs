@@ -96,7 +96,7 @@ pub(crate) struct Liars {
     liars: Vec<Liar>,
     pool: SharedPool,
     waits: bool,
-    believes: bool,
+    sabotage: Option<Sabotage>,
 }
 
 impl Liars {
@@ -118,7 +118,7 @@ impl Liars {
             liars: liars.collect(),
             pool: SharedPool::clone(pool),
             waits: plan.flows.iter().any(|flow| flow.waits),
-            believes: plan.sabotage == Some(Sabotage::Believed),
+            sabotage: plan.sabotage,
         }
     }
 
@@ -197,7 +197,8 @@ impl Liars {
         match event {
             PortEvent::Closed { .. } => {
                 liar.closed[end] = true;
-                let is_found_out = liar.is_found_out && !self.believes;
+                let believes = self.sabotage == Some(Sabotage::Believed);
+                let is_found_out = liar.is_found_out && !believes;
                 if end == 1 && liar.has_lied && !is_found_out {
                     return Err(format!("a liar was believed: {:?}", liar.plan));
                 }
@@ -250,7 +251,11 @@ impl Liars {
                 }
                 liar.delivered += 1;
                 let bytes = pool.take(wc.wr_id, wc.byte_len as usize)?;
-                if liar.delivered > liar.plan.messages || bytes != payload(liar.delivered) {
+                let is_next = self.sabotage == Some(Sabotage::LiarPayload);
+                let expected = payload(liar.delivered + u32::from(is_next));
+                let counts = self.sabotage != Some(Sabotage::LiarCount);
+                let most = if counts { liar.plan.messages } else { 0 };
+                if liar.delivered > most || bytes != expected {
                     return Err(format!("message {} of a liar: {bytes:?}", liar.delivered));
                 }
             }

@@ -43,22 +43,46 @@ pub enum Sabotage {
     Sink,
     /// The model expects another byte at the destination of the initiator's Reads.
     Landing,
+    /// The model expects another byte in the first message of the initiator.
+    Inbox,
+    /// The model expects another number after the initiator's Atomics.
+    Number,
     /// The model expects other values from Atomics.
     Atomic,
+    /// A byte changes in memory that nothing writes.
+    Stray,
     /// Completions of the send queue name the next request instead of their own.
     SendOrder,
+    /// Completions of the send queue name the request before their own.
+    SendRepeated,
     /// Completions of the send queue name another operation.
     SendOpcode,
+    /// Completions of Reads report one byte more.
+    ReadLength,
+    /// The last request succeeds although those before it have failed.
+    Revived,
     /// Completions of the receive queue name the next receive instead of their own.
     ReceiveOrder,
     /// Completions of the receive queue report one byte more.
     ReceiveLength,
+    /// Completions of the receive queue name another operation.
+    ReceiveOpcode,
+    /// Completions of the receive queue name another queue pair.
+    ReceiveQp,
+    /// Completions of the receive queue name an invalidated STag if there is none, and the reverse.
+    ReceiveInvalidated,
+    /// Completions of the receive queue are solicited if the sender did not ask, and the reverse.
+    ReceiveSolicited,
+    /// Completions of the receive queue carry other immediate data.
+    ReceiveValue,
     /// Failed completions of the send queue get lost.
     LostSend,
     /// Failed completions of the receive queue get lost.
     LostReceive,
     /// The oracle is given a fixed counter for memory that changes.
     Counter,
+    /// The oracle expects later counts of memory that changes.
+    Stale,
     /// A Read brings bytes that were written after the invalidation.
     Revoked,
     /// The oracle counts one message more for an end that has left.
@@ -71,22 +95,41 @@ pub enum Sabotage {
     Region,
     /// A connection is kept.
     Connection,
+    /// A byte of an incomplete FPDU is kept.
+    Piece,
     /// A port must not hold any bytes.
     Held,
+    /// The run may take no step.
+    Endless,
+    /// The initiator aborts the connection before its work is done, and no event says that the
+    /// connection has failed.
+    Gone,
     /// A CRC was wrong.
     Crc,
     /// The work beside hostile peers takes a day longer.
     Late,
     /// The work beside hostile peers is never done.
     Undone,
+    /// A connection beside hostile peers took another attempt.
+    Again,
     /// A Request belongs to no connection of the plan.
     Request,
     /// A buffer of the shared receive queue gets lost.
     Buffer,
     /// A byte of the shared receive queue's memory changes that no message is to write.
     Slack,
+    /// A byte behind a message changes in its shared buffer.
+    Behind,
+    /// Messages are longer than their shared buffers.
+    Long,
+    /// Completions name no shared buffer.
+    Nameless,
     /// An end does not notice that its peer lies.
     Believed,
+    /// The messages of a liar have the bytes of the next one.
+    LiarPayload,
+    /// The owner is to receive no message of a liar.
+    LiarCount,
 }
 
 /// A shared receive queue of node 0.

@@ -58,10 +58,14 @@ impl Pool {
     /// Returns the first `len` bytes of a completed buffer, and posts the buffer again. Fails if
     /// the bytes behind them have changed.
     pub(crate) fn take(&mut self, id: WrId, len: usize) -> Result<Vec<u8>, String> {
-        let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
-        let slot = slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?;
+        let slot = self.slot(id)?;
+        let len = if self.sabotage == Some(Sabotage::Long) { len + self.len + 1 } else { len };
         if len > self.len {
             return Err(format!("{len} bytes in a shared buffer of {}", self.len));
+        }
+        if self.sabotage == Some(Sabotage::Behind) && len < self.len {
+            let behind = slot * self.len + len;
+            self.region.write(behind, &[!FILL]).expect("a byte of the buffer");
         }
         let mut bytes = self.content(slot);
         if bytes.split_off(len).iter().any(|octet| *octet != FILL) {
@@ -73,8 +77,14 @@ impl Pool {
 
     /// Posts again a buffer that has completed with an error.
     pub(crate) fn take_back(&mut self, id: WrId) -> Result<(), String> {
+        self.repost(self.slot(id)?)
+    }
+
+    /// Returns the index of a completed buffer.
+    fn slot(&self, id: WrId) -> Result<usize, String> {
+        let id = if self.sabotage == Some(Sabotage::Nameless) { WrId(u64::MAX) } else { id };
         let slot = usize::try_from(id.0).ok().filter(|slot| *slot < self.srq.depth());
-        self.repost(slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))?)
+        slot.ok_or_else(|| format!("{id:?} is none of the shared buffers"))
     }
 
     fn repost(&mut self, slot: usize) -> Result<(), String> {

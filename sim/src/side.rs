@@ -235,7 +235,9 @@ impl Side {
             match self.queues.qp.post_send(wr) {
                 Ok(()) => {
                     self.live_at_post.truncate(index);
-                    self.live_at_post.push(peer.live.counter());
+                    let count = peer.live.counter();
+                    let count = self.sabotage.map_or(count, |sabotage| sabotage.posted(count));
+                    self.live_at_post.push(count);
                     self.progress.posted += 1;
                     self.progress.messages += usize::from(takes_receive);
                 }

@@ -58,7 +58,8 @@ impl Run<'_> {
             };
             let late = if self.is_sabotaged(Sabotage::Late) { DAY } else { Duration::ZERO };
             let took = done_at - opened_at + late;
-            if is_whole && (flow.was_tried_again() || took > self.time_alone(flow.plan)) {
+            let again = flow.was_tried_again() || self.is_sabotaged(Sabotage::Again);
+            if is_whole && (again || took > self.time_alone(flow.plan)) {
                 return Err(format!("flow {index} is affected by hostile peers: {took:?}"));
             }
         }
@@ -83,6 +84,7 @@ impl Run<'_> {
         }
         for (node, Node { poller, .. }) in self.world.nodes.iter().enumerate() {
             let (connections, held) = (poller.port.connection_count(), poller.port.bytes_held());
+            let held = held + u64::from(self.is_sabotaged(Sabotage::Piece));
             if connections != 0 || held != 0 {
                 return Err(format!("node {node} keeps {connections} connections, {held} bytes"));
             }
