@@ -5,6 +5,7 @@ mod extensions;
 mod findings;
 mod live;
 mod places;
+mod reports;
 mod robust;
 mod segments;
 mod streams;

@@ -105,3 +105,87 @@ impl Atomics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::findings::Listing;
+    use crate::report::Severity;
+
+    /// A Request or a Response, with its identifier and frame; or missed bytes.
+    #[derive(Clone, Copy)]
+    enum Step {
+        Asks(u32, u64),
+        Answers(u32, u64),
+        Misses,
+    }
+
+    use Step::{Answers, Asks, Misses};
+
+    /// Returns the open requests before the end, and the findings: severity, frame and text.
+    fn judged(
+        steps: &[Step],
+        all_seen: bool,
+        room: usize,
+    ) -> (usize, Vec<(Severity, u64, String)>) {
+        let mut notes = Room::new(room);
+        let (mut atomics, mut findings) = (Atomics::new(), Findings::new(Listing::new()));
+        for step in steps {
+            match *step {
+                Asks(id, frame) => atomics.request((id, frame), &mut notes, &mut findings),
+                Answers(id, frame) => atomics.response((id, frame), &mut notes, &mut findings),
+                Misses => atomics.forget(&mut notes),
+            }
+        }
+        let open = atomics.open();
+        atomics.finish(all_seen, &mut notes, &mut findings);
+        assert!(notes.take(room), "all room is given back");
+        let found = findings.into_found().list.into_iter();
+        (open, found.map(|one| (one.severity, one.frame, one.text)).collect())
+    }
+
+    #[test]
+    fn requests_and_responses_are_matched_in_order() {
+        let mismatch = |frame, answered: &str, asked_in: u64, asked: &str| {
+            let text = format!(
+                "Atomic Response with Original Request Identifier {answered}; the Request of frame \
+                 {asked_in} has {asked}"
+            );
+            (Severity::Error, frame, text)
+        };
+        let unasked = |frame, count: &str| {
+            let text = format!("{count} that no Atomic Request asked for");
+            (Severity::Error, frame, text)
+        };
+        let unanswered = |frame, count: &str| {
+            let text = format!("{count} without a Response in the capture");
+            (Severity::Note, frame, text)
+        };
+        let cases: [(&[Step], bool, usize, Vec<_>); 10] = [
+            (&[], true, 0, vec![]),
+            (&[Asks(5, 1), Answers(5, 2), Asks(6, 3), Answers(6, 4)], true, 0, vec![]),
+            (&[Answers(5, 1), Asks(5, 2)], true, 0, vec![]),
+            (&[Asks(5, 1), Answers(6, 2)], true, 0, vec![mismatch(2, "0x6", 1, "0x5")]),
+            (&[Answers(6, 2), Asks(5, 3)], true, 0, vec![mismatch(2, "0x6", 3, "0x5")]),
+            (
+                &[Asks(1, 1), Asks(2, 2), Answers(1, 3)],
+                true,
+                1,
+                vec![unanswered(2, "1 Atomic Request")],
+            ),
+            (&[Asks(1, 4), Asks(2, 5)], false, 2, vec![unanswered(4, "2 Atomic Requests")]),
+            (&[Answers(1, 7), Answers(2, 8)], true, 0, vec![unasked(7, "2 Atomic Responses")]),
+            (&[Answers(1, 7)], false, 0, vec![]),
+            (&[Asks(1, 1), Misses, Asks(2, 2), Answers(3, 3)], true, 0, vec![]),
+        ];
+        for (index, (steps, all_seen, open, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(judged(steps, all_seen, 1 << 20), (open, expected), "case {index}");
+        }
+    }
+
+    #[test]
+    fn without_room_nothing_is_matched_any_longer() {
+        let steps: Vec<_> = (0..1000).map(|id| Asks(id, 1)).chain([Answers(7, 2)]).collect();
+        assert_eq!(judged(&steps, true, 10), (0, Vec::new()));
+    }
+}

@@ -317,4 +317,102 @@ mod tests {
         sample.release(&mut room);
         assert!(room.take(10 * (1 + PIECE_COST)) && !room.take(1));
     }
+
+    /// Returns the framing of bytes in pieces: position and length of each.
+    fn pieced(octets: &[u8], pieces: &[(usize, usize)], is_mpa: bool) -> Option<(i64, Framing)> {
+        let (mut sample, mut room) = (Sample::default(), Room::new(1 << 20));
+        for &(at, len) in pieces {
+            sample.note(i64::try_from(at).unwrap(), &octets[at..at + len], &mut room);
+        }
+        sample.framing(is_mpa)
+    }
+
+    #[test]
+    fn the_longest_run_is_searched_and_overlaps_count_once() {
+        let octets = stream(20, true, None, 0);
+        let whole = Some(Framing { start: 0, marker: None, crc: true });
+        let found = |pieces: &[(usize, usize)]| pieced(&octets, pieces, false);
+        let zero = |found: Option<(i64, Framing)>| found.filter(|(at, _)| *at == 0);
+        for pieces in [
+            &[(0, 2000)][..],
+            &[(0, 1000), (1000, 1000)],
+            &[(1000, 1000), (0, 1000)],
+            &[(0, 1000), (600, 1400)],
+            &[(0, 2000), (300, 20)],
+            &[(0, 100), (0, 2000)],
+            &[(0, 2000), (0, 100)],
+            &[(0, 2000), (2001, 1999)],
+        ] {
+            assert_eq!(zero(found(pieces)).map(|(_, framing)| framing), whole, "{pieces:?}");
+        }
+        // The later run is longer; it has an FPDU that begins in it.
+        let (at, later) = found(&[(0, 500), (501, 2500)]).unwrap();
+        assert_eq!(at, 501);
+        let mut start = 0;
+        while start < 501 {
+            let len = usize::from(u16::from_be_bytes([octets[start], octets[start + 1]]));
+            start += (2 + len).next_multiple_of(4) + CRC_LEN;
+        }
+        assert_eq!(later.start, start - 501);
+    }
+
+    /// The other direction is known to be framed: then one FPDU is enough.
+    #[test]
+    fn few_fpdus_are_enough_beside_a_framed_direction() {
+        for (count, alone, beside) in [(1, false, true), (2, false, true), (3, true, true)] {
+            let octets = stream(count, true, None, 8);
+            let found = |is_mpa| pieced(&octets, &[(0, octets.len())], is_mpa).is_some();
+            assert_eq!((found(false), found(true)), (alone, beside), "{count}");
+            let mut wrong = octets.clone();
+            *wrong.last_mut().unwrap() ^= 1;
+            let found = |is_mpa| pieced(&wrong, &[(0, wrong.len())], is_mpa).is_some();
+            assert!(!found(false) && found(true) == (count > 1), "{count}");
+        }
+    }
+
+    /// RFC 5041 §4.1 and RFC 5040 §4.1: versions and reserved bits; RFC 5044 §4.1: lengths.
+    #[test]
+    fn headers_that_cannot_be_are_no_fpdus() {
+        let with = |len: u16, ddp: u8, rdmap: u8| {
+            let mut out = Vec::new();
+            for _ in 0..4 {
+                let mut fpdu = [&len.to_be_bytes()[..], &[ddp, rdmap]].concat();
+                fpdu.resize((2 + usize::from(len)).next_multiple_of(4), 7);
+                let mut crc = Crc32c::new();
+                crc.update(&fpdu);
+                out.extend(fpdu);
+                out.extend(crc.finish().to_le_bytes());
+            }
+            pieced(&out, &[(0, out.len())], false).is_some()
+        };
+        for (len, ddp, rdmap, is_found) in [
+            (14, 0xc1, 0x40, true),
+            (13, 0xc1, 0x40, false),
+            (14, 0x40, 0x00, true),
+            (14, 0xc1, 0x4f, true),
+            (14, 0xc1, 0x80, false),
+            (14, 0xc1, 0x50, false),
+            (14, 0xc3, 0x40, false),
+            (14, 0xe1, 0x40, false),
+        ] {
+            assert_eq!(with(len, ddp, rdmap), is_found, "{len} {ddp:#x} {rdmap:#x}");
+        }
+    }
+
+    #[test]
+    fn one_marker_or_a_wrong_pointer_is_no_phase() {
+        let phase_of = |octets: &[u8]| {
+            let found = pieced(octets, &[(0, octets.len())], false)?;
+            found.1.marker.map(|marker| marker.rem_euclid(512))
+        };
+        let good = stream(30, true, Some(40), 40);
+        assert_eq!(phase_of(&good), Some(40));
+        // Without CRCs all markers count, with CRCs too: a phase with a bad one is not tried.
+        for (at, bits) in [(0, 1), (1, 1), (3, 1), (3, 2)] {
+            let mut bad = good.clone();
+            bad[40 + 512 + at] ^= bits;
+            assert_eq!(phase_of(&bad), None, "byte {at} of the second marker");
+        }
+        assert_eq!(phase_of(&good[..40 + 512 + 3]), None, "less than two markers");
+    }
 }

@@ -163,7 +163,7 @@ impl Talk {
     }
 }
 
-fn checksum(bytes: &[u8]) -> u16 {
+pub(super) fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
         .map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));

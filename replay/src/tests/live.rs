@@ -2,7 +2,7 @@
 
 use urnic_netdev::capture::CaptureReader;
 
-use super::build::{INITIATOR, RESPONDER, Talk, send, write};
+use super::build::{INITIATOR, RESPONDER, Talk, fpdu, send, write};
 use super::replay;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_FRAMES_MAX};
 use crate::live::{Live, LiveFile, LiveFrame, Wanted};
@@ -203,4 +203,194 @@ fn a_file_with_a_snap_length_has_the_first_bytes_of_each_frame() {
         assert_eq!(text.contains(&told), cut > 0, "{snap_len}: {text}");
         assert!(cut == 0 || text.contains(&format!("({snap_len} bytes")), "{snap_len}: {text}");
     }
+}
+
+/// Frames wait until their comments are complete.
+#[test]
+fn frames_are_released_after_a_second_and_in_order() {
+    let passed = frames(&iwarp());
+    let last_ns = passed.last().unwrap().at_ns;
+    let mut live = Live::new(Wanted::All);
+    let mut given = Vec::new();
+    let mut sink = |frame: &LiveFrame, _: Option<&str>| given.push(frame.at_ns);
+    for frame in &passed {
+        live.handle(frame.clone(), &mut sink);
+    }
+    live.release(passed[0].at_ns + 999_999_999, &mut sink);
+    live.release(passed[1].at_ns + 1_000_000_000, &mut sink);
+    live.release(last_ns + 999_999_999, &mut sink);
+    live.release(last_ns + 1_000_000_000, &mut sink);
+    let times: Vec<_> = passed.iter().map(|one| one.at_ns).collect();
+    assert_eq!(given, times);
+    let released = |until_ns: u64| {
+        let mut live = Live::new(Wanted::All);
+        let mut count = 0;
+        for frame in &passed {
+            live.handle(frame.clone(), &mut |_, _| count += 1);
+        }
+        live.release(until_ns, &mut |_, _| count += 1);
+        count
+    };
+    assert_eq!(released(passed[0].at_ns + 999_999_999), 0);
+    assert_eq!(released(passed[1].at_ns + 1_000_000_000), 2);
+    assert_eq!(released(last_ns + 999_999_999), passed.len() - 1);
+}
+
+/// Figures while a connection is open, and when it is over: by two FINs, by a RST, and by another
+/// connection between its ports.
+#[test]
+fn figures_say_which_connections_are_open_and_keep_those_that_are_over() {
+    let mut open = iwarp();
+    // Beyond a gap, then a retransmission.
+    let lost = fpdu(&send(2, b"late"));
+    let seq = open.seq[INITIATOR];
+    open.skip(INITIATOR, u32::try_from(lost.len()).unwrap());
+    open.ack[RESPONDER] = Some(seq);
+    open.fpdu(INITIATOR, &send(3, &[3; 40]));
+    let of = |talk: &Talk| {
+        let mut live = Live::new(Wanted::Iwarp);
+        given(&mut live, frames(talk));
+        live.figures()
+    };
+    let held = of(&open);
+    assert_eq!((held.connections, held.connections_open), (1, 1));
+    assert_eq!((held.segments, held.segments_out_of_order, held.segments_aligned), (5, 1, 2));
+    assert!(held.bytes_held > 40, "{held:?}");
+    let mut whole = open.clone();
+    whole.frame(INITIATOR, seq, 0x10, &lost);
+    whole.frame(INITIATOR, seq, 0x10, &lost);
+    let filled = of(&whole);
+    assert_eq!((filled.segments, filled.segments_retransmitted), (7, 1));
+    assert_eq!((filled.segments_aligned, filled.segments_unaligned), (5, 0));
+    assert_eq!((filled.bytes_held, filled.directions_incomplete), (0, 0));
+    let mut half = whole.clone();
+    half.close(INITIATOR);
+    assert_eq!(of(&half).connections_open, 1);
+    let mut closed = half.clone();
+    closed.close(RESPONDER);
+    assert_eq!(of(&closed).connections_open, 0);
+    let mut reset = open.clone();
+    let seq = reset.seq[RESPONDER];
+    reset.frame(RESPONDER, seq, 4, &[]);
+    let over = of(&reset);
+    assert_eq!((over.connections, over.connections_open, over.bytes_held), (1, 0, 0));
+    // The ports are used again, after an error.
+    let mut wrong = iwarp();
+    let mut bad = fpdu(&send(2, b"two"));
+    bad[25] ^= 0x40;
+    wrong.send(INITIATOR, &bad).close(INITIATOR).close(RESPONDER);
+    assert_eq!(of(&wrong).errors, 0, "errors of an open connection are not counted yet");
+    let mut second = Talk::empty();
+    second.seq = [5_000_000, 77];
+    let mut second = second.opened().in_full_operation();
+    second.fpdu(INITIATOR, &send(1, b"y"));
+    wrong.file.extend(&second.file[24..]);
+    let both = of(&wrong);
+    assert_eq!((both.connections, both.connections_open, both.errors), (2, 1, 1));
+    assert_eq!((both.segments, both.segments_aligned), (8, 4));
+}
+
+#[test]
+fn comments_tell_of_damage_retransmissions_and_gaps() {
+    let mut talk = iwarp();
+    let again = fpdu(&send(1, b"hello"));
+    let seq = talk.seq[INITIATOR].wrapping_sub(u32::try_from(again.len()).unwrap());
+    talk.frame(INITIATOR, seq, 0x10, &again);
+    let octets = fpdu(&send(2, &[1; 40]));
+    talk.send(INITIATOR, &octets[..20]).send(INITIATOR, &octets[20..]);
+    talk.fpdu(INITIATOR, &send(3, b"damaged"));
+    let mut passed = frames(&talk);
+    *passed.last_mut().unwrap().bytes.last_mut().unwrap() ^= 1;
+    let mut live = Live::new(Wanted::Iwarp);
+    let comments: Vec<_> = given(&mut live, passed).into_iter().map(|(_, text)| text).collect();
+    let told = [
+        (6, "iWARP from the initiator, aligned with FPDUs, retransmission"),
+        (7, "iWARP from the initiator, not aligned with FPDUs"),
+        (8, "Send, message 2 of queue 0"),
+        (9, "wrong checksum: its receiver drops it"),
+    ];
+    assert_eq!(comments.len(), 10);
+    for (frame, text) in told {
+        assert!(comments[frame].contains(text), "{frame}: {comments:?}");
+    }
+    assert_eq!(live.figures().segments, 7, "not the damaged one");
+}
+
+/// A frame of which the interface gave only a part is no segment.
+#[test]
+fn frames_that_are_cut_are_passed_on_and_not_followed() {
+    let mut passed = frames(&iwarp());
+    for frame in &mut passed {
+        frame.original_len += 1;
+    }
+    let mut live = Live::new(Wanted::All);
+    assert_eq!(given(&mut live, passed.clone()).len(), passed.len());
+    assert_eq!((live.figures().connections, live.followed()), (0, 0));
+    assert_eq!(given(&mut Live::new(Wanted::Iwarp), passed.clone()), []);
+    assert_eq!(given(&mut Live::new(Wanted::Ports(vec![7174])), passed), []);
+}
+
+/// Returns the bodies of the blocks of this type in a little-endian pcapng file.
+fn blocks(octets: &[u8], kind: u32) -> Vec<&[u8]> {
+    let (mut rest, mut found) = (octets, Vec::new());
+    while let Some(head) = rest.get(..8) {
+        let len = u32::from_le_bytes(head[4..].try_into().unwrap()) as usize;
+        if head[..4] == kind.to_le_bytes() {
+            found.push(&rest[8..len - 4]);
+        }
+        rest = &rest[len..];
+    }
+    found
+}
+
+/// Returns the value of an option among those that begin at `at`.
+fn option(body: &[u8], at: usize, code: u16) -> Option<&[u8]> {
+    let mut rest = &body[at..];
+    loop {
+        let (head, after) = rest.split_at_checked(4)?;
+        let [own, len] = [0, 2].map(|at| u16::from_le_bytes([head[at], head[at + 1]]));
+        if own == code {
+            return Some(&after[..usize::from(len)]);
+        }
+        rest = after.get(usize::from(len).next_multiple_of(4)..)?;
+    }
+}
+
+#[test]
+fn the_file_has_directions_comments_names_and_lost_frames() {
+    let mut octets = Vec::new();
+    let mut file = LiveFile::new(&mut octets, "eth0", "urnic 1", None).unwrap();
+    let mut passed = frames(&iwarp());
+    passed.truncate(3);
+    for (index, frame) in passed.iter_mut().enumerate() {
+        frame.is_outbound = index == 1;
+        frame.original_len = frame.bytes.len() + index;
+        let comment = (index > 0).then_some("a comment of\ntwo lines");
+        assert!(file.frame(frame, comment, u64::MAX).unwrap());
+    }
+    file.finish(0x1_0000_0002, 3).unwrap();
+    let heads = blocks(&octets, 0x0a0d_0d0a);
+    assert_eq!(option(heads[0], 16, 4), Some(&b"urnic 1"[..]));
+    let interfaces = blocks(&octets, 1);
+    assert_eq!(interfaces.len(), 1);
+    assert_eq!(interfaces[0][..8], [1, 0, 0, 0, 0, 0, 0, 0], "Ethernet, no snap length");
+    assert_eq!(option(interfaces[0], 8, 2), Some(&b"eth0"[..]));
+    assert_eq!(option(interfaces[0], 8, 9), Some(&[9][..]), "nanoseconds");
+    let packets = blocks(&octets, 6);
+    assert_eq!(packets.len(), 3);
+    for (index, (packet, frame)) in packets.iter().zip(&passed).enumerate() {
+        let word = |at: usize| u32::from_le_bytes(packet[at..at + 4].try_into().unwrap());
+        assert_eq!(u64::from(word(4)) << 32 | u64::from(word(8)), frame.at_ns);
+        let len = frame.bytes.len();
+        assert_eq!([word(12), word(16)].map(|len| len as usize), [len, len + index]);
+        let options = 20 + len.next_multiple_of(4);
+        let comment = (index > 0).then_some(&b"a comment of\ntwo lines"[..]);
+        assert_eq!(option(packet, options, 1), comment);
+        // Inbound is 1, outbound 2.
+        let direction = if index == 1 { 2_u32 } else { 1 };
+        assert_eq!(option(packet, options, 2), Some(&direction.to_le_bytes()[..]));
+    }
+    let statistics = blocks(&octets, 5);
+    assert_eq!(statistics[0][..12], [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(option(statistics[0], 12, 5), Some(&3_u64.to_le_bytes()[..]));
 }

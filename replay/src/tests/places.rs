@@ -1,6 +1,6 @@
 //! Captures from several places: the same frame more than once, and different clocks.
 
-use super::build::fpdu;
+use super::build::{checksum, fpdu};
 use super::*;
 
 /// Returns the records of a capture, each with its packet.
@@ -284,4 +284,123 @@ fn clock_jumps_are_reported() {
     );
     let on = at(|index| if index < 10 { 1_000_000 } else { 1_010_000 });
     assert_eq!((on.len(), on[0].0, on[0].1), (1, Severity::Note, 11));
+}
+
+/// Sets the checksum of a TCP segment over IPv4 without options.
+fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[36..38].fill(0);
+    let len = u16::try_from(packet.len() - 20).unwrap().to_be_bytes();
+    let pseudo = [&packet[12..20], &[0, 6], &len].concat();
+    let sum = checksum(&[&pseudo[..], &packet[20..]].concat());
+    packet[36..38].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// A second frame that differs in one field is another frame, except in fields that a router
+/// changes.
+#[test]
+fn every_field_that_routers_keep_distinguishes_copies() {
+    let packets = records(&session().file);
+    let (all, changed) = (packets.len() as u64, 20);
+    let copied = |at: usize| {
+        let both = packets.iter().enumerate().flat_map(|(index, one)| {
+            let mut copy = one.clone();
+            if index == changed {
+                copy[at] ^= 1;
+                copy = with_checksum(copy);
+            }
+            [(1, 9, one.clone()), (2, 9, copy)]
+        });
+        replay(&capture(both)).frames_copied
+    };
+    let len = packets[changed].len();
+    for (at, field) in [
+        (5, "IP identification"),
+        (15, "source address"),
+        (19, "destination address"),
+        (21, "source port"),
+        (23, "destination port"),
+        (27, "sequence number"),
+        (31, "acknowledgment number"),
+        (33, "FIN"),
+        (35, "window"),
+        (40, "first byte"),
+        (103, "64th byte"),
+        (len - 1, "last byte"),
+    ] {
+        assert_eq!(copied(at), all - 1, "{field}");
+    }
+    assert_eq!(copied(8), all, "hop limit");
+}
+
+/// The options of a segment distinguish copies too: a repeated acknowledgment has new ones.
+#[test]
+fn timestamps_and_sack_distinguish_copies() {
+    let packets = records(&session().file);
+    // NOP, NOP, then the option.
+    let with = |packet: &[u8], option: &[u8]| {
+        let words = u8::try_from(option.len() / 4).unwrap();
+        let mut out = [&packet[..40], option, &packet[40..]].concat();
+        out[32] += words << 4;
+        let len = u16::try_from(out.len()).unwrap();
+        out[2..4].copy_from_slice(&len.to_be_bytes());
+        with_checksum(out)
+    };
+    let times = |value: u8, echo: u8| [1, 1, 8, 10, 0, 0, 0, value, 0, 0, 0, echo];
+    let sack = |start: u8, end: u8| [1, 1, 5, 10, 0, 0, 9, start, 0, 0, 9, end];
+    let copied = |one: &[u8], other: &[u8]| {
+        let both = packets.iter().enumerate().flat_map(|(index, packet)| match index {
+            20 => [(1, 9, with(packet, one)), (2, 9, with(packet, other))],
+            _ => [(1, 9, packet.clone()), (2, 9, packet.clone())],
+        });
+        packets.len() as u64 - replay(&capture(both)).frames_copied
+    };
+    assert_eq!(copied(&times(1, 2), &times(1, 2)), 0);
+    assert_eq!(copied(&times(1, 2), &times(3, 2)), 1);
+    assert_eq!(copied(&times(1, 2), &times(1, 3)), 1);
+    assert_eq!(copied(&sack(1, 9), &sack(1, 9)), 0);
+    assert_eq!(copied(&sack(1, 9), &sack(2, 9)), 1);
+    assert_eq!(copied(&sack(1, 9), &sack(1, 8)), 1);
+}
+
+/// Four places of a frame are distinguished; a frame of a further place is a copy.
+#[test]
+fn frames_of_many_places_are_taken_once() {
+    let packets = records(&session().file);
+    for places in 2..=7 {
+        let all = packets
+            .iter()
+            .flat_map(|one| (1..=places).map(|place| (place, 9, one.clone())).collect::<Vec<_>>());
+        let report = replay(&capture(all));
+        assert_eq!(report.frames_copied, packets.len() as u64 * u64::from(places - 1), "{places}");
+        assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1, "{places}");
+    }
+}
+
+/// With few segments, or fewer pairs than in a mirror, second frames are retransmissions. On one
+/// clock a copy comes within 10 ms.
+#[test]
+fn a_mirrored_port_is_recognised_by_enough_segments_at_once() {
+    let packets = repeating();
+    let twice = |apart_us: u64, count: usize| {
+        let both = packets[..count].iter().enumerate().flat_map(|(index, one)| {
+            let at_us = 1_000_000 + 100_000 * index as u64;
+            [(1, at_us, one.clone()), (1, at_us + apart_us, one.clone())]
+        });
+        let report = replay(&capture_us(both));
+        (report.frames_copied, report.connections[0].directions[0].segments_retransmitted)
+    };
+    // Two SYNs, the startup, then FPDUs.
+    assert_eq!(twice(9_999, 6).0, 6);
+    assert_eq!(twice(9_999, 5).0, 0);
+    assert_eq!(twice(10_000, 20).0, 0);
+    let elsewhere = |apart_us: u64| {
+        let both = packets.iter().enumerate().flat_map(|(index, one)| {
+            let at_us = 1_000_000 + 100_000 * index as u64;
+            let copies = if index == 20 { 2 } else { 1 };
+            (0..copies).map(move |copy| (1 + copy, at_us + apart_us * u64::from(copy), one.clone()))
+        });
+        replay(&capture_us(both)).frames_copied
+    };
+    assert_eq!((elsewhere(9_999), elsewhere(10_000)), (1, 0));
 }
