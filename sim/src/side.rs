@@ -235,9 +235,7 @@ impl Side {
             match self.queues.qp.post_send(wr) {
                 Ok(()) => {
                     self.live_at_post.truncate(index);
-                    let count = peer.live.counter();
-                    let count = self.sabotage.map_or(count, |sabotage| sabotage.posted(count));
-                    self.live_at_post.push(count);
+                    self.live_at_post.push(self.counter_at_post(peer));
                     self.progress.posted += 1;
                     self.progress.messages += usize::from(takes_receive);
                 }

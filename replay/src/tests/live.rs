@@ -316,7 +316,7 @@ fn comments_tell_of_damage_retransmissions_and_gaps() {
     assert_eq!(live.figures().segments, 7, "not the damaged one");
 }
 
-/// A frame of which the interface gave only a part is no segment.
+/// If the interface gives only a part of a frame, the frame is no segment.
 #[test]
 fn frames_that_are_cut_are_passed_on_and_not_followed() {
     let mut passed = frames(&iwarp());
@@ -343,7 +343,7 @@ fn blocks(octets: &[u8], kind: u32) -> Vec<&[u8]> {
     found
 }
 
-/// Returns the value of an option among those that begin at `at`.
+/// Returns the value of an option in a list that begins at `at`.
 fn option(body: &[u8], at: usize, code: u16) -> Option<&[u8]> {
     let mut rest = &body[at..];
     loop {

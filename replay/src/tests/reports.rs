@@ -8,8 +8,8 @@ use super::build::{fpdu, startup, tagged};
 use super::*;
 use crate::report::{Report, text};
 
-/// A peer-to-peer connection with a Write in two segments of which the second comes first, a Read,
-/// a retransmitted Send, and a Terminate about the Write.
+/// A peer-to-peer connection: a Write in two segments in the wrong order, a Read, a retransmitted
+/// Send, and a Terminate about the Write.
 fn session() -> Vec<u8> {
     let mut talk = Talk {
         mss: Some(1460),

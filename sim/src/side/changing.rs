@@ -12,6 +12,12 @@ impl Side {
         self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
     }
 
+    /// Returns the peer's count when a request is posted.
+    pub(super) fn counter_at_post(&self, peer: &Self) -> u64 {
+        let count = peer.live.counter();
+        self.sabotage.map_or(count, |sabotage| sabotage.posted(count))
+    }
+
     /// Returns the bytes at the destination of a Read.
     pub(super) fn landed(&self, spot: Spot, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
