@@ -183,6 +183,16 @@ mod tests {
         }
     }
 
+    /// Matched pairs give their room back, which is checked at the end of each case.
+    #[test]
+    fn few_open_requests_need_little_room() {
+        let pairs = (0..100).flat_map(|id| [Asks(id, 1), Answers(id, 2)]);
+        let steps: Vec<_> = pairs.chain([Asks(100, 3), Answers(7, 4)]).collect();
+        assert_eq!(judged(&steps, true, 0).1.len(), 1, "the last pair is still matched");
+        let steps: Vec<_> = (0..100).map(|id| Asks(id, 1)).collect();
+        assert_eq!(judged(&steps, true, 1000).0, 100);
+    }
+
     #[test]
     fn without_room_nothing_is_matched_any_longer() {
         let steps: Vec<_> = (0..1000).map(|id| Asks(id, 1)).chain([Answers(7, 2)]).collect();

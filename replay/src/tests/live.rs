@@ -288,6 +288,11 @@ fn figures_say_which_connections_are_open_and_keep_those_that_are_over() {
     let both = of(&wrong);
     assert_eq!((both.connections, both.connections_open, both.errors), (2, 1, 1));
     assert_eq!((both.segments, both.segments_aligned), (8, 4));
+    // The ports are used again although the connection is open and bytes are held.
+    let mut again = open.clone();
+    again.file.extend(&second.file[24..]);
+    let both = of(&again);
+    assert_eq!((both.connections, both.connections_open, both.bytes_held), (2, 1, 0));
 }
 
 #[test]

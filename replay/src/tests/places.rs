@@ -325,7 +325,7 @@ fn every_field_that_routers_keep_distinguishes_copies() {
         (33, "FIN"),
         (35, "window"),
         (40, "first byte"),
-        (103, "64th byte"),
+        (90, "51st byte"),
         (len - 1, "last byte"),
     ] {
         assert_eq!(copied(at), all - 1, "{field}");

@@ -247,4 +247,8 @@ fn the_text_of_a_session_is_complete() {
   warning: frame 13: responder: ends the stream with Terminate 1/1/01: DDP tagged buffer error: base or bounds violation (RFC 5040 §4.8)
 "#;
     assert_eq!(told.trim_end(), expected.trim_end());
+    let mut later = replay(&session());
+    later.first_ns = later.first_ns.map(|first_ns| first_ns - 2_000);
+    let told = text::of(&Report { files: vec![later] });
+    assert!(told.contains("\n  begins 2 µs into the capture, data for 860 µs, handshake 40 µs\n"));
 }
