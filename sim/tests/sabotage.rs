@@ -41,6 +41,7 @@ fn long() -> Plan {
 }
 
 /// Returns the reports of faults of one connection.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn reports_of_one_connection() -> Vec<String> {
     let placed = {
         let mut plan = everything();

@@ -55,6 +55,7 @@ fn session() -> Vec<u8> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the whole of a report")]
 fn the_json_of_a_session_is_complete() {
     let expected = json!({
         "connections": [
