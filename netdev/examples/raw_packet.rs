@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
-use urnic_netdev::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 struct Options {
     kind: String,
@@ -104,7 +104,7 @@ fn run(
             if at + options.payload_len > memory.len() {
                 at = 0;
             }
-            let payload = [Fragment::from_slice(&memory[at..at + options.payload_len])];
+            let payload = [SharedSlice::from_bytes(&memory[at..at + options.payload_len])];
             let frame = TxFrame {
                 head: &head,
                 payload: &payload,
@@ -149,7 +149,7 @@ fn head(payload_len: usize) -> [u8; HEAD_LEN] {
     head[16..18].copy_from_slice(&ip_len.to_be_bytes());
     head[20..24].copy_from_slice(&[0x40, 0, 64, 6]);
     head[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-    let sum = Fragment::from_slice(&head[14..34]).ones_complement_sum();
+    let sum = SharedSlice::from_bytes(&head[14..34]).ones_complement_sum();
     head[24..26].copy_from_slice(&(!sum).to_be_bytes());
     head[46] = 0x50;
     head[47] = 0x10;

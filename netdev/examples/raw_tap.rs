@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use urnic_netdev::tap::{Tap, TapConfig};
-use urnic_netdev::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 struct Options {
     from: String,
@@ -124,7 +124,7 @@ impl<'a> Sender<'a> {
             }
             let octets = &self.memory[self.at..self.at + payload_len];
             let payload: Vec<_> =
-                octets.chunks(self.options.fragment_len).map(Fragment::from_slice).collect();
+                octets.chunks(self.options.fragment_len).map(SharedSlice::from_bytes).collect();
             let super_frames = self.options.super_frames;
             let frame = TxFrame {
                 head: &self.head,

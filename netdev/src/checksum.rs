@@ -2,7 +2,7 @@
 //!
 //! For middleware only: the stack above computes its checksums while it touches the payload anyway.
 
-use crate::Fragment;
+use crate::SharedSlice;
 
 /// Ones' complement sum.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +14,7 @@ impl Sum {
     pub(crate) fn octets(self, bytes: &[u8]) -> Self {
         // RFC 1071 §2 (C): sums may be folded before they are added, because 2^16 = 1 modulo
         // 2^16 - 1. A 64-bit accumulator holds 2^48 folded ones.
-        Self(self.0 + u64::from(Fragment::from_slice(bytes).ones_complement_sum()))
+        Self(self.0 + u64::from(SharedSlice::from_bytes(bytes).ones_complement_sum()))
     }
 
     /// Adds a number, as if its big-endian bytes had been added.

@@ -4,9 +4,9 @@
 //! copied. If they are many short runs, the digest is computed afterwards over the copy: restarting
 //! the digest for each run takes longer.
 
+use crate::SharedSlice;
 use crate::cursor::Cursor;
 use crate::sys::digester::Digester;
-use crate::sys::fragment::Fragment;
 
 /// A digest of a frame's payload that is still to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,15 @@ pub(crate) trait Destination {
     const DIGESTS_LAST: bool = true;
 
     /// Appends bytes.
-    fn put(&mut self, octets: Fragment<'_>);
+    fn put(&mut self, octets: SharedSlice<'_>);
 
     /// Appends bytes and adds them to a register.
-    fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32;
+    fn put_and_digest(
+        &mut self,
+        octets: SharedSlice<'_>,
+        digester: &Digester,
+        register: u32,
+    ) -> u32;
 
     /// Adds the last `len` appended bytes to a register. Call only if `DIGESTS_LAST` is true.
     fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32;
@@ -60,7 +65,7 @@ pub(crate) trait Destination {
 
 impl Digests<'_> {
     /// Appends a frame's payload, with its digests.
-    pub(crate) fn copy<D: Destination>(&self, payload: &[Fragment<'_>], to: &mut D) {
+    pub(crate) fn copy<D: Destination>(&self, payload: &[SharedSlice<'_>], to: &mut D) {
         let mut rest = Cursor::of(payload);
         let mut at = self.base;
         for digest in self.digests {
@@ -76,7 +81,7 @@ impl Digests<'_> {
                 });
             }
             rest.take(Digest::LEN, |_| {});
-            to.put(Fragment::from_slice(&Digest::field(register)));
+            to.put(SharedSlice::from_bytes(&Digest::field(register)));
             at = end.wrapping_add(4);
         }
         rest.take(usize::MAX, |octets| to.put(octets));
@@ -116,19 +121,24 @@ impl<'a> Room<'a> {
 
 impl Destination for Room<'_> {
     #[inline]
-    fn put(&mut self, octets: Fragment<'_>) {
-        octets.copy_to(self.next(octets.len()));
+    fn put(&mut self, octets: SharedSlice<'_>) {
+        octets.copy_out(0, self.next(octets.len()));
     }
 
     #[inline]
-    fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32 {
+    fn put_and_digest(
+        &mut self,
+        octets: SharedSlice<'_>,
+        digester: &Digester,
+        register: u32,
+    ) -> u32 {
         digester.copy(register, octets, self.next(octets.len()))
     }
 
     #[inline]
     fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32 {
         let last = &self.octets[self.filled - len..self.filled];
-        digester.append(register, Fragment::from_slice(last))
+        digester.append(register, SharedSlice::from_bytes(last))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU16;
 
+use crate::SharedSlice;
 pub use crate::cursor::Cursor;
 use crate::digests::{Destination, Room};
 pub use crate::digests::{Digest, Digests};
 pub use crate::sys::digester::{AppendToDigest, CopyAndDigest, Digester};
-pub use crate::sys::fragment::Fragment;
 
 /// Frame to transmit: header bytes, then payload gathered from fragments.
 ///
@@ -18,7 +18,7 @@ pub struct TxFrame<'a> {
     /// Link, network and transport headers, and anything else that is not gathered.
     pub head: &'a [u8],
     /// Bytes behind the head, in order.
-    pub payload: &'a [Fragment<'a>],
+    pub payload: &'a [SharedSlice<'a>],
     /// Offload of the transport checksum.
     pub checksum: TxChecksum,
     /// Payload bytes per segment of a super-frame; `None` for an ordinary frame.
@@ -41,7 +41,7 @@ impl<'a> TxFrame<'a> {
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
+        self.head.len() + self.payload.iter().map(SharedSlice::len).sum::<usize>()
     }
 
     /// Returns true if the frame has no bytes.
@@ -99,7 +99,7 @@ pub struct RxFrame<'a> {
     /// least [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) bytes if there is a payload.
     pub head: &'a [u8],
     /// Bytes behind the head, in order.
-    pub payload: &'a [Fragment<'a>],
+    pub payload: &'a [SharedSlice<'a>],
     /// Result of the device's check of the transport checksum.
     pub checksum: RxChecksum,
     /// Payload bytes per original segment, if the device merged several into this frame.
@@ -124,7 +124,7 @@ impl<'a> RxFrame<'a> {
     /// Returns the length of the whole frame, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
+        self.head.len() + self.payload.iter().map(SharedSlice::len).sum::<usize>()
     }
 
     /// Returns true if the frame has no bytes.
@@ -147,7 +147,7 @@ impl<'a> RxFrame<'a> {
         for fragment in self.payload {
             let at = room.len();
             room.resize(at + fragment.len(), 0);
-            fragment.copy_to(&mut room[at..]);
+            fragment.copy_out(0, &mut room[at..]);
         }
         RxFrame::whole(room, self.checksum, self.segment_size)
     }

@@ -15,7 +15,7 @@ use dice::Dice;
 use hold::{HeldFrame, Hold, Release};
 
 use crate::{
-    Capabilities, Device, Fragment, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
+    Capabilities, Device, RxFrame, SharedSlice, TransmitError, TxChecksum, TxFrame, checksum,
     forward_device, segment,
 };
 
@@ -241,7 +241,7 @@ impl<D: Device> Impair<D> {
             self.counters.late += u64::from(late_ns > LATE_NS);
             self.counters.late_ns_max = self.counters.late_ns_max.max(late_ns);
             let (head, payload) = held.bytes.split_at(held.head_len);
-            let payload = [Fragment::from_slice(payload)];
+            let payload = [SharedSlice::from_bytes(payload)];
             let frame = TxFrame {
                 head,
                 payload: &payload,

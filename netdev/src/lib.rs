@@ -61,11 +61,10 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
-pub use frame::{
-    Digest, Digester, Digests, Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame,
-};
+pub use frame::{Digest, Digester, Digests, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
 pub use open::OpenError;
 pub use sys::secure::has_more_rights_than_its_user;
+pub use sys::shared_slice::SharedSlice;
 
 /// Target of the `tracing` events of devices: how they were opened, and changes of their link.
 const TRACE: &str = "urnic::netdev";
@@ -104,7 +103,7 @@ impl Capabilities {
     /// [`TransmitError::Refused`] if the frame has digests and the device computes none.
     #[inline]
     pub fn check(&self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        let payload_len = frame.payload.iter().map(Fragment::len).sum();
+        let payload_len = frame.payload.iter().map(SharedSlice::len).sum();
         self.check_len(frame, payload_len)
     }
 

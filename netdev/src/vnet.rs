@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU16;
 
-use crate::{Fragment, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame};
+use crate::{RxChecksum, RxFrame, SharedSlice, TransmitError, TxChecksum, TxFrame};
 use crate::{checksum, ethernet};
 
 /// Length of the header, without the count of merged buffers that some devices append.
@@ -44,7 +44,7 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
     if frame.checksum == TxChecksum::Complete && frame.segment_size.is_none() {
         return Ok(header);
     }
-    let payload_len: usize = frame.payload.iter().map(Fragment::len).sum();
+    let payload_len: usize = frame.payload.iter().map(SharedSlice::len).sum();
     if let TxChecksum::Partial { start, offset } = frame.checksum {
         let field_end = usize::from(start) + usize::from(offset) + 2;
         if field_end > frame.head.len() + payload_len {

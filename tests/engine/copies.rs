@@ -24,7 +24,7 @@ use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Mr, RecvWr, SendWr, WcStatus};
 use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
-use urnic_netdev::{Capabilities, Device, Fragment, RxFrame, TransmitError, TxFrame};
+use urnic_netdev::{Capabilities, Device, RxFrame, SharedSlice, TransmitError, TxFrame};
 use urnic_testkit::isolate::in_own_process;
 use urnic_testkit::pair::{A, B, End, Pair, all_access, config};
 
@@ -42,7 +42,7 @@ fn word(scene: u8, index: usize) -> [u8; WORD_LEN] {
 }
 
 /// Returns the addresses of a run of memory.
-fn addresses(fragment: &Fragment<'_>) -> Range<usize> {
+fn addresses(fragment: &SharedSlice<'_>) -> Range<usize> {
     let start = fragment.as_ptr().addr();
     start..start + fragment.len()
 }
@@ -79,7 +79,7 @@ impl<D: Device> Device for Watched<D> {
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         let seen = &self.seen;
         self.device.receive(now_ns, burst, &mut |frame| {
-            seen.borrow_mut().buffers.push(addresses(&Fragment::from_slice(frame.head)));
+            seen.borrow_mut().buffers.push(addresses(&SharedSlice::from_bytes(frame.head)));
             sink(frame);
         })
     }
@@ -159,7 +159,7 @@ impl Scene {
         }
         let scene = Self { number, pair, seen, regions, memory };
         for (seen, region) in scene.seen.iter().zip(&scene.regions) {
-            let source = addresses(&region.slice(0, MESSAGE_LEN).unwrap().fragment());
+            let source = addresses(&region.slice(0, MESSAGE_LEN).unwrap());
             *seen.borrow_mut() = Seen { source, ..Seen::default() };
         }
         scene
@@ -225,7 +225,7 @@ impl Scene {
 fn words_in_memory(scene: u8, known: impl Fn(usize) -> bool) -> u64 {
     const CHUNK: usize = 1 << 20;
     let mut chunk = vec![0; CHUNK + WORD_LEN - 1];
-    let own = addresses(&Fragment::from_slice(&chunk));
+    let own = addresses(&SharedSlice::from_bytes(&chunk));
     let memory = File::open("/proc/self/mem").unwrap();
     let first = word(scene, 0);
     let mut found = 0;

@@ -14,7 +14,7 @@ use urnic_engine::time::Instant;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Mr, SendWr, WcStatus};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
-use urnic_netdev::{Device, Fragment, RxChecksum, RxFrame};
+use urnic_netdev::{Device, RxChecksum, RxFrame, SharedSlice};
 use urnic_testkit::pair::{A, B, End, Pair, all_access, config, content, fill, v6};
 
 use crate::network::frames::ETHERNET_LEN;
@@ -160,7 +160,7 @@ impl World {
         let port = &mut self.pair.link.b.port;
         match octets.split_at_checked(head_len) {
             Some((head, rest)) if self.in_fragments => {
-                let payload: Vec<_> = rest.chunks(301).map(Fragment::from_slice).collect();
+                let payload: Vec<_> = rest.chunks(301).map(SharedSlice::from_bytes).collect();
                 port.handle_frame(now, &RxFrame { head, payload: &payload, ..whole });
             }
             _ => port.handle_frame(now, &whole),

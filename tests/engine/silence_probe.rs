@@ -41,7 +41,7 @@ impl Initiator {
         for fragment in &fragments {
             let at = octets.len();
             octets.resize(at + fragment.len(), 0);
-            fragment.copy_to(&mut octets[at..]);
+            fragment.copy_out(0, &mut octets[at..]);
         }
         drop(fragments);
         self.layered.handle_sent(octets.len());

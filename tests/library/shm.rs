@@ -7,7 +7,7 @@ use std::thread;
 use urnic::Region;
 use urnic_netdev::published::Publisher;
 use urnic_netdev::shm::{Shm, ShmConfig};
-use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TxChecksum, TxFrame};
 
 use crate::netns::scene::{Scene, Setup};
 use urnic_testkit::counting::Census;
@@ -95,10 +95,10 @@ fn no_frame_allocates() {
     head[14] = 0x45;
     head[20..22].fill(0);
     head[23] = 6;
-    let runs: Vec<Fragment<'_>> = (0..40)
+    let runs: Vec<SharedSlice<'_>> = (0..40)
         .flat_map(|i| {
-            let header = Fragment::from_slice(b"the header of one of them");
-            [header, region.slice(i * 1420, 1420).unwrap().fragment()]
+            let header = SharedSlice::from_bytes(b"the header of one of them");
+            [header, region.slice(i * 1420, 1420).unwrap()]
         })
         .collect();
     let frame = TxFrame {

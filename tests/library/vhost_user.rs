@@ -8,7 +8,7 @@ use std::thread;
 use urnic::Region;
 use urnic_netdev::published::Publisher;
 use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
-use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TxChecksum, TxFrame};
 
 use crate::netns::scene::{Scene, Setup};
 use urnic_testkit::counting::Census;
@@ -132,7 +132,8 @@ fn memory_that_is_shared_is_sent_from_where_it_is() {
 
 /// Sends frames from the first of these devices to the second, some of them super-frames.
 fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
-    let payload: Vec<Fragment<'_>> = octets[54..].chunks(800).map(Fragment::from_slice).collect();
+    let payload: Vec<SharedSlice<'_>> =
+        octets[54..].chunks(800).map(SharedSlice::from_bytes).collect();
     flow_of(from, to, &octets[..54], &payload)
 }
 
@@ -140,7 +141,7 @@ fn flow_of(
     from: &mut dyn Device,
     to: &mut dyn Device,
     head: &[u8],
-    payload: &[Fragment<'_>],
+    payload: &[SharedSlice<'_>],
 ) -> usize {
     let frame = TxFrame {
         head,
@@ -186,7 +187,7 @@ fn no_frame_allocates() {
     settle(&mut frontend, &mut backend);
     let slice = memory.slice(0, octets.len()).unwrap();
     let payload: Vec<_> =
-        (54..octets.len() - 799).step_by(800).map(|at| slice.part(at, 800).fragment()).collect();
+        (54..octets.len() - 799).step_by(800).map(|at| slice.part(at, 800)).collect();
     let came = flow_of(&mut frontend, &mut backend, &octets[..54], &payload);
     assert!(came > 1000);
     let referred = frontend.counters().referred_tx_bytes;

@@ -30,9 +30,7 @@ mod quadwords;
 
 pub use kernel::Kernel;
 
-use urnic_netdev::Digester;
-
-use super::shared::SharedSlice;
+use urnic_netdev::{Digester, SharedSlice};
 
 /// Adds `slice` to a running CRC32c.
 ///
@@ -42,14 +40,6 @@ use super::shared::SharedSlice;
 #[must_use]
 pub(crate) fn crc32c_append_shared(state: u32, slice: SharedSlice<'_>) -> u32 {
     Kernel::chosen().append(state, slice)
-}
-
-impl SharedSlice<'_> {
-    /// Adds the slice to a running CRC32c; see the [module](self).
-    #[must_use]
-    pub fn digest(&self, state: u32) -> u32 {
-        crc32c_append_shared(state, *self)
-    }
 }
 
 /// Copies `from` to `to` and adds the copied bytes to a running CRC32c: the bytes that `to` has

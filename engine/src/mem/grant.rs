@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use urnic_netdev::SharedSlice;
+
 use super::access::Access;
 use super::atomic::AtomicOp;
 use super::region::Region;
-use super::shared::{Misaligned, SharedSlice, WritableSlice};
+use super::shared::{Misaligned, WritableSlice};
 
 /// A checked range of a registered region, valid while its [`TableGuard`](super::TableGuard) lives.
 ///

@@ -37,6 +37,7 @@ pub(crate) use digest::{CRC32C, copy_and_digest, crc32c_append_shared};
 pub use grant::Grant;
 pub use region::{PageKind, Region};
 pub use scattered::Scattered;
-pub use shared::{Misaligned, SharedSlice};
+pub use shared::Misaligned;
 pub use table::{RegionTable, Registration, TableGuard, TableLease};
+pub use urnic_netdev::SharedSlice;
 pub use window::{BindError, MwBind, MwType};

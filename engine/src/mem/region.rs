@@ -8,10 +8,11 @@ use std::io;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use urnic_netdev::SharedSlice;
 use urnic_netdev::published::{PublishedMemory, Publisher};
 
 use super::access::RegionMisuse;
-use super::shared::{SharedSlice, WritableSlice};
+use super::shared::WritableSlice;
 
 /// A run of memory that stays mapped while there is a handle to it.
 ///

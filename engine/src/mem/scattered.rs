@@ -1,8 +1,6 @@
 //! Bytes in several runs of memory that may change.
 
-use urnic_netdev::Fragment;
-
-use super::shared::SharedSlice;
+use urnic_netdev::SharedSlice;
 
 /// A sequence of bytes in several runs of memory, in order. Its parts are such sequences too.
 ///
@@ -10,7 +8,7 @@ use super::shared::SharedSlice;
 #[derive(Clone, Copy, Debug)]
 pub struct Scattered<'a> {
     first: SharedSlice<'a>,
-    rest: &'a [Fragment<'a>],
+    rest: &'a [SharedSlice<'a>],
     /// Length in bytes, at most that of the runs.
     len: usize,
 }
@@ -18,8 +16,8 @@ pub struct Scattered<'a> {
 impl<'a> Scattered<'a> {
     /// The bytes of `first`, followed by those of `rest`.
     #[must_use]
-    pub fn new(first: SharedSlice<'a>, rest: &'a [Fragment<'a>]) -> Self {
-        let len = first.len() + rest.iter().map(Fragment::len).sum::<usize>();
+    pub fn new(first: SharedSlice<'a>, rest: &'a [SharedSlice<'a>]) -> Self {
+        let len = first.len() + rest.iter().map(SharedSlice::len).sum::<usize>();
         Self { first, rest, len }
     }
 
@@ -49,7 +47,7 @@ impl<'a> Scattered<'a> {
         while let Some((run, behind)) = rest.split_first() {
             rest = behind;
             if into < run.len() {
-                let first = SharedSlice::from(run.part(into, run.len() - into));
+                let first = run.part(into, run.len() - into);
                 return Some((front, Self { first, rest, len: left }));
             }
             into -= run.len();
@@ -67,9 +65,8 @@ impl<'a> Scattered<'a> {
     /// Non-empty runs in order.
     #[inline]
     pub fn runs(&self) -> impl Iterator<Item = SharedSlice<'a>> + use<'a> {
-        let rest = self.rest.iter().map(|fragment| SharedSlice::from(*fragment));
         std::iter::once(self.first)
-            .chain(rest)
+            .chain(self.rest.iter().copied())
             .scan(self.len, |left, run| {
                 let len = run.len().min(*left);
                 let is_over = *left == 0;
@@ -129,7 +126,7 @@ mod tests {
 
     #[test]
     fn every_split_has_the_octets_before_and_behind_it() {
-        let rest = [&b""[..], b"cde", b"", b"f", b"ghij", b""].map(Fragment::from_slice);
+        let rest = [&b""[..], b"cde", b"", b"f", b"ghij", b""].map(SharedSlice::from_bytes);
         for first in [&b"ab"[..], b""] {
             let all = Scattered::new(SharedSlice::from_bytes(first), &rest);
             let expected = [first, b"cdefghij"].concat();
@@ -160,7 +157,7 @@ mod tests {
 
     #[test]
     fn copy_stops_at_the_end_of_the_destination() {
-        let rest = [Fragment::from_slice(b"cd")];
+        let rest = [SharedSlice::from_bytes(b"cd")];
         let all = Scattered::new(SharedSlice::from_bytes(b"ab"), &rest);
         let mut three = [0; 3];
         assert_eq!(all.copy_to(&mut three), 3);

@@ -1,4 +1,4 @@
-//! Slices without references: runs of memory that others may access at any moment.
+//! Writable slices without references: runs of memory that others may access at any moment.
 #![expect(unsafe_code, reason = "reaches memory that may change under it")]
 
 use std::marker::PhantomData;
@@ -6,96 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use urnic_netdev::{Fragment, shared_memory};
-
-/// A run of readable memory that the data of a peer or another thread may change at any moment.
-///
-/// A slice is a pair of address and length whose lifetime is bound to the mapping. It is never a
-/// `&[u8]`. If bytes change during a read, each byte is read either old or new.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedSlice<'r> {
-    ptr: *const u8,
-    len: usize,
-    memory: PhantomData<&'r ()>,
-}
-
-impl<'r> SharedSlice<'r> {
-    /// A shared slice over ordinary memory, which does not change: inline data, frame bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: &'r [u8]) -> Self {
-        Self { ptr: bytes.as_ptr(), len: bytes.len(), memory: PhantomData }
-    }
-
-    /// A shared slice over `len` bytes at `ptr`.
-    ///
-    /// # Safety
-    /// For all of `'r`, the `len` bytes at `ptr` must be mapped, readable and inside one
-    /// allocation, `len` must not exceed `isize::MAX`, and they must be written only by atomics,
-    /// through this module, or from outside the process.
-    pub(super) const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
-        Self { ptr, len, memory: PhantomData }
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns true if the slice has no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Address of the first byte.
-    pub(super) const fn as_ptr(&self) -> *const u8 {
-        self.ptr
-    }
-
-    /// The `len` bytes from `start` on.
-    ///
-    /// # Panics
-    /// If they are not inside the slice: a bug of the caller, which a peer cannot cause.
-    #[must_use]
-    pub fn part(&self, start: usize, len: usize) -> Self {
-        assert_inside(self.len, start, len);
-        // SAFETY: `start <= self.len`, so this is inside, or one past, the run that the
-        // constructor vouched for.
-        let ptr = unsafe { self.ptr.add(start) };
-        Self { ptr, len, memory: PhantomData }
-    }
-
-    /// The run as an entry of a device's gather list.
-    #[must_use]
-    pub const fn fragment(&self) -> Fragment<'r> {
-        // SAFETY: mapped, readable and at most `isize::MAX` long for all of `'r`, as this slice's
-        // constructor vouched for.
-        unsafe { Fragment::from_raw_parts(self.ptr, self.len) }
-    }
-
-    /// Copies `bytes.len()` bytes from `offset` on to `bytes`.
-    ///
-    /// # Panics
-    /// If they are not inside the slice: a bug of the caller, which a peer cannot cause.
-    #[inline]
-    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
-        let from = self.part(offset, bytes.len());
-        // SAFETY: `from` is readable for `bytes.len()` bytes and written only as `copy_out`
-        // allows; `bytes` is borrowed mutably, so it cannot overlap what other code may access.
-        unsafe { shared_memory::copy_out(from.ptr, bytes) }
-    }
-}
-
-impl<'r> From<Fragment<'r>> for SharedSlice<'r> {
-    /// Memory from a device, which another process may change.
-    fn from(fragment: Fragment<'r>) -> Self {
-        // Mapped and readable for all of `'r`, as the fragment's constructor vouched for.
-        // Concurrent writes are by atomics, by copies, or from outside the process: devices make no
-        // Rust slices of memory that they hand over as a fragment.
-        Self { ptr: fragment.as_ptr(), len: fragment.len(), memory: PhantomData }
-    }
-}
+use urnic_netdev::{SharedSlice, shared_memory};
 
 /// A [`SharedSlice`] that may also be written.
 ///
@@ -123,10 +34,10 @@ impl WritableSlice<'_> {
     /// If they do not fit: a bug of the caller, which a peer cannot cause.
     #[inline]
     pub(crate) fn copy_from(&self, offset: usize, from: SharedSlice<'_>) {
-        let to = self.address(offset, from.len);
-        // SAFETY: `from` is readable and `to` writable for `from.len` bytes, as their constructors
+        let to = self.address(offset, from.len());
+        // SAFETY: `from` is readable and `to` writable for `from.len()` bytes, as their constructors
         // vouched for; both are accessed only as `copy_across` allows.
-        unsafe { shared_memory::copy_across(from.ptr, to, from.len) }
+        unsafe { shared_memory::copy_across(from.as_ptr(), to, from.len()) }
     }
 
     /// Copies `bytes` to `offset`.
@@ -172,7 +83,8 @@ impl WritableSlice<'_> {
 
     /// Implements [`fetch_update_u64`](Self::fetch_update_u64) by byte-wise copies under a lock.
     fn update_octets(&self, offset: usize, at: *mut u64, f: impl FnOnce(u64) -> u64) -> u64 {
-        let word = SharedSlice { ptr: self.ptr, len: self.len, memory: PhantomData };
+        // SAFETY: mapped and readable, as this slice's constructor vouched for.
+        let word = unsafe { SharedSlice::from_raw_parts(self.ptr, self.len) };
         let mut octets = [0; 8];
         let _exclusive = word_lock(at);
         word.copy_out(offset, &mut octets);

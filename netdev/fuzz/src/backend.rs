@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use urnic_netdev::published::{PublishedBlock, Publisher};
 use urnic_netdev::vhost_user::{RingCounters, VhostUserConfig, VirtioUser};
-use urnic_netdev::{Device, Fragment};
+use urnic_netdev::{Device, SharedSlice};
 
 use super::peer::{self, Peer};
 use super::script::Script;
@@ -104,7 +104,7 @@ fn block(publisher: &Publisher) -> PublishedBlock {
 
 /// Polls the frontend, with frames of published memory, shared or not.
 fn turn(frontend: &mut VirtioUser, now_ns: &mut u64, published: &[PublishedBlock]) {
-    let payload: Vec<_> = published.iter().map(|block| Fragment::from_slice(block)).collect();
+    let payload: Vec<_> = published.iter().map(|block| SharedSlice::from_bytes(block)).collect();
     work::turn_with(frontend, now_ns, &payload);
 }
 

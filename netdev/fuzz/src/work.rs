@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, poll};
-use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TxChecksum, TxFrame};
 
 /// Polls the device once, at a later time.
 pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
@@ -15,7 +15,7 @@ pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
 }
 
 /// Like [`turn`], with frames that have this payload.
-pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment<'_>]) {
+pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[SharedSlice<'_>]) {
     *now_ns += CONTROL_INTERVAL_NS;
     let begun = Instant::now();
     let mut room = Vec::new();

@@ -20,12 +20,12 @@ pub(crate) fn digests_every(len: u32, payload_len: u32, is_scattered: bool) -> V
 }
 
 /// Returns the payload as it must be sent.
-pub(crate) fn expected(payload: &[Fragment<'_>], digests: Option<Digests<'_>>) -> Vec<u8> {
+pub(crate) fn expected(payload: &[SharedSlice<'_>], digests: Option<Digests<'_>>) -> Vec<u8> {
     let mut octets = Vec::new();
     for fragment in payload {
         let at = octets.len();
         octets.resize(at + fragment.len(), 0);
-        fragment.copy_to(&mut octets[at..]);
+        fragment.copy_out(0, &mut octets[at..]);
     }
     let Some(Digests { digests, base, .. }) = digests else { return octets };
     for digest in digests {
@@ -36,7 +36,7 @@ pub(crate) fn expected(payload: &[Fragment<'_>], digests: Option<Digests<'_>>) -
     octets
 }
 
-const fn frame<'a>(payload: &'a [Fragment<'a>], digests: Option<Digests<'a>>) -> TxFrame<'a> {
+const fn frame<'a>(payload: &'a [SharedSlice<'a>], digests: Option<Digests<'a>>) -> TxFrame<'a> {
     let checksum = TxChecksum::Complete;
     TxFrame { head: b"head", payload, checksum, segment_size: None, digests }
 }
@@ -45,7 +45,7 @@ const fn frame<'a>(payload: &'a [Fragment<'a>], digests: Option<Digests<'a>>) ->
 fn a_gathered_frame_has_its_digests_however_its_payload_is_cut() {
     let octets: Vec<u8> = (0..=255).cycle().take(1000).collect();
     for fragment_len in [1, 3, 4, 7, 99, 100, 101, 1000] {
-        let payload: Vec<_> = octets.chunks(fragment_len).map(Fragment::from_slice).collect();
+        let payload: Vec<_> = octets.chunks(fragment_len).map(SharedSlice::from_bytes).collect();
         for (digest_len, is_scattered) in [(100, false), (100, true), (13, false), (4, true)] {
             let digests = digests_every(digest_len, 1000, is_scattered);
             // An excess or missing digest would change the bytes.
@@ -67,9 +67,9 @@ fn a_frame_that_was_cut_from_a_run_counts_from_where_it_was() {
     let octets: Vec<u8> = (0..=255).cycle().take(1000).collect();
     let digests = digests_every(100, 1000, false);
     let whole = Some(Digests { digests: &digests, base: 0, digester: &ADDER });
-    let all = expected(&[Fragment::from_slice(&octets)], whole);
+    let all = expected(&[SharedSlice::from_bytes(&octets)], whole);
     for (index, cut) in octets.chunks(200).enumerate() {
-        let payload = [Fragment::from_slice(cut)];
+        let payload = [SharedSlice::from_bytes(cut)];
         let base = u32::try_from(index * 200).unwrap();
         let digests = &digests[index * 2..index * 2 + 2];
         let frame = frame(&payload, Some(Digests { digests, base, digester: &ADDER }));
@@ -81,7 +81,7 @@ fn a_frame_that_was_cut_from_a_run_counts_from_where_it_was() {
 
 #[test]
 fn a_device_that_computes_none_is_not_given_any() {
-    let payload = [Fragment::from_slice(&[1; 60])];
+    let payload = [SharedSlice::from_bytes(&[1; 60])];
     let digests = Some(Digests { digests: &[], base: 0, digester: &ADDER });
     let capabilities = Capabilities {
         medium: Medium::Ip,

@@ -311,7 +311,7 @@ fn a_held_super_frame_keeps_its_offloads() {
     };
     let (a, mut b) = pair(link);
     let mut a = Impair::new(a, ImpairConfig { reorder: 1.0, ..ImpairConfig::default() }, 16);
-    let payload = [Fragment::from_slice(&[7; 5000])];
+    let payload = [SharedSlice::from_bytes(&[7; 5000])];
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     let segment_size = NonZeroU16::new(1000);
     let frame =

@@ -3,7 +3,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Fragment;
+use crate::SharedSlice;
 
 /// Sends and flushes one frame.
 fn send(device: &mut MemoryDevice, now_ns: u64, bytes: &[u8]) -> Result<(), TransmitError> {
@@ -68,7 +68,7 @@ fn a_super_frame_takes_the_time_of_its_segments_with_their_headers() {
     let payload = vec![7; 2500];
     let frame = TxFrame {
         head: &[1; 54],
-        payload: &[Fragment::from_slice(&payload)],
+        payload: &[SharedSlice::from_bytes(&payload)],
         checksum: TxChecksum::Complete,
         segment_size: NonZeroU16::new(1000),
         digests: None,
@@ -180,7 +180,7 @@ fn super_frames_cross_whole() {
     let (mut a, mut b) = pair(LinkConfig { super_frame_len_max, ..config() });
     let payload: Vec<u8> = (0..=255).cycle().take(64_000).collect();
     let segment_size = NonZeroU16::new(1400);
-    let payload = Fragment::from_slice(&payload);
+    let payload = SharedSlice::from_bytes(&payload);
     let fragments = [payload.part(0, 10), payload.part(10, 63_990)];
     let frame = TxFrame { payload: &fragments, segment_size, ..TxFrame::whole(&[9; 54]) };
     a.transmit(0, &frame).unwrap();
@@ -204,7 +204,7 @@ fn frames_that_are_too_long_are_refused() {
     assert_eq!(send(&mut a, 0, &tagged), Ok(()));
     let segment_size = NonZeroU16::new(1000);
     let frame = TxFrame { segment_size, ..TxFrame::whole(&[0; 54]) };
-    let payload = [Fragment::from_slice(&[0; 10])];
+    let payload = [SharedSlice::from_bytes(&[0; 10])];
     let super_frame = TxFrame { payload: &payload, ..frame };
     assert_eq!(a.transmit(0, &super_frame), Err(TransmitError::TooLong));
 
@@ -212,7 +212,7 @@ fn frames_that_are_too_long_are_refused() {
     let long = [0; 5001];
     let cases = [(5000, 1460, true), (5001, 1460, false), (5000, 1461, false)];
     for (len, size, fits) in cases {
-        let payload = [Fragment::from_slice(&long[..len])];
+        let payload = [SharedSlice::from_bytes(&long[..len])];
         let segment_size = NonZeroU16::new(size);
         let result = a.transmit(0, &TxFrame { payload: &payload, segment_size, ..frame });
         assert_eq!(result.is_ok(), fits, "{len} octets by {size}");
@@ -308,7 +308,7 @@ proptest! {
             now_ns += pause_ns;
             let bytes = vec![fill; len];
             let split = len / 3;
-            let fragments = [Fragment::from_slice(&bytes[split..])];
+            let fragments = [SharedSlice::from_bytes(&bytes[split..])];
             let frame = TxFrame { payload: &fragments, ..TxFrame::whole(&bytes[..split]) };
             a.transmit(now_ns, &frame).unwrap();
             a.flush(now_ns);
@@ -334,7 +334,7 @@ fn measure() {
     for (len, burst) in [(0, 1), (0, 8), (0, 32), (1460, 1), (1460, 32)] {
         let (mut a, mut b) = pair(config());
         let payload = vec![1; len];
-        let fragments = [Fragment::from_slice(&payload)];
+        let fragments = [SharedSlice::from_bytes(&payload)];
         let frame = TxFrame { payload: &fragments, ..TxFrame::whole(&[0; 54]) };
         let rounds = 400_000 / burst;
         let mut octets = 0;

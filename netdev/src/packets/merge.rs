@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use crate::segment::{self, CWR, FIN, Layout, PSH, TCP_CHECKSUM, TCP_FLAGS};
-use crate::{Fragment, Medium, TransmitError, TxChecksum, TxFrame};
+use crate::{Medium, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 /// Train: consecutive packets of one flow, which are sent as one super-frame.
 ///
@@ -89,7 +89,7 @@ impl Train {
             let position = |at: usize| u16::try_from(at).expect("in the headers of one packet");
             transmit(&TxFrame {
                 head,
-                payload: &[Fragment::from_slice(payload)],
+                payload: &[SharedSlice::from_bytes(payload)],
                 checksum: TxChecksum::Partial {
                     start: position(layout.tcp_at),
                     offset: position(TCP_CHECKSUM),
@@ -114,7 +114,7 @@ fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
 
 /// Returns the packet's bytes, copied to `scratch` if they are not contiguous.
 fn in_one_place<'a>(frame: &TxFrame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-    if frame.payload.iter().all(Fragment::is_empty) {
+    if frame.payload.iter().all(SharedSlice::is_empty) {
         return frame.head;
     }
     scratch.resize(frame.len(), 0);

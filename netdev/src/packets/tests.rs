@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::{LinkConfig, MemoryDevice, pair};
 use crate::segment::tests::{Segment, read};
 use crate::segment::{CWR, FIN, PSH};
-use crate::{Fragment, Medium, TxChecksum};
+use crate::{Medium, SharedSlice, TxChecksum};
 
 /// Offsets of the TCP header and its checksum field in an untagged frame over IPv4.
 const TCP_AT: u16 = 34;
@@ -72,7 +72,7 @@ fn send(device: &mut MemoryDevice, bytes: &[u8], segment_size: Option<u16>) {
     };
     let (head, payload) = bytes.split_at(HEAD_LEN);
     let checksum = TxChecksum::Partial { start: TCP_AT, offset: CHECKSUM_OFFSET };
-    let payload = [Fragment::from_slice(payload)];
+    let payload = [SharedSlice::from_bytes(payload)];
     let frame = TxFrame {
         head,
         payload: &payload,

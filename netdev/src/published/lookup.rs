@@ -1,6 +1,6 @@
 //! Finds the published region of a fragment, and the peer's name of that region.
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::published::Region;
 
 /// Regions that do not overlap, each with a peer's name of it.
@@ -42,7 +42,7 @@ impl<N: Copy> Lookup<N> {
 
     /// Returns the region that contains a whole fragment, and the fragment's offset in it.
     #[inline]
-    pub(crate) fn find(&mut self, fragment: Fragment<'_>) -> Option<(N, u64)> {
+    pub(crate) fn find(&mut self, fragment: SharedSlice<'_>) -> Option<(N, u64)> {
         let address = fragment.as_ptr().addr();
         let holds = |entry: &Entry<N>| {
             let into = address.wrapping_sub(entry.start);
@@ -79,15 +79,15 @@ mod tests {
         for _ in 0..2 {
             for (octets, name) in memory.iter().zip(0..) {
                 for (at, len) in [(0, 8192), (8191, 1), (17, 300)] {
-                    let fragment = Fragment::from_slice(&octets[at..at + len]);
+                    let fragment = SharedSlice::from_bytes(&octets[at..at + len]);
                     assert_eq!(lookup.find(fragment), Some((name, at as u64)));
                 }
             }
-            assert_eq!(lookup.find(Fragment::from_slice(&[0; 10])), None);
+            assert_eq!(lookup.find(SharedSlice::from_bytes(&[0; 10])), None);
         }
         lookup.retain(|entry| entry.name != 1);
-        assert_eq!(lookup.find(Fragment::from_slice(&memory[1])), None);
-        assert_eq!(lookup.find(Fragment::from_slice(&memory[2][1..])), Some((2, 1)));
+        assert_eq!(lookup.find(SharedSlice::from_bytes(&memory[1])), None);
+        assert_eq!(lookup.find(SharedSlice::from_bytes(&memory[2][1..])), Some((2, 1)));
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         lookup.insert(&region, ());
         for (at, len, is_found) in [(0, 100, true), (99, 1, true), (99, 2, false), (100, 1, false)]
         {
-            let found = lookup.find(Fragment::from_slice(&octets[at..at + len]));
+            let found = lookup.find(SharedSlice::from_bytes(&octets[at..at + len]));
             assert_eq!(found.is_some(), is_found, "{at} {len}");
         }
     }

@@ -18,7 +18,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::published::{PublishedMemory, Publisher};
 use crate::sys::published::tests::{fill, fragment};
-use crate::{Device, Fragment, TransmitError, TxFrame};
+use crate::{Device, SharedSlice, TransmitError, TxFrame};
 
 /// A device, and its peer as the test plays it.
 pub(crate) trait Rig: Sized {
@@ -216,7 +216,7 @@ impl<R: Rig> Model<R> {
                 payload.push(fragment(memory.as_ptr(), memory.len(), *at, *len));
                 octets.extend_from_slice(&contents(*number, memory.len())[*at..at + len]);
             } else {
-                payload.push(Fragment::from_slice(&OWN[*at..at + len]));
+                payload.push(SharedSlice::from_bytes(&OWN[*at..at + len]));
                 octets.extend_from_slice(&OWN[*at..at + len]);
             }
         }

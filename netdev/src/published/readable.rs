@@ -15,7 +15,7 @@
 //!   message as complete.
 //! - *Withdrawn memory.* The peer has it mapped until it has read the frames that refer to it.
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::published::Publisher;
 use crate::published::lookup::Lookup;
 
@@ -45,7 +45,7 @@ impl<N: Copy> Readable<N> {
     /// Returns the region of a fragment and the offset in it, if the peer can read it. Call only
     /// while the regions [are current](Self::is_current).
     #[inline]
-    pub(crate) fn find(&mut self, fragment: Fragment<'_>) -> Option<(N, u64)> {
+    pub(crate) fn find(&mut self, fragment: SharedSlice<'_>) -> Option<(N, u64)> {
         self.regions.find(fragment)
     }
 

@@ -1,6 +1,6 @@
 //! Writes a frame as runs of bytes: by reference in published memory, or copied.
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::published::readable::Readable;
 
 /// Shortest fragment that is sent by reference. Copying a shorter one takes less time than the
@@ -25,7 +25,7 @@ pub(crate) trait RunMemory {
     /// Returns the region and the offset of copied byte `at`.
     fn place(&self, at: usize) -> (Self::Name, u64);
     /// Copies bytes to copied byte `at`.
-    fn copy(&self, at: usize, octets: Fragment<'_>);
+    fn copy(&self, at: usize, octets: SharedSlice<'_>);
     /// Writes the run `index`. `has_next` is true if another run follows.
     fn write(&self, index: usize, run: Run<Self::Name>, has_next: bool);
 }
@@ -65,7 +65,7 @@ impl<'a, M: RunMemory> RunWriter<'a, M> {
 
     /// Appends bytes, by reference if they are in published memory.
     #[inline]
-    pub(crate) fn put(&mut self, octets: Fragment<'_>) {
+    pub(crate) fn put(&mut self, octets: SharedSlice<'_>) {
         match self.find(octets) {
             Some(place) => self.refer(place, octets.len()),
             None => self.copy(octets),
@@ -76,7 +76,7 @@ impl<'a, M: RunMemory> RunWriter<'a, M> {
     /// be copied: they are few, they are not in published memory, or there would be no run left for
     /// the rest of the frame.
     #[inline]
-    pub(crate) fn find(&mut self, octets: Fragment<'_>) -> Option<(M::Name, u64)> {
+    pub(crate) fn find(&mut self, octets: SharedSlice<'_>) -> Option<(M::Name, u64)> {
         // The open run is not counted yet, and one run is for all copied bytes behind this one.
         let refers = octets.len() >= REFERRED_LEN_MIN && self.written.runs + 3 <= self.runs_max;
         refers.then(|| self.readable.find(octets)).flatten()
@@ -91,7 +91,7 @@ impl<'a, M: RunMemory> RunWriter<'a, M> {
 
     /// Appends bytes, copied.
     #[inline]
-    pub(crate) fn copy(&mut self, octets: Fragment<'_>) {
+    pub(crate) fn copy(&mut self, octets: SharedSlice<'_>) {
         let at = self.reserve(octets.len());
         self.memory.copy(at, octets);
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::capture::{CaptureReader, CapturedFrame, LinkType};
 use crate::memory::{LinkConfig, MemoryDevice, pair};
-use crate::{Fragment, Medium};
+use crate::{Medium, SharedSlice};
 
 type Recorded = Recorder<MemoryDevice, Vec<u8>>;
 
@@ -112,7 +112,7 @@ fn super_frames_are_recorded_whole_with_a_complete_checksum() {
     let super_frame_len_max = NonZeroUsize::new(65_000);
     let config = LinkConfig { super_frame_len_max, tx_checksum: true, ..LinkConfig::default() };
     let (writer, mut a, b) = recorded_pair(config, Directions::Sent);
-    let payload = [Fragment::from_slice(&[3; 65_000])];
+    let payload = [SharedSlice::from_bytes(&[3; 65_000])];
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     let segment_size = NonZeroU16::new(1400);
     a.transmit(
@@ -177,7 +177,7 @@ proptest! {
         let (writer, mut a, b) = recorded_pair(LinkConfig::default(), Directions::Sent);
         for (now_ns, bytes) in &sent {
             let split = bytes.len() / 2;
-            let payload = [Fragment::from_slice(&bytes[split..])];
+            let payload = [SharedSlice::from_bytes(&bytes[split..])];
             let frame = TxFrame { payload: &payload, ..TxFrame::whole(&bytes[..split]) };
             a.transmit(*now_ns, &frame).unwrap();
         }

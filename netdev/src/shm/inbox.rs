@@ -8,7 +8,7 @@ use crate::shm::ShmCounters;
 use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
 use crate::shm::limits::{BYTES_MAX, FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN_MAX};
 use crate::shm::regions::Regions;
-use crate::{Fragment, RxFrame, vnet};
+use crate::{RxFrame, SharedSlice, vnet};
 
 /// Frames from the peer.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Inbox {
             let mut fragment = locate(memory, regions, *run, &mut hint)?;
             if filled < head_len {
                 let now = fragment.len().min(head_len - filled);
-                fragment.part(0, now).copy_to(&mut head[filled..filled + now]);
+                fragment.part(0, now).copy_out(0, &mut head[filled..filled + now]);
                 filled += now;
                 fragment = fragment.part(now, fragment.len() - now);
             }
@@ -162,7 +162,7 @@ impl Inbox {
         // The checksum is not that of TCP or UDP: complete it here.
         let mut at = 0;
         for fragment in payload {
-            fragment.copy_to(&mut rest[at..at + fragment.len()]);
+            fragment.copy_out(0, &mut rest[at..at + fragment.len()]);
             at += fragment.len();
         }
         counters.rx_bytes_copied += len as u64;
@@ -213,13 +213,13 @@ fn locate<'a>(
     regions: &'a Regions,
     run: Run,
     hint: &mut usize,
-) -> Result<Fragment<'a>, Refusal> {
+) -> Result<SharedSlice<'a>, Refusal> {
     let len = usize::try_from(run.len).map_err(|_| Refusal::Outside)?;
     let found = if run.region == INLINE {
         usize::try_from(run.offset).ok().and_then(|at| memory.inline(at, len))
     } else {
         *hint = regions.find(run.region, *hint).ok_or(Refusal::Region)?;
-        regions.fragment(*hint, run.offset, len)
+        regions.slice(*hint, run.offset, len)
     };
     found.ok_or(Refusal::Outside)
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::published::runs;
 use crate::shm::limits::{INLINE_LEN, RING_LEN};
 use crate::sys::published;
@@ -144,7 +144,7 @@ impl OwnMemory {
 
     /// Copies a fragment to an offset in the inline area.
     #[inline]
-    pub(super) fn put_inline(&self, at: usize, fragment: Fragment<'_>) {
+    pub(super) fn put_inline(&self, at: usize, fragment: SharedSlice<'_>) {
         self.0.copy_from(INLINE_AT + at, fragment);
     }
 }
@@ -192,9 +192,9 @@ impl PeerMemory {
 
     /// Returns inline bytes. `None` if they are outside of the inline area.
     #[inline]
-    pub(super) fn inline(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
+    pub(super) fn inline(&self, at: usize, len: usize) -> Option<SharedSlice<'_>> {
         let is_inside = at <= INLINE_LEN && len <= INLINE_LEN - at;
-        if is_inside { self.0.fragment(INLINE_AT + at, len) } else { None }
+        if is_inside { self.0.slice(INLINE_AT + at, len) } else { None }
     }
 }
 

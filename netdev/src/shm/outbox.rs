@@ -15,7 +15,7 @@ use crate::published::runs::{RunMemory, RunWriter, Written};
 use crate::shm::ShmCounters;
 use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
 use crate::shm::limits::{FRAME_ALIGNMENT, FRAME_LEN_MAX, FRAME_SPACE_MAX, INLINE_LEN, RING_LEN};
-use crate::{Fragment, TransmitError, TxFrame, vnet};
+use crate::{SharedSlice, TransmitError, TxFrame, vnet};
 
 /// Frames to the peer.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl Outbox {
         let first = self.written.wrapping_add(1);
         let memory = FrameMemory { memory: &self.memory, first, start };
         let mut writer = RunWriter::new(memory, &mut self.readable, runs_max);
-        writer.copy(Fragment::from_slice(frame.head));
+        writer.copy(SharedSlice::from_bytes(frame.head));
         for fragment in frame.payload {
             writer.put(*fragment);
         }
@@ -285,7 +285,7 @@ impl RunMemory for FrameMemory<'_> {
     }
 
     #[inline]
-    fn copy(&self, at: usize, octets: Fragment<'_>) {
+    fn copy(&self, at: usize, octets: SharedSlice<'_>) {
         self.memory.put_inline(self.start + at, octets);
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::peer::mapped::{Mapped, ProcessFull};
 use crate::shm::layout::INLINE;
 use crate::shm::limits::{REGIONS_MAX, RING_LEN};
@@ -136,8 +136,8 @@ impl Regions {
 
     /// Returns bytes of a region. `None` if they are outside of it.
     #[inline]
-    pub(super) fn fragment(&self, index: usize, offset: u64, len: usize) -> Option<Fragment<'_>> {
-        self.list[index].mapping.fragment(usize::try_from(offset).ok()?, len)
+    pub(super) fn slice(&self, index: usize, offset: u64, len: usize) -> Option<SharedSlice<'_>> {
+        self.list[index].mapping.slice(usize::try_from(offset).ok()?, len)
     }
 }
 
@@ -208,10 +208,10 @@ mod tests {
         regions.number(1).unwrap();
         regions.map(file(5000).as_fd(), 5000).unwrap();
         for (offset, len) in [(0, 5000), (4999, 1), (5000, 0), (17, 0)] {
-            assert!(regions.fragment(0, offset, len).is_some(), "{offset} {len}");
+            assert!(regions.slice(0, offset, len).is_some(), "{offset} {len}");
         }
         for (offset, len) in [(0, 5001), (5000, 1), (5001, 0), (u64::MAX, 1), (1, usize::MAX)] {
-            assert!(regions.fragment(0, offset, len).is_none(), "{offset} {len}");
+            assert!(regions.slice(0, offset, len).is_none(), "{offset} {len}");
         }
     }
 }

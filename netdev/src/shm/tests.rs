@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::limits::*;
 use super::*;
 use crate::published::{PublishedMemory, Publisher};
-use crate::{Device, Fragment, RxChecksum, TransmitError, TxChecksum, TxFrame};
+use crate::{Device, RxChecksum, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 /// A path that no other test has.
 fn path() -> PathBuf {
@@ -87,18 +87,18 @@ fn octets(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 7 + salt * 13 + i / 250) % 251).unwrap()).collect()
 }
 
-fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+fn frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>]) -> TxFrame<'a> {
     TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 
 /// Returns the longest super-frame, of these fragments.
-fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+fn super_frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>]) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
 /// Returns bytes of published memory, without creating a slice of it.
-fn part(memory: &PublishedMemory, at: usize, len: usize) -> Fragment<'_> {
+fn part(memory: &PublishedMemory, at: usize, len: usize) -> SharedSlice<'_> {
     crate::sys::published::tests::fragment(memory.as_ptr(), memory.len(), at, len)
 }
 
@@ -117,7 +117,7 @@ fn frames_of_all_shapes_go_both_ways() {
         for len in (0..1446).step_by(61 + round) {
             let payload = octets(len, round);
             for cut in [2, 7, 100, 1446] {
-                let fragments: Vec<_> = payload.chunks(cut).map(Fragment::from_slice).collect();
+                let fragments: Vec<_> = payload.chunks(cut).map(SharedSlice::from_bytes).collect();
                 from.transmit(0, &frame(&head, &fragments)).unwrap();
                 expected.push([&head[..], &payload].concat());
             }
@@ -133,7 +133,7 @@ fn frames_of_all_shapes_go_both_ways() {
             assert_eq!(received.segment_size, None);
         }
         let payload = octets(65_000, round);
-        let fragments: Vec<_> = payload.chunks(777).map(Fragment::from_slice).collect();
+        let fragments: Vec<_> = payload.chunks(777).map(SharedSlice::from_bytes).collect();
         from.transmit(0, &super_frame(&head, &fragments)).unwrap();
         from.flush(0);
         let received = receive(to, 0);
@@ -165,7 +165,7 @@ fn published_octets_are_read_where_they_are() {
         let headers = [9; 20];
         let mut fragments = Vec::new();
         for at in (0..60_000).step_by(1000) {
-            fragments.push(Fragment::from_slice(&headers));
+            fragments.push(SharedSlice::from_bytes(&headers));
             fragments.push(part(memory, 1000 + at, 1000));
         }
         from.transmit(0, &super_frame(&head, &fragments)).unwrap();
@@ -252,8 +252,8 @@ fn a_full_link_says_so_and_loses_nothing() {
     let payload = octets(64_000, 3);
     fill(&memory, 0, &payload);
     let referring: Vec<_> = (0..131).map(|i| part(&memory, i * 480, 470)).collect();
-    let copied = [Fragment::from_slice(&payload)];
-    let short = [Fragment::from_slice(&payload[..1])];
+    let copied = [SharedSlice::from_bytes(&payload)];
+    let short = [SharedSlice::from_bytes(&payload[..1])];
     for (fragments, least) in [(&referring[..], 64), (&copied[..], 64), (&short[..], 4000)] {
         for round in 0..3 {
             let mut sent = 0;
@@ -268,7 +268,7 @@ fn a_full_link_says_so_and_loses_nothing() {
             a.flush(0);
             assert_eq!(a.transmit(0, &super_frame(&head, fragments)), Err(TransmitError::Full));
             let mut len = 54;
-            len += fragments.iter().map(Fragment::len).sum::<usize>();
+            len += fragments.iter().map(SharedSlice::len).sum::<usize>();
             // A frame that was read frees its space.
             assert_eq!(receive_some(&mut b, 0, 1).len(), 1);
             let room = a.transmit_room();

@@ -1,7 +1,7 @@
 //! Digest computed in the copying pass, by code of the layer above.
 #![expect(unsafe_code, reason = "calls code that copies between places given by address")]
 
-use super::fragment::Fragment;
+use super::shared_slice::SharedSlice;
 
 /// Copies `len` bytes from the first address to the second and adds them to a digest's register.
 /// Returns the new register. The digest covers the bytes as stored, or as they are at the second
@@ -42,7 +42,7 @@ impl Digester {
     /// # Panics
     /// If the lengths differ.
     #[inline]
-    pub(crate) fn copy(&self, register: u32, from: Fragment<'_>, to: &mut [u8]) -> u32 {
+    pub(crate) fn copy(&self, register: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy is as long as its source");
         // SAFETY: a fragment is readable for its length; `to` has the same length and, being
         // `&mut`, does not overlap with anything that others access.
@@ -55,7 +55,7 @@ impl Digester {
     /// The address must be writable for the fragment's length, without overlap with the fragment;
     /// others may access it meanwhile.
     #[inline]
-    pub(super) unsafe fn copy_raw(&self, register: u32, from: Fragment<'_>, to: *mut u8) -> u32 {
+    pub(super) unsafe fn copy_raw(&self, register: u32, from: SharedSlice<'_>, to: *mut u8) -> u32 {
         // SAFETY: a fragment is readable for its length, the caller guarantees `to`, and the
         // constructor's caller the function.
         unsafe { (self.copy)(register, from.as_ptr(), to, from.len()) }
@@ -63,7 +63,7 @@ impl Digester {
 
     /// Adds a fragment to `register`.
     #[inline]
-    pub(crate) fn append(&self, register: u32, octets: Fragment<'_>) -> u32 {
+    pub(crate) fn append(&self, register: u32, octets: SharedSlice<'_>) -> u32 {
         // SAFETY: a fragment is readable for its length; the constructor's caller guarantees the
         // function.
         unsafe { (self.append)(register, octets.as_ptr(), octets.len()) }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::Fragment;
+use crate::SharedSlice;
 
 /// Most runs of memory that one call can gather (`IOV_MAX`, equal on every Linux).
 pub(crate) const RUNS_MAX: usize = 1024;
@@ -33,12 +33,12 @@ impl Gather {
         &mut self,
         fd: BorrowedFd<'_>,
         head: [&[u8]; 2],
-        payload: &[Fragment<'_>],
+        payload: &[SharedSlice<'_>],
     ) -> io::Result<usize> {
         if payload.len() > RUNS_MAX - head.len() {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
-        let head = head.into_iter().map(Fragment::from_slice);
+        let head = head.into_iter().map(SharedSlice::from_bytes);
         self.runs.extend(head.chain(payload.iter().copied()).filter(|run| !run.is_empty()).map(
             |run| libc::iovec { iov_base: run.as_ptr().cast_mut().cast(), iov_len: run.len() },
         ));
@@ -71,8 +71,11 @@ mod tests {
     fn runs_arrive_in_order_as_one_message() {
         let (a, b) = UnixDatagram::pair().unwrap();
         let mut gather = Gather::new();
-        let payload =
-            [Fragment::from_slice(b"gh"), Fragment::from_slice(b""), Fragment::from_slice(b"i")];
+        let payload = [
+            SharedSlice::from_bytes(b"gh"),
+            SharedSlice::from_bytes(b""),
+            SharedSlice::from_bytes(b"i"),
+        ];
         assert_eq!(gather.write(a.as_fd(), [b"abc", b"def"], &payload).unwrap(), 9);
         assert_eq!(gather.write(a.as_fd(), [b"", b"x"], &[]).unwrap(), 1);
         let mut buffer = [0; 32];
@@ -86,7 +89,7 @@ mod tests {
     fn too_many_runs_are_refused_and_the_most_allowed_go() {
         let (mut a, b) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut gather = Gather::new();
-        let payload = [Fragment::from_slice(b"z"); RUNS_MAX];
+        let payload = [SharedSlice::from_bytes(b"z"); RUNS_MAX];
         let refused = gather.write(b.as_fd(), [b"a", b"b"], &payload[1..]).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
         assert_eq!(gather.write(b.as_fd(), [b"a", b"b"], &payload[2..]).unwrap(), RUNS_MAX);

@@ -78,7 +78,7 @@ pub(crate) mod tests {
     use std::os::fd::BorrowedFd;
 
     use super::*;
-    use crate::Fragment;
+    use crate::SharedSlice;
     use crate::sys::copy::copy_in;
 
     /// Returns a fragment of published memory from `at` on. The memory must live as long as the
@@ -88,12 +88,12 @@ pub(crate) mod tests {
         whole: usize,
         at: usize,
         len: usize,
-    ) -> Fragment<'a> {
+    ) -> SharedSlice<'a> {
         assert!(at <= whole && len <= whole - at);
         // SAFETY: inside the memory, as just checked.
         let from = unsafe { start.add(at) };
-        // SAFETY: mapped and readable for as long as the test has the memory.
-        unsafe { Fragment::from_raw_parts(from, len) }
+        // SAFETY: mapped and readable for as long as the test has the memory, and written by copies.
+        unsafe { SharedSlice::from_raw_parts(from, len) }
     }
 
     /// Writes published memory from `at` on.

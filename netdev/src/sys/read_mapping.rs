@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, fence};
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::sys::copy::copy_out;
 use crate::sys::shared_mapping::{cannot_shrink, cannot_write, has_huge_pages};
 
@@ -132,13 +132,14 @@ impl ReadMapping {
     /// Returns the `len` bytes from an offset on, in place. `None` if they are outside of the
     /// mapping.
     #[inline]
-    pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
+    pub(crate) fn slice(&self, at: usize, len: usize) -> Option<SharedSlice<'_>> {
         if at > self.len || len > self.len - at {
             return None;
         }
         // SAFETY: that many bytes are mapped there and readable for as long as `self` is borrowed:
-        // the file keeps its length and its pages. A mapping is no longer than `isize::MAX`.
-        Some(unsafe { Fragment::from_raw_parts(self.at(at, len), len) })
+        // the file keeps its length and its pages. A mapping is no longer than `isize::MAX`. Only
+        // other processes write it.
+        Some(unsafe { SharedSlice::from_raw_parts(self.at(at, len), len) })
     }
 }
 
@@ -164,11 +165,11 @@ mod tests {
         own.copy_in(4990, b"the octets");
         assert_eq!((reading.word(4), reading.word(8)), (0x0102_0304, 0));
         let mut octets = [0; 10];
-        reading.fragment(4990, 10).unwrap().copy_to(&mut octets);
+        reading.slice(4990, 10).unwrap().copy_out(0, &mut octets);
         assert_eq!(&octets, b"the octets");
-        assert!(reading.fragment(4990, 11).is_none() && reading.fragment(5000, 0).is_some());
-        assert!(reading.fragment(usize::MAX, 2).is_none());
-        assert!(reading.fragment(5001, 0).is_none());
+        assert!(reading.slice(4990, 11).is_none() && reading.slice(5000, 0).is_some());
+        assert!(reading.slice(usize::MAX, 2).is_none());
+        assert!(reading.slice(5001, 0).is_none());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32};
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::sys::copy::{copy_across, copy_in, copy_out};
 use crate::sys::descriptor::seals;
 use crate::sys::digester::Digester;
@@ -166,11 +166,11 @@ impl SharedMapping {
     /// # Panics
     /// If they are not inside the mapping.
     #[inline]
-    pub(crate) fn fragment(&self, at: usize, len: usize) -> Fragment<'_> {
+    pub(crate) fn slice(&self, at: usize, len: usize) -> SharedSlice<'_> {
         let from = self.at(at, len);
         // SAFETY: that many bytes are mapped there, readable, for as long as `self` is borrowed; a
-        // mapping is no longer than `isize::MAX`.
-        unsafe { Fragment::from_raw_parts(from, len) }
+        // mapping is no longer than `isize::MAX`. They are written by copies or from outside.
+        unsafe { SharedSlice::from_raw_parts(from, len) }
     }
 
     /// Copies the bytes of a fragment to an offset.
@@ -178,7 +178,7 @@ impl SharedMapping {
     /// # Panics
     /// If they do not fit.
     #[inline]
-    pub(crate) fn copy_from(&self, at: usize, fragment: Fragment<'_>) {
+    pub(crate) fn copy_from(&self, at: usize, fragment: SharedSlice<'_>) {
         let to = self.at(at, fragment.len());
         // SAFETY: a fragment is readable for its length, and that many bytes are mapped here,
         // writable. Both are accessed meanwhile by atomics, copies, or from outside.
@@ -219,7 +219,7 @@ impl SharedMapping {
     pub(crate) fn copy_and_digest(
         &self,
         at: usize,
-        fragment: Fragment<'_>,
+        fragment: SharedSlice<'_>,
         digester: &Digester,
         register: u32,
     ) -> u32 {
@@ -323,7 +323,7 @@ mod tests {
         let b = SharedMapping::of(file.as_fd(), 9_000).unwrap();
         a.copy_in(8_990, b"octets");
         a.half_word(2).store(0x0102, Release);
-        a.copy_from(100, Fragment::from_slice(&[7; 300]));
+        a.copy_from(100, SharedSlice::from_bytes(&[7; 300]));
         let mut octets = [0; 6];
         b.copy_out(8_990, &mut octets);
         assert_eq!(&octets, b"octets");

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use super::fragment::Fragment;
+use super::shared_slice::SharedSlice;
 
 /// Most fragments for one call of the kernel; the rest is left for the next call.
 const IOVECS_MAX: usize = 256;
@@ -17,7 +17,7 @@ const IOVECS_MAX: usize = 256;
 ///
 /// # Errors
 /// The errors of `sendmsg(2)`; [`io::ErrorKind::WouldBlock`] if a non-blocking socket is full.
-pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[Fragment<'_>]) -> io::Result<usize> {
+pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[SharedSlice<'_>]) -> io::Result<usize> {
     let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iovecs = [empty; IOVECS_MAX];
     let count = fragments.len().min(IOVECS_MAX);
@@ -30,7 +30,7 @@ pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[Fragment<'_>]) -> io:
     message.msg_iov = iovecs.as_mut_ptr();
     message.msg_iovlen = count;
     // SAFETY: `message` names `count` initialised iovecs that live to the end of this function,
-    // each with memory that its `Fragment` guarantees to be mapped and readable; sendmsg only reads
+    // each with memory that its `SharedSlice` guarantees to be mapped and readable; sendmsg only reads
     // it.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -154,7 +154,7 @@ mod tests {
     fn fragments_arrive_in_order_as_one_stream() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let octets: Vec<u8> = (0..=255).collect();
-        let fragments: Vec<_> = octets.chunks(1).map(Fragment::from_slice).collect();
+        let fragments: Vec<_> = octets.chunks(1).map(SharedSlice::from_bytes).collect();
         let extra = [fragments.clone(), fragments].concat();
         assert_eq!(send_fragments(near.as_fd(), &extra).unwrap(), IOVECS_MAX);
         let mut received = [0; 256];
@@ -166,7 +166,7 @@ mod tests {
     fn writing_to_a_closed_peer_is_an_error_and_raises_no_signal() {
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
-        let error = send_fragments(near.as_fd(), &[Fragment::from_slice(&[1])]).unwrap_err();
+        let error = send_fragments(near.as_fd(), &[SharedSlice::from_bytes(&[1])]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 
@@ -211,7 +211,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let block = vec![7; 1 << 16];
         let error = loop {
-            if let Err(error) = send_fragments(near.as_fd(), &[Fragment::from_slice(&block)]) {
+            if let Err(error) = send_fragments(near.as_fd(), &[SharedSlice::from_bytes(&block)]) {
                 break error;
             }
         };

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use crate::vhost_user::RingCounters;
 use crate::vhost_user::offload::{self, HEADER_LEN};
 use crate::virtqueue::{MemoryTable, Run};
-use crate::{Fragment, RxFrame};
+use crate::{RxFrame, SharedSlice};
 
 /// Hands a frame of `len` bytes, header included, in `runs` to `sink`. Copies go to `stage`, where
 /// the peer cannot change them.
@@ -23,7 +23,7 @@ pub(super) fn hand_over(
 ) {
     counters.frames_rx += 1;
     if len > IN_PLACE_LEN_MIN && runs.len() < FRAGMENTS_MAX {
-        let mut payload = ArrayVec::<Fragment<'_>, FRAGMENTS_MAX>::new();
+        let mut payload = ArrayVec::<SharedSlice<'_>, FRAGMENTS_MAX>::new();
         let mut at = 0;
         let mut runs = runs.iter();
         for run in runs.by_ref() {
@@ -31,12 +31,12 @@ pub(super) fn hand_over(
             table.copy_out(*run, &mut stage[at..at + copied]);
             at += copied;
             if copied < run.len {
-                payload.push(table.fragment(run.part(copied, run.len - copied)));
+                payload.push(table.slice(run.part(copied, run.len - copied)));
                 break;
             }
         }
         for run in runs {
-            payload.push(table.fragment(*run));
+            payload.push(table.slice(*run));
         }
         if let Some((header, head)) = stage[..FRONT_LEN].split_first_chunk()
             && let Some(frame) = offload::decode_scattered(*header, head, &payload)

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::{Capabilities, Fragment, Medium, RxChecksum, RxFrame, TransmitError, TxFrame, vnet};
+use crate::{Capabilities, Medium, RxChecksum, RxFrame, SharedSlice, TransmitError, TxFrame, vnet};
 
 /// Length of the header (Virtio 1.2 §5.1.6). With `VERSION_1` it always contains the buffer count.
 pub(crate) const HEADER_LEN: usize = vnet::HEADER_LEN + 2;
@@ -116,7 +116,7 @@ pub(crate) fn decode(header: [u8; HEADER_LEN], bytes: &mut [u8]) -> RxFrame<'_> 
 pub(crate) fn decode_scattered<'a>(
     header: [u8; HEADER_LEN],
     head: &'a [u8],
-    payload: &'a [Fragment<'a>],
+    payload: &'a [SharedSlice<'a>],
 ) -> Option<RxFrame<'a>> {
     let (checksum, segment_size) = vnet::verdict(front(header), head)?;
     let frame = RxFrame { head, payload, checksum, segment_size };
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_super_frame_with_cwr_says_so_where_that_was_agreed() {
         let bytes = Segment { flags: 0x10 | CWR, ..Segment::new(1, &[7; 300]) }.frame();
-        let payload = [Fragment::from_slice(&bytes[54..])];
+        let payload = [SharedSlice::from_bytes(&bytes[54..])];
         let frame = TxFrame {
             head: &bytes[..54],
             payload: &payload,

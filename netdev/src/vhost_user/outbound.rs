@@ -7,7 +7,7 @@ use crate::digests::Destination;
 use crate::frame::Digester;
 use crate::vhost_user::offload::HEADER_LEN;
 use crate::virtqueue::{MemoryTable, Run};
-use crate::{Fragment, TxFrame};
+use crate::{SharedSlice, TxFrame};
 
 /// Copies a frame of `len` bytes behind its header to the front of `runs`.
 ///
@@ -25,8 +25,8 @@ pub(super) fn put_octets(
     let asks_ahead = distance.is_far && len >= TIMED_LEN_MIN;
     let began = distance.begin(len);
     let mut writer = Writer { table, runs, run: 0, into: 0, asks_ahead };
-    writer.put(Fragment::from_slice(header));
-    writer.put(Fragment::from_slice(frame.head));
+    writer.put(SharedSlice::from_bytes(header));
+    writer.put(SharedSlice::from_bytes(frame.head));
     frame.copy_payload(&mut writer);
     if let Some(began) = began {
         distance.note(len, began.elapsed());
@@ -112,8 +112,8 @@ impl Writer<'_> {
     #[inline]
     fn fill(
         &mut self,
-        octets: Fragment<'_>,
-        mut each: impl FnMut(&MemoryTable, Run, Fragment<'_>),
+        octets: SharedSlice<'_>,
+        mut each: impl FnMut(&MemoryTable, Run, SharedSlice<'_>),
     ) {
         let mut at = 0;
         while at < octets.len() {
@@ -133,14 +133,14 @@ impl Writer<'_> {
 
 impl Destination for Writer<'_> {
     #[inline]
-    fn put(&mut self, octets: Fragment<'_>) {
+    fn put(&mut self, octets: SharedSlice<'_>) {
         self.fill(octets, |table, run, part| table.copy_from(run, part));
     }
 
     #[inline]
     fn put_and_digest(
         &mut self,
-        octets: Fragment<'_>,
+        octets: SharedSlice<'_>,
         digester: &Digester,
         mut register: u32,
     ) -> u32 {
@@ -161,7 +161,7 @@ impl Destination for Writer<'_> {
         let (mut at, mut left) = (into - left, len);
         for run in &self.runs[first..] {
             let now = (run.len - at).min(left);
-            register = digester.append(register, self.table.fragment(run.part(at, now)));
+            register = digester.append(register, self.table.slice(run.part(at, now)));
             (at, left) = (0, left - now);
             if left == 0 {
                 break;

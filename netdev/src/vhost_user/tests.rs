@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::*;
 use crate::digests::tests::{digests_every, expected};
 use crate::sys::digester::tests::ADDER;
-use crate::{Device, Digests, Fragment, RxChecksum, TransmitError, TxChecksum, TxFrame};
+use crate::{Device, Digests, RxChecksum, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 /// Returns a socket path that no other test uses.
 fn path() -> PathBuf {
@@ -104,7 +104,7 @@ fn exchange(from: &mut impl Device, to: &mut impl Device, offloads: bool) {
     let mut expected = VecDeque::new();
     for len in (0..1400).step_by(97) {
         let octets = frame(len);
-        let payload = [Fragment::from_slice(&octets[54..]), Fragment::from_slice(b"end")];
+        let payload = [SharedSlice::from_bytes(&octets[54..]), SharedSlice::from_bytes(b"end")];
         let sent = TxFrame { payload: &payload, ..TxFrame::whole(&octets[..54]) };
         from.transmit(0, &sent).unwrap();
         expected.push_back([&octets[..], b"end"].concat());
@@ -116,7 +116,7 @@ fn exchange(from: &mut impl Device, to: &mut impl Device, offloads: bool) {
     }
     assert!(expected.is_empty());
     let octets = frame(60_000);
-    let payload: Vec<_> = octets[54..].chunks(777).map(Fragment::from_slice).collect();
+    let payload: Vec<_> = octets[54..].chunks(777).map(SharedSlice::from_bytes).collect();
     let size = NonZeroU16::new(1400);
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     let sent = TxFrame {

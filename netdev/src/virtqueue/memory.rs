@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::frame::Digester;
 use crate::peer::mapped::{Mapped, ProcessFull};
 use crate::published::PUBLISHED_REGIONS_MAX;
@@ -305,11 +305,11 @@ impl MemoryTable {
 
     /// Returns the bytes of a run, in place.
     #[inline]
-    pub(crate) fn fragment(&self, run: Run) -> Fragment<'_> {
+    pub(crate) fn slice(&self, run: Run) -> SharedSlice<'_> {
         match &self.regions[run.region].mapping {
-            Mapping::Shared(mapping) => mapping.fragment(run.at, run.len),
+            Mapping::Shared(mapping) => mapping.slice(run.at, run.len),
             Mapping::ReadOnly(mapping) => {
-                mapping.fragment(run.at, run.len).expect("a run is in its region")
+                mapping.slice(run.at, run.len).expect("a run is in its region")
             }
         }
     }
@@ -319,7 +319,7 @@ impl MemoryTable {
     /// # Panics
     /// If they do not fit.
     #[inline]
-    pub(crate) fn copy_from(&self, run: Run, fragment: Fragment<'_>) {
+    pub(crate) fn copy_from(&self, run: Run, fragment: SharedSlice<'_>) {
         let run = run.part(0, fragment.len());
         self.mapping(run).copy_from(run.at, fragment);
     }
@@ -338,7 +338,7 @@ impl MemoryTable {
     pub(crate) fn copy_and_digest(
         &self,
         run: Run,
-        fragment: Fragment<'_>,
+        fragment: SharedSlice<'_>,
         digester: &Digester,
         register: u32,
     ) -> u32 {

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::*;
-use crate::Fragment;
+use crate::SharedSlice;
 use crate::sys::shared_mapping::{SharedMapping, sealed_memory};
 use crate::virtqueue::ring::{Descriptor, INDIRECT, LayoutError, NEXT, WRITE};
 
@@ -364,7 +364,7 @@ fn two_threads(event_index: bool) {
         {
             let address = BUFFERS + u64::from(number) * 64;
             let run = table.user_run(USER + address, 4).unwrap();
-            table.copy_from(run, Fragment::from_slice(&u32::to_le_bytes(sent)));
+            table.copy_from(run, SharedSlice::from_bytes(&u32::to_le_bytes(sent)));
             queue.offer(&table, number, GUEST + address, 4, Direction::ToDevice);
             sent += 1;
             // Sometimes a single one.

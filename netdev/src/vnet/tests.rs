@@ -20,7 +20,7 @@ fn ipv6_head(next_header: u8) -> Vec<u8> {
     head
 }
 
-fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>], segment_size: u16) -> TxFrame<'a> {
+fn frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>], segment_size: u16) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(segment_size), digests: None }
 }
@@ -33,7 +33,7 @@ fn fields(header: [u8; HEADER_LEN]) -> (u8, u8, [u16; 4]) {
 
 #[test]
 fn a_super_frame_says_how_it_is_cut() {
-    let payload = [Fragment::from_slice(&[0; 3000])];
+    let payload = [SharedSlice::from_bytes(&[0; 3000])];
     let head = ipv4_head(false);
     let header = encode(&frame(&head, &payload, 1448)).unwrap();
     assert_eq!(fields(header), (1, 1, [54, 1448, 34, 16]));
@@ -47,7 +47,7 @@ fn a_super_frame_says_how_it_is_cut() {
 
 #[test]
 fn one_segment_is_an_ordinary_frame() {
-    let payload = [Fragment::from_slice(&[0; 1448])];
+    let payload = [SharedSlice::from_bytes(&[0; 1448])];
     let head = ipv4_head(false);
     let header = encode(&frame(&head, &payload, 1448)).unwrap();
     assert_eq!(fields(header), (1, 0, [0, 0, 34, 16]));
@@ -57,7 +57,7 @@ fn one_segment_is_an_ordinary_frame() {
 
 #[test]
 fn super_frames_that_cannot_be_segmented_are_refused() {
-    let payload = [Fragment::from_slice(&[0; 3000])];
+    let payload = [SharedSlice::from_bytes(&[0; 3000])];
     let mut udp = ipv4_head(false);
     udp[23] = 17;
     let mut arp = ipv4_head(false);

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use urnic_netdev::published::{PublishedBlock, Publisher};
 use urnic_netdev::vhost_user::{VhostUserConfig, VirtioUser};
-use urnic_netdev::{Device, Fragment, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TxFrame};
 
 use super::crate_backend::{Answering, RequestCounts, chain, descriptor, give_back};
 use super::{HEADER_LEN, frame, later, path, wait_until};
@@ -44,7 +44,7 @@ fn up(device: &mut VirtioUser, backend: &Answering, now_ns: &mut u64, regions: u
 fn send(device: &mut VirtioUser, blocks: &[PublishedBlock]) -> Vec<u8> {
     let head = frame(9, 60);
     let payload: Vec<_> =
-        blocks.iter().map(|block| Fragment::from_slice(&block[7..7 + PAYLOAD_LEN])).collect();
+        blocks.iter().map(|block| SharedSlice::from_bytes(&block[7..7 + PAYLOAD_LEN])).collect();
     let sent = TxFrame { payload: &payload, ..TxFrame::whole(&head) };
     device.transmit(0, &sent).unwrap();
     device.flush(0);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smoltcp::wire::checksum;
 use urnic_engine::tcp;
-use urnic_netdev::Fragment;
+use urnic_netdev::SharedSlice;
 
 /// A TCP segment of a capture.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl<'a> Datagram<'a> {
 
 /// Computes the Internet checksum of `octets`, not complemented.
 fn sum(octets: &[u8]) -> u16 {
-    Fragment::from_slice(octets).ones_complement_sum()
+    SharedSlice::from_bytes(octets).ones_complement_sum()
 }
 
 /// The protocol number.

@@ -48,7 +48,7 @@ impl End {
         for fragment in &fragments {
             let at = octets.len();
             octets.resize(at + fragment.len(), 0);
-            fragment.copy_to(&mut octets[at..]);
+            fragment.copy_out(0, &mut octets[at..]);
         }
         drop(fragments);
         octets.truncate(len_max);

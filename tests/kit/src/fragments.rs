@@ -4,7 +4,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use urnic_netdev::{Device, Fragment, RxFrame, forward_device};
+use urnic_netdev::{Device, RxFrame, SharedSlice, forward_device};
 
 /// Cuts received frames into a head, which contains at least the headers, and runs of random
 /// lengths behind it.
@@ -41,7 +41,7 @@ impl<D: Device> Device for InFragments<D> {
             let mut payload = Vec::new();
             while !rest.is_empty() {
                 let (run, behind) = rest.split_at(up_to(dice, *run_len_max).min(rest.len()));
-                payload.push(Fragment::from_slice(run));
+                payload.push(SharedSlice::from_bytes(run));
                 rest = behind;
             }
             sink(RxFrame { head, payload: &payload, ..frame });

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use urnic_engine::poll::Poller;
 use urnic_engine::time::Duration;
 use urnic_netdev::packet::{LINK_CHECK_INTERVAL_NS, PacketConfig, PacketSocket};
-use urnic_netdev::{Device, Fragment, OpenError, RxChecksum, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{
+    Device, OpenError, RxChecksum, SharedSlice, TransmitError, TxChecksum, TxFrame,
+};
 
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::pair::{A, B, v6};
@@ -77,7 +79,8 @@ fn head(port: u16) -> Vec<u8> {
 }
 
 fn send(device: &mut impl Device, head: &[u8]) -> Result<(), TransmitError> {
-    let payload = [Fragment::from_slice(b"twenty octets, by my "), Fragment::from_slice(b"count")];
+    let payload =
+        [SharedSlice::from_bytes(b"twenty octets, by my "), SharedSlice::from_bytes(b"count")];
     let checksum = TxChecksum::Complete;
     device.transmit(
         0,

@@ -7,7 +7,7 @@ use smoltcp::wire::{
     EthernetFrame, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket, pretty_print::PrettyPrinter,
 };
 use urnic_netdev::tap::{LINK_CHECK_INTERVAL_NS, Tap};
-use urnic_netdev::{Device, Fragment, RxChecksum, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, RxChecksum, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 use urnic_testkit::counting::Census;
 use urnic_testkit::isolate::netns_tests;
@@ -181,7 +181,7 @@ netns_tests! {
                 let payload = octets(1001);
                 let head = layout.head(&payload, false);
                 let (first, rest) = payload.split_at(333);
-                let fragments = [Fragment::from_slice(first), Fragment::from_slice(rest)];
+                let fragments = [SharedSlice::from_bytes(first), SharedSlice::from_bytes(rest)];
                 let checksum = TxChecksum::Complete;
                 let frame =
                     TxFrame { head: &head, payload: &fragments, checksum, segment_size: None, digests: None };
@@ -205,7 +205,7 @@ netns_tests! {
                 let payload = octets(len);
                 let head = layout.head(&payload, true);
                 let fragments: Vec<_> =
-                    payload.chunks(len.div_ceil(1000)).map(Fragment::from_slice).collect();
+                    payload.chunks(len.div_ceil(1000)).map(SharedSlice::from_bytes).collect();
                 let start = layout.transport_at() as u16;
                 let checksum = TxChecksum::Partial { start, offset: 16 };
                 let segment_size = NonZeroU16::new(1400);
@@ -239,7 +239,7 @@ netns_tests! {
         let layout = Layout::ALL[0];
         let payload = octets(14_000);
         let head = layout.head(&payload, true);
-        let fragments = [Fragment::from_slice(&payload)];
+        let fragments = [SharedSlice::from_bytes(&payload)];
         let start = layout.transport_at() as u16;
         let checksum = TxChecksum::Partial { start, offset: 16 };
         let segment_size = NonZeroU16::new(1400);
@@ -263,7 +263,7 @@ netns_tests! {
                 } else {
                     TxChecksum::Complete
                 };
-                let fragments = [Fragment::from_slice(&payload)];
+                let fragments = [SharedSlice::from_bytes(&payload)];
                 let segment_size = NonZeroU16::new(1400);
                 let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size, digests: None };
                 a.transmit(0, &frame).unwrap();
@@ -288,7 +288,7 @@ netns_tests! {
                 let head = layout.head(&payload, true);
                 let start = layout.transport_at() as u16;
                 let checksum = TxChecksum::Partial { start, offset: 16 };
-                let fragments = [Fragment::from_slice(&payload)];
+                let fragments = [SharedSlice::from_bytes(&payload)];
                 let frame =
                     TxFrame { head: &head, payload: &fragments, checksum, segment_size: None, digests: None };
                 a.transmit(0, &frame).unwrap();
@@ -305,7 +305,7 @@ netns_tests! {
             let super_frames = vnet_header[0];
             let payload = octets(if super_frames { 62_780 } else { 1460 });
             let head = layout.head(&payload, super_frames);
-            let fragments: Vec<_> = payload.chunks(500).map(Fragment::from_slice).collect();
+            let fragments: Vec<_> = payload.chunks(500).map(SharedSlice::from_bytes).collect();
             let checksum = if super_frames {
                 TxChecksum::Partial { start: 34, offset: 16 }
             } else {
@@ -337,7 +337,7 @@ netns_tests! {
         let most = a.capabilities().segmentation_len_max.unwrap().get();
         let mut transmit = |len: usize, size: u16, fragments: usize| {
             let payload: Vec<_> =
-                payload[..len].chunks(len.div_ceil(fragments)).map(Fragment::from_slice).collect();
+                payload[..len].chunks(len.div_ceil(fragments)).map(SharedSlice::from_bytes).collect();
             let segment_size = NonZeroU16::new(size);
             a.transmit(0, &TxFrame { head: &head, payload: &payload, checksum, segment_size, digests: None })
         };
@@ -350,7 +350,7 @@ netns_tests! {
         assert_eq!(transmit(10_230, 1460, 1023), Err(TransmitError::TooLong));
         ip("link set tap-a down");
         let mut transmit = || {
-            let payload = [Fragment::from_slice(&payload[..100])];
+            let payload = [SharedSlice::from_bytes(&payload[..100])];
             a.transmit(0, &TxFrame { head: &head, payload: &payload, checksum, segment_size: None, digests: None })
         };
         assert_eq!(transmit(), Err(TransmitError::LinkDown), "found by trying");

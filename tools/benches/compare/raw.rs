@@ -15,10 +15,11 @@ use std::thread;
 
 use anyhow::{Result, bail};
 use urnic::{Region, monotonic_now};
+use urnic_engine::mem::digest::Kernel;
 use urnic_engine::mem::{Scattered, SharedSlice};
 use urnic_engine::time::Duration;
 use urnic_engine::wire::crc32c::crc32c;
-use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+use urnic_netdev::{Device, TxChecksum, TxFrame};
 
 use crate::core::pin;
 use crate::network::{self, AnyDevice, Far, Link};
@@ -68,7 +69,7 @@ impl Frames {
         &self,
         memory: SharedSlice<'m>,
         mut headers: &'m [u8],
-        runs: &mut Vec<Fragment<'m>>,
+        runs: &mut Vec<SharedSlice<'m>>,
     ) {
         let mut at = 0;
         runs.clear();
@@ -80,9 +81,9 @@ impl Frames {
             let payload = memory.part(at, len - header.len());
             at += payload.len();
             if self.checked {
-                black_box((crc32c(header), payload.digest(u32::MAX)));
+                black_box((crc32c(header), Kernel::chosen().append(u32::MAX, payload)));
             }
-            let both = [Fragment::from_slice(header), payload.fragment()];
+            let both = [SharedSlice::from_bytes(header), payload];
             runs.extend(both.into_iter().filter(|run| !run.is_empty()));
             left -= len;
         }
@@ -194,7 +195,7 @@ fn place(mut octets: Scattered<'_>, frames: &Frames, memory: &mut [u8], at: &mut
     while let Some((segment, rest)) = octets.split_at_checked(segment_len(octets.len()))
         && !segment.is_empty()
     {
-        black_box(segment.runs().fold(u32::MAX, |state, run| run.digest(state)));
+        black_box(segment.runs().fold(u32::MAX, |state, run| Kernel::chosen().append(state, run)));
         let header_len = frames.header_len.min(segment.len());
         let payload = segment.split_at_checked(header_len).map_or(segment, |(_, payload)| payload);
         if *at + payload.len() > memory.len() {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use urnic_netdev::SharedSlice;
 use urnic_netdev::shared_memory::copy_across;
 
 use super::portable;
-use crate::mem::shared::SharedSlice;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::{fold512, interleaved, quadwords};

@@ -1,6 +1,6 @@
 //! The digest on any processor: through the `crc32c` crate.
 
-use crate::mem::shared::SharedSlice;
+use urnic_netdev::SharedSlice;
 
 /// Copies block by block to the stack, because a slice may change while it is read, and lets the
 /// crate compute the CRC.

@@ -9,8 +9,6 @@ mod ways;
 
 use std::ops::Range;
 
-use urnic_netdev::Fragment;
-
 use super::*;
 use crate::mem::{Scattered, SharedSlice};
 use crate::mpa::tx::{Fpdu, RunSink};
@@ -197,7 +195,8 @@ impl Bench {
         let offset = self.origin + range.start as u64;
         let bytes = &stream.octets[range];
         let used = self.run_len.map_or(0, |run_len| {
-            let runs: Vec<Fragment<'_>> = bytes.chunks(run_len).map(Fragment::from_slice).collect();
+            let runs: Vec<SharedSlice<'_>> =
+                bytes.chunks(run_len).map(SharedSlice::from_bytes).collect();
             let octets = Scattered::new(SharedSlice::from_bytes(&[]), &runs);
             let taken = receiver.handle_scattered(offset, &octets, store, upper);
             assert!(

@@ -12,7 +12,7 @@ mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use urnic_netdev::Fragment;
+use urnic_netdev::SharedSlice;
 
 use extension_headers::{Upper, upper_layer};
 pub(crate) use plain::parse_plain;
@@ -190,7 +190,7 @@ fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
     // The prefix of an IPv4 address in this form adds 0xffff, which is zero in this arithmetic.
     let addresses = sum_of_words(&source.to_be_bytes()) + sum_of_words(&destination.to_be_bytes());
     let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
-    let octets = Fragment::from_slice(segment).ones_complement_sum();
+    let octets = SharedSlice::from_bytes(segment).ones_complement_sum();
     let words = [u16::from(PROTOCOL_TCP), len, octets].map(|word| u64::from(word.to_be()));
     is_right_sum(addresses + words.into_iter().sum::<u64>())
 }

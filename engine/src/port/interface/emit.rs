@@ -4,7 +4,9 @@ use std::num::NonZeroU16;
 
 use smoltcp::wire::checksum;
 use urnic_netdev::frame::Cursor;
-use urnic_netdev::{Capabilities, Digest, Digests, Fragment, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{
+    Capabilities, Digest, Digests, SharedSlice, TransmitError, TxChecksum, TxFrame,
+};
 
 use crate::mem::CRC32C;
 use crate::port::interface::outlet::Outlet;
@@ -71,7 +73,7 @@ impl SegmentSink for Emitter<'_, '_> {
     fn emit(
         &mut self,
         header: &tcp::Header,
-        payload: &[Fragment<'_>],
+        payload: &[SharedSlice<'_>],
         digests: &[Digest],
         segment_size: Option<NonZeroU16>,
     ) {
@@ -86,11 +88,11 @@ impl Emitter<'_, '_> {
     fn emit_frame(
         &mut self,
         header: &tcp::Header,
-        payload: &[Fragment<'_>],
+        payload: &[SharedSlice<'_>],
         digests: &[Digest],
         segment_size: Option<NonZeroU16>,
     ) {
-        let payload_len: usize = payload.iter().map(Fragment::len).sum();
+        let payload_len: usize = payload.iter().map(SharedSlice::len).sum();
         let mut head = Head::new(self.route, header, payload_len);
         let checksum = head.seal(self.checksum_offload, payload);
         let digests = left_to_device(digests, 0);
@@ -104,11 +106,11 @@ impl Emitter<'_, '_> {
     fn emit_run(
         &mut self,
         header: &tcp::Header,
-        payload: &[Fragment<'_>],
+        payload: &[SharedSlice<'_>],
         digests: &[Digest],
         size: NonZeroU16,
     ) {
-        let mut left: usize = payload.iter().map(Fragment::len).sum();
+        let mut left: usize = payload.iter().map(SharedSlice::len).sum();
         let ends = header.flags & (Flags::PSH | Flags::FIN);
         let mut header = tcp::Header { flags: header.flags - ends, ..header.clone() };
         let mut segment_len = usize::from(size.get()).min(left);
@@ -210,7 +212,7 @@ impl Head {
 
     /// Writes the complete checksum, or the partial one for a device that completes it.
     #[inline]
-    fn seal(&mut self, offload: bool, payload: &[Fragment<'_>]) -> TxChecksum {
+    fn seal(&mut self, offload: bool, payload: &[SharedSlice<'_>]) -> TxChecksum {
         let at = self.tcp_at + TCP_CHECKSUM_AT;
         let (value, state) = if offload {
             // The field holds the folded sum of the pseudo-header, not inverted.
@@ -227,7 +229,7 @@ impl Head {
 }
 
 /// Returns the internet checksum's sum over scattered bytes, not inverted (RFC 1071).
-fn sum_of(payload: &[Fragment<'_>]) -> u16 {
+fn sum_of(payload: &[SharedSlice<'_>]) -> u16 {
     let mut total = 0;
     let mut odd = false;
     for fragment in payload {
@@ -329,7 +331,7 @@ mod tests {
                 routes().iter().flat_map(|route| [(route, false), (route, true)])
             {
                 let payload: Vec<_> =
-                    octets[..len].chunks(fragment_len).map(Fragment::from_slice).collect();
+                    octets[..len].chunks(fragment_len).map(SharedSlice::from_bytes).collect();
                 // Sequence numbers wrap inside the super-frame.
                 let seq = u32::MAX - 150;
                 let size = NonZeroU16::new(100);
@@ -342,7 +344,7 @@ mod tests {
                         let flags = if is_last { last } else { Flags::ACK };
                         let at = u32::try_from(index * 100).unwrap();
                         let header = header(seq.wrapping_add(at), flags);
-                        emitter.emit(&header, &[Fragment::from_slice(segment)], &[], None);
+                        emitter.emit(&header, &[SharedSlice::from_bytes(segment)], &[], None);
                     }
                 });
                 assert_eq!(run, one_by_one, "{len} octets in fragments of {fragment_len}");
@@ -355,7 +357,7 @@ mod tests {
         let octets: Vec<u8> = (0..=255).cycle().take(400).collect();
         let route = &routes()[0];
         let emit = |emitter: &mut Emitter<'_, '_>| {
-            let payload = [Fragment::from_slice(&octets)];
+            let payload = [SharedSlice::from_bytes(&octets)];
             emitter.emit(&header(1, Flags::ACK), &payload, &[], NonZeroU16::new(100));
         };
         let (all, turn) = emitted(route, true, emit);
@@ -399,7 +401,7 @@ mod tests {
         let mut outlet = Outlet::new(&mut refused, 64, &mut device);
         let route = &routes()[0];
         let mut emitter = Emitter::new(route, &capabilities(true), &mut outlet);
-        let payload = [Fragment::from_slice(&octets)];
+        let payload = [SharedSlice::from_bytes(&octets)];
         emitter.emit(&header(1, Flags::ACK), &payload, &[], NonZeroU16::new(100));
         assert_eq!(emitter.turn().frames, 2);
         assert!(!emitter.may_continue(64, usize::MAX), "the turn ends");

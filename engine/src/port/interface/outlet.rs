@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
-use urnic_netdev::{Fragment, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 /// Takes frames of a port until the device is full.
 pub(crate) struct Outlet<'a> {
@@ -67,7 +67,7 @@ impl Refused {
     ) -> Option<Result<(), TransmitError>> {
         let &RefusedFrame { len, head_len, checksum, segment_size } = self.frames.front()?;
         let (head, payload) = self.octets[self.at..self.at + len].split_at(head_len);
-        let fragment = [Fragment::from_slice(payload)];
+        let fragment = [SharedSlice::from_bytes(payload)];
         let payload = if payload.is_empty() { &[][..] } else { &fragment };
         let outcome = transmit(&TxFrame { head, payload, checksum, segment_size, digests: None });
         // A frame that is refused for another reason is dropped as if lost on the link.
@@ -150,7 +150,7 @@ mod tests {
 
     const PARTIAL: TxChecksum = TxChecksum::Partial { start: 3, offset: 1 };
 
-    fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+    fn frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>]) -> TxFrame<'a> {
         TxFrame {
             head,
             payload,
@@ -180,7 +180,7 @@ mod tests {
             room -= 1;
             Ok(())
         };
-        let payload = [Fragment::from_slice(&[5, 6]), Fragment::from_slice(&[7])];
+        let payload = [SharedSlice::from_bytes(&[5, 6]), SharedSlice::from_bytes(&[7])];
         let mut outlet = Outlet::new(&mut refused, 64, &mut device);
         assert_eq!(outlet.send(&frame(&[1], &[])), Ok(()));
         assert!(!outlet.is_full());
@@ -229,7 +229,7 @@ mod tests {
         let (mut refused, mut offered) = (Refused::default(), Vec::new());
         let mut full = |_: &TxFrame<'_>| Err(TransmitError::Full);
         let mut outlet = Outlet::new(&mut refused, 64, &mut full);
-        let payload = [Fragment::from_slice(&[7, 8])];
+        let payload = [SharedSlice::from_bytes(&[7, 8])];
         assert_eq!(outlet.send(&frame(&[1], &[])), Ok(()));
         assert_eq!(outlet.send_behind(&frame(&[2], &payload)), Ok(()));
         assert_eq!(outlet.send_behind(&frame(&[3], &[])), Ok(()));

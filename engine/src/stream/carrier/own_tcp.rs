@@ -11,7 +11,7 @@ use std::mem::offset_of;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use urnic_netdev::{Digest, Fragment};
+use urnic_netdev::{Digest, SharedSlice};
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::TableLease;
@@ -31,7 +31,7 @@ pub(crate) trait SegmentSink {
     fn emit(
         &mut self,
         header: &tcp::Header,
-        payload: &[Fragment<'_>],
+        payload: &[SharedSlice<'_>],
         digests: &[Digest],
         segment_size: Option<NonZeroU16>,
     );

@@ -465,7 +465,7 @@ impl Stream {
         for fragment in &fragments {
             let at = self.streaming_tx.len();
             self.streaming_tx.resize(at + fragment.len(), 0);
-            fragment.copy_to(&mut self.streaming_tx[at..]);
+            fragment.copy_out(0, &mut self.streaming_tx[at..]);
         }
     }
 }

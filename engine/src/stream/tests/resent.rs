@@ -39,7 +39,7 @@ fn gathered(end: &mut End, range: Range<StreamOffset>, copied: bool) -> Vec<u8> 
     for fragment in &fragments {
         let at = octets.len();
         octets.resize(at + fragment.len(), 0);
-        fragment.copy_to(&mut octets[at..]);
+        fragment.copy_out(0, &mut octets[at..]);
     }
     octets
 }

@@ -3,7 +3,7 @@
 //! CRCs while copying.
 
 use arrayvec::ArrayVec;
-use urnic_netdev::{Digest, Fragment};
+use urnic_netdev::Digest;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::{SharedSlice, copy_and_digest};
@@ -13,7 +13,7 @@ use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 
 /// Fragments of one frame, on the stack. Filled in place, since it is too large to be returned.
-pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
+pub type Fragments<'a> = ArrayVec<SharedSlice<'a>, FRAGMENTS_MAX>;
 
 /// CRCs of one frame that the device computes, on the stack. Each digest needs at least one
 /// fragment of payload and one before it.
@@ -254,7 +254,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
 
     /// Appends memory by reference.
     #[inline]
-    pub(crate) fn push_memory(&mut self, run: Fragment<'a>) {
+    pub(crate) fn push_memory(&mut self, run: SharedSlice<'a>) {
         if !self.full {
             self.close_inline();
             self.push(run);
@@ -273,12 +273,12 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
             let (done, rest) = std::mem::take(&mut self.scratch).split_at_mut(self.open_len);
             self.scratch = rest;
             self.open_len = 0;
-            self.push(Fragment::from_slice(done));
+            self.push(SharedSlice::from_bytes(done));
         }
     }
 
     #[inline]
-    fn push(&mut self, fragment: Fragment<'a>) {
+    fn push(&mut self, fragment: SharedSlice<'a>) {
         let len = fragment.len();
         if self.fragments.try_push(fragment).is_ok() {
             self.len += len;
@@ -314,7 +314,7 @@ mod tests {
         for fragment in fragments {
             let at = all.len();
             all.resize(at + fragment.len(), 0);
-            fragment.copy_to(&mut all[at..]);
+            fragment.copy_out(0, &mut all[at..]);
         }
         all
     }
@@ -326,7 +326,7 @@ mod tests {
         let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
         frame.push_inline(b"ab");
         frame.push_inline(b"c");
-        frame.push_memory(Fragment::from_slice(b"DEF"));
+        frame.push_memory(SharedSlice::from_bytes(b"DEF"));
         frame.push_inline(b"g");
         assert_eq!(frame.finish(), Finished { len: 7, staged: 0 });
         assert_eq!(fragments.len(), 3);
@@ -378,7 +378,7 @@ mod tests {
         let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
         for _ in 0..FRAGMENTS_MAX {
             frame.push_inline(b"i");
-            frame.push_memory(Fragment::from_slice(b"m"));
+            frame.push_memory(SharedSlice::from_bytes(b"m"));
         }
         assert_eq!(frame.finish().len, FRAGMENTS_MAX);
         assert!(octets(&fragments).starts_with(b"imimim"));

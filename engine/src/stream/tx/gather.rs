@@ -276,7 +276,7 @@ impl<'a> Destination<'a> for InFrame<'a, '_, '_> {
         if let Some(crc) = crc {
             digest(run, crc);
         }
-        self.frame.push_memory(run.fragment());
+        self.frame.push_memory(run);
     }
 
     #[inline]

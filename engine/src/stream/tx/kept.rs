@@ -260,7 +260,7 @@ impl Kept {
             let end = piece.end().min(range.end);
             let from = piece.at + at.index_from(piece.start);
             let octets = &self.octets(piece.block)[from..from + end.index_from(at)];
-            frame.push_memory(SharedSlice::from_bytes(octets).fragment());
+            frame.push_memory(SharedSlice::from_bytes(octets));
             at = end;
         }
         if at < range.end {

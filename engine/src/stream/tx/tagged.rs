@@ -109,7 +109,7 @@ impl TaggedRun<'_> {
             }
             if crc && !stages && frame.leaves_digests() {
                 let from = frame.position();
-                frame.push_memory(octets.fragment());
+                frame.push_memory(octets);
                 if pad > 0 {
                     frame.push_inline(padding);
                 }
@@ -118,7 +118,7 @@ impl TaggedRun<'_> {
                 match (stages, crc) {
                     (true, true) => frame.stage_and_digest(octets, &mut sum),
                     (true, false) => frame.stage(octets),
-                    (false, _) => frame.push_memory(octets.fragment()),
+                    (false, _) => frame.push_memory(octets),
                 }
                 if crc && !stages {
                     digest(octets, &mut sum);

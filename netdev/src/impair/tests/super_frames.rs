@@ -16,7 +16,7 @@ fn a_super_frame_is_as_long_as_its_segments_and_is_not_damaged() {
     // Known later than the offloads that it has.
     a.set_config(ImpairConfig { corrupt: 1.0, corrupt_bits_max: 4, ..config });
     let bytes = Segment::new(1, &[7; 8000]).frame();
-    let payload = [Fragment::from_slice(&bytes[54..])];
+    let payload = [SharedSlice::from_bytes(&bytes[54..])];
     let mut send = |size| {
         let frame = TxFrame {
             head: &bytes[..54],

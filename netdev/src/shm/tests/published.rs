@@ -138,7 +138,7 @@ impl Rig for Ends {
             regions[&u32::try_from(name).unwrap()].copy_out(at, &mut octets);
         } else {
             let (_, memory) = liar.theirs.as_ref().unwrap();
-            memory.inline(at, len).unwrap().copy_to(&mut octets);
+            memory.inline(at, len).unwrap().copy_out(0, &mut octets);
         }
         octets
     }

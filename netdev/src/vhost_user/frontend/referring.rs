@@ -9,7 +9,7 @@ use crate::frame::Digester;
 use crate::published::readable::Readable;
 use crate::published::runs::{self, REFERRED_LEN_MIN, RunMemory, RunWriter, Written};
 use crate::virtqueue::{MemoryTable, Run, TABLE_ENTRY_LEN, table_entry};
-use crate::{Fragment, TxFrame};
+use crate::{SharedSlice, TxFrame};
 
 /// Returns true if a frame has a fragment long enough to be sent by reference.
 #[inline]
@@ -36,8 +36,8 @@ pub(super) fn write(
     readable: &mut Readable<u64>,
 ) -> Written {
     let mut writer = RunWriter::new(Buffer { table, buffer, address }, readable, RUNS_MAX);
-    writer.copy(Fragment::from_slice(header));
-    writer.copy(Fragment::from_slice(frame.head));
+    writer.copy(SharedSlice::from_bytes(header));
+    writer.copy(SharedSlice::from_bytes(frame.head));
     frame.copy_payload(&mut writer);
     writer.finish()
 }
@@ -60,7 +60,7 @@ impl RunMemory for Buffer<'_> {
     }
 
     #[inline]
-    fn copy(&self, at: usize, octets: Fragment<'_>) {
+    fn copy(&self, at: usize, octets: SharedSlice<'_>) {
         self.table.copy_from(self.buffer.part(WRITTEN_AT + at, octets.len()), octets);
     }
 
@@ -76,12 +76,17 @@ impl Destination for RunWriter<'_, Buffer<'_>> {
     const DIGESTS_LAST: bool = false;
 
     #[inline]
-    fn put(&mut self, octets: Fragment<'_>) {
+    fn put(&mut self, octets: SharedSlice<'_>) {
         RunWriter::put(self, octets);
     }
 
     #[inline]
-    fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32 {
+    fn put_and_digest(
+        &mut self,
+        octets: SharedSlice<'_>,
+        digester: &Digester,
+        register: u32,
+    ) -> u32 {
         if let Some(place) = self.find(octets) {
             self.refer(place, octets.len());
             return digester.append(register, octets);

@@ -21,7 +21,7 @@ use crate::vhost_user::message::{
 use crate::vhost_user::offload::{MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1};
 use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable};
-use crate::{Device, Digests, Fragment, TransmitError, TxChecksum, TxFrame};
+use crate::{Device, Digests, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 /// A frontend controlled by a test, like a guest with small buffers.
 pub(super) struct Guest {
@@ -140,7 +140,7 @@ fn a_super_frame_takes_many_small_buffers() {
     let (mut backend, mut guest) = guest(GUEST_FEATURES);
     assert!(backend.link_up());
     let octets = frame(60_000);
-    let payload: Vec<_> = octets[54..].chunks(700).map(Fragment::from_slice).collect();
+    let payload: Vec<_> = octets[54..].chunks(700).map(SharedSlice::from_bytes).collect();
     let sent = TxFrame {
         head: &octets[..54],
         payload: &payload,

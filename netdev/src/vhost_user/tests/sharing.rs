@@ -36,16 +36,16 @@ fn settle(backend: &mut VhostUser, frontend: &mut VirtioUser, now: &mut u64) {
 }
 
 /// Returns the longest super-frame, of these fragments.
-fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+fn super_frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>]) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
 /// Returns pieces of the memory, each with other bytes around it.
-fn fpdus(memory: &[u8]) -> Vec<Fragment<'_>> {
+fn fpdus(memory: &[u8]) -> Vec<SharedSlice<'_>> {
     let mut payload = Vec::new();
     for piece in memory.chunks(PAYLOAD_LEN) {
-        payload.extend([&AROUND[..18], piece, &AROUND[18..]].map(Fragment::from_slice));
+        payload.extend([&AROUND[..18], piece, &AROUND[18..]].map(SharedSlice::from_bytes));
     }
     payload
 }
@@ -92,7 +92,7 @@ fn payload_in_published_memory_is_read_where_it_is() {
             let payload = fpdus(&own);
             assert_eq!(sent(frontend, backend, &super_frame(&octets, &payload)), 0);
             for (len, referred) in [(255, 0), (256, 256), (1400, 1400)] {
-                let payload = [Fragment::from_slice(&first[7..7 + len])];
+                let payload = [SharedSlice::from_bytes(&first[7..7 + len])];
                 let short = TxFrame { payload: &payload, ..TxFrame::whole(&octets) };
                 assert_eq!(sent(frontend, backend, &short), referred, "{len}");
             }
@@ -113,14 +113,14 @@ fn digests_of_what_is_referred_to_are_computed() {
         let list = digests_every(1400, 59_946, is_scattered);
         let digests = Some(Digests { digests: &list, base: 0, digester: &ADDER });
         // One run, and short runs that are not adjacent and partly copied.
-        let whole = [Fragment::from_slice(&memory)];
+        let whole = [SharedSlice::from_bytes(&memory)];
         let mixed: Vec<_> = memory
             .chunks(333)
             .zip(0..)
             .map(|(piece, i)| if i % 3 == 0 { &own[..piece.len().min(54)] } else { piece })
-            .map(Fragment::from_slice)
+            .map(SharedSlice::from_bytes)
             .collect();
-        let mixed_len: usize = mixed.iter().map(Fragment::len).sum();
+        let mixed_len: usize = mixed.iter().map(SharedSlice::len).sum();
         let frame = TxFrame { digests, ..super_frame(&octets, &whole) };
         let referred = sent(&mut frontend[0], &mut backend[0], &frame);
         assert_eq!(referred, (59_946 - list.len() * Digest::LEN) as u64);
@@ -141,7 +141,7 @@ fn a_frame_of_more_runs_than_a_chain_has_is_copied_behind_them() {
     let octets = frame(0);
     // In reverse order, so that no two runs merge. One run is the head, and one the copied bytes.
     for (len, count) in [(520, 125), (515, 126), (256, 253)] {
-        let payload: Vec<_> = memory.chunks_exact(len).rev().map(Fragment::from_slice).collect();
+        let payload: Vec<_> = memory.chunks_exact(len).rev().map(SharedSlice::from_bytes).collect();
         assert_eq!(payload.len(), count);
         let referred = sent(&mut frontend[0], &mut backend[0], &super_frame(&octets, &payload));
         assert_eq!(referred, (count.min(125) * len) as u64, "{count} fragments");

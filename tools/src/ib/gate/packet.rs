@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use urnic_netdev::Fragment;
+use urnic_netdev::SharedSlice;
 
 use super::limits::EXTENSIONS_MAX;
 
@@ -129,7 +129,7 @@ pub(super) fn write_checksum(header: &mut [u8]) {
 
 /// Computes the Internet checksum (RFC 1071); 0 for data that contains a right checksum.
 pub(super) fn checksum(octets: &[u8]) -> u16 {
-    !Fragment::from_slice(octets).ones_complement_sum()
+    !SharedSlice::from_bytes(octets).ones_complement_sum()
 }
 
 /// Returns true if the address can belong to one host.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use urnic_netdev::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
 use super::counters::{Dhcp, Direction, Icmp};
 use super::fragment;
@@ -197,7 +197,7 @@ impl Router {
             let fits = datagram.may_be_cut
                 && fragment::cut(header, payload, mtu, |header, piece| {
                     if sent.is_ok() {
-                        let piece = [Fragment::from_slice(piece)];
+                        let piece = [SharedSlice::from_bytes(piece)];
                         sent = out.transmit(now_ns, &frame(header, &piece));
                     }
                 });
@@ -205,7 +205,7 @@ impl Router {
                 return Err(Report::TooBig { mtu });
             }
         } else {
-            sent = out.transmit(now_ns, &frame(header, &[Fragment::from_slice(payload)]));
+            sent = out.transmit(now_ns, &frame(header, &[SharedSlice::from_bytes(payload)]));
         }
         let counters = self.direction(side);
         match sent {
@@ -236,7 +236,7 @@ impl Router {
     }
 }
 
-const fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+const fn frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>]) -> TxFrame<'a> {
     TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 

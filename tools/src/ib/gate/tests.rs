@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, Ipv4Packet, Ipv6Packet};
 use urnic_netdev::memory::{LinkConfig, MemoryDevice, pair};
-use urnic_netdev::{Fragment, TxChecksum, TxFrame};
+use urnic_netdev::{SharedSlice, TxChecksum, TxFrame};
 
 use super::icmp::wrap;
 use super::limits::{ICMP_BURST, ICMP_PER_SECOND};
@@ -58,7 +58,7 @@ impl Scene {
             Side::Kernel => &mut self.kernel,
             Side::Link => &mut self.port,
         };
-        let payload: [Fragment<'_>; 0] = [];
+        let payload: [SharedSlice<'_>; 0] = [];
         let checksum = TxChecksum::Complete;
         let frame = TxFrame {
             head: datagram,

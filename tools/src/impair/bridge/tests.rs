@@ -1,6 +1,6 @@
 use std::num::{NonZeroU16, NonZeroUsize};
 
-use urnic_netdev::Fragment;
+use urnic_netdev::SharedSlice;
 use urnic_netdev::memory::{LinkConfig, MemoryDevice, pair};
 
 use super::*;
@@ -121,7 +121,7 @@ fn send_super_frame(device: &mut MemoryDevice, now_ns: u64, first: u32, packets:
     let head = head(seq, u16::try_from(first & 0xffff).unwrap(), payload.len());
     let frame = TxFrame {
         head: &head,
-        payload: &[Fragment::from_slice(&payload)],
+        payload: &[SharedSlice::from_bytes(&payload)],
         checksum: TxChecksum::Partial { start: 34, offset: 16 },
         segment_size: NonZeroU16::new(u16::try_from(SEGMENT_LEN).unwrap()),
         digests: None,

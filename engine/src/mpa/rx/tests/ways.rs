@@ -238,7 +238,8 @@ impl Bench {
         let Some(run_len) = self.run_len else { return self.give_to(stream, range) };
         let offset = self.origin + range.start as u64;
         let bytes = &stream.octets[range.clone()];
-        let runs: Vec<Fragment<'_>> = bytes.chunks(run_len).map(Fragment::from_slice).collect();
+        let runs: Vec<SharedSlice<'_>> =
+            bytes.chunks(run_len).map(SharedSlice::from_bytes).collect();
         let octets = Scattered::new(SharedSlice::from_bytes(&[]), &runs);
         let taken = receiver.handle_scattered(offset, &octets, store, upper);
         let used = taken.end.index_from(offset);

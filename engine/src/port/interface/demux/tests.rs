@@ -14,7 +14,7 @@ fn frame() -> Vec<u8> {
     frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
     frame.extend([0x1c, 6, 0x1c, 7, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    let ip_sum = !Fragment::from_slice(&frame[14..34]).ones_complement_sum();
+    let ip_sum = !SharedSlice::from_bytes(&frame[14..34]).ones_complement_sum();
     frame[24..26].copy_from_slice(&ip_sum.to_be_bytes());
     let sums = [checksum::data(&frame[26..34]), 6, 20, checksum::data(&frame[34..])];
     let tcp_sum = !checksum::combine(&sums);
@@ -298,7 +298,7 @@ fn fragment_is_not_parsed_as_a_segment() {
     let mut fragment = frame();
     fragment[20] = 0x20;
     fragment[24..26].fill(0);
-    let sum = !Fragment::from_slice(&fragment[14..34]).ones_complement_sum();
+    let sum = !SharedSlice::from_bytes(&fragment[14..34]).ones_complement_sum();
     fragment[24..26].copy_from_slice(&sum.to_be_bytes());
     let Ok(Parsed::Fragment(_, part)) = parse_checked(&fragment) else { panic!("a fragment") };
     assert_eq!((part.offset, part.more, part.payload.len()), (0, true, 20));

@@ -38,7 +38,7 @@ fn gathered(kept: &Kept, start: usize, end: usize) -> (Vec<u8>, usize) {
     for fragment in &fragments {
         let from = all.len();
         all.resize(from + fragment.len(), 0);
-        fragment.copy_to(&mut all[from..]);
+        fragment.copy_out(0, &mut all[from..]);
     }
     (all, fragments.len())
 }

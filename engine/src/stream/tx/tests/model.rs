@@ -417,7 +417,7 @@ pub(super) fn octets_of(fragments: &Fragments<'_>) -> Vec<u8> {
     for fragment in fragments {
         let at = octets.len();
         octets.resize(at + fragment.len(), 0);
-        fragment.copy_to(&mut octets[at..]);
+        fragment.copy_out(0, &mut octets[at..]);
     }
     octets
 }
