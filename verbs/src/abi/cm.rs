@@ -181,13 +181,6 @@ c_types! {
         58 reserved: [u8; 6],
     }
 
-    /// A path for `RDMA_OPTION_IB_PATH`.
-    struct ibv_path_data: 72 {
-        0 flags: u32,
-        4 reserved: u32,
-        8 path: ibv_path_record,
-    }
-
     /// A path in the kernel's form.
     struct ib_user_path_rec: 64 {
         0 dgid: [u8; 16],
@@ -296,16 +289,6 @@ c_constants! {
     RDMA_PS_UDP: u32 = 273;
     RDMA_PS_IB: u32 = 319;
 
-    // Service identifiers of port spaces, in `sockaddr_ib`.
-    RDMA_IB_IP_PS_MASK: u64 = 0xffff_ffff_ffff_0000;
-    RDMA_IB_IP_PORT_MASK: u64 = 0xffff;
-    RDMA_IB_IP_PS_TCP: u64 = 0x0106_0000;
-    RDMA_IB_IP_PS_UDP: u64 = 0x0111_0000;
-    RDMA_IB_PS_IB: u64 = 0x013f_0000;
-
-    // The key of datagrams and multicast groups.
-    RDMA_UDP_QKEY: u32 = 0x0123_4567;
-
     // Special values for the device's maximum.
     RDMA_MAX_RESP_RES: u8 = 255;
     RDMA_MAX_INIT_DEPTH: u8 = 255;
@@ -318,30 +301,10 @@ c_constants! {
 
     // Levels and names of options.
     RDMA_OPTION_ID: c_int = 0;
-    RDMA_OPTION_IB: c_int = 1;
     RDMA_OPTION_ID_TOS: c_int = 0;
     RDMA_OPTION_ID_REUSEADDR: c_int = 1;
     RDMA_OPTION_ID_AFONLY: c_int = 2;
     RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
-    RDMA_OPTION_IB_PATH: c_int = 1;
-
-    // Mask bits of `rdma_cm_join_mc_attr_ex`.
-    RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
-    RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 1 << 1;
-
-    // How to join a multicast group.
-    RDMA_MC_JOIN_FLAG_FULLMEMBER: u32 = 0;
-    RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: u32 = 1;
-
-    // Bits of paths.
-    IBV_PATH_RECORD_REVERSIBLE: u32 = 1 << 7;
-    IBV_PATH_FLAG_GMP: u32 = 1;
-    IBV_PATH_FLAG_PRIMARY: u32 = 1 << 1;
-    IBV_PATH_FLAG_ALTERNATE: u32 = 1 << 2;
-    IBV_PATH_FLAG_OUTBOUND: u32 = 1 << 3;
-    IBV_PATH_FLAG_INBOUND: u32 = 1 << 4;
-    IBV_PATH_FLAG_INBOUND_REVERSE: u32 = 1 << 5;
-    IBV_PATH_FLAG_BIDIRECTIONAL: u32 = 0x28;
 
     // Options of rsockets.
     SOL_RDMA: c_int = 0x0001_0000;
@@ -349,5 +312,4 @@ c_constants! {
     RDMA_RQSIZE: c_int = 1;
     RDMA_INLINE: c_int = 2;
     RDMA_IOMAPSIZE: c_int = 3;
-    RDMA_ROUTE: c_int = 4;
 }

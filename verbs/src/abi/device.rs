@@ -187,119 +187,34 @@ c_constants! {
     IBV_SYSFS_PATH_MAX: usize = 256;
 
     // Kinds of nodes and transports.
-    IBV_NODE_UNKNOWN: c_int = -1;
     IBV_NODE_CA: c_int = 1;
-    IBV_NODE_SWITCH: c_int = 2;
-    IBV_NODE_ROUTER: c_int = 3;
     IBV_NODE_RNIC: c_int = 4;
-    IBV_NODE_USNIC: c_int = 5;
-    IBV_NODE_USNIC_UDP: c_int = 6;
-    IBV_NODE_UNSPECIFIED: c_int = 7;
-    IBV_TRANSPORT_UNKNOWN: c_int = -1;
     IBV_TRANSPORT_IB: c_int = 0;
     IBV_TRANSPORT_IWARP: c_int = 1;
-    IBV_TRANSPORT_USNIC: c_int = 2;
-    IBV_TRANSPORT_USNIC_UDP: c_int = 3;
-    IBV_TRANSPORT_UNSPECIFIED: c_int = 4;
 
     // Capabilities in `ibv_device_attr`.
-    IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
-    IBV_DEVICE_BAD_PKEY_CNTR: u32 = 1 << 1;
-    IBV_DEVICE_BAD_QKEY_CNTR: u32 = 1 << 2;
-    IBV_DEVICE_RAW_MULTI: u32 = 1 << 3;
-    IBV_DEVICE_AUTO_PATH_MIG: u32 = 1 << 4;
-    IBV_DEVICE_CHANGE_PHY_PORT: u32 = 1 << 5;
-    IBV_DEVICE_UD_AV_PORT_ENFORCE: u32 = 1 << 6;
-    IBV_DEVICE_CURR_QP_STATE_MOD: u32 = 1 << 7;
-    IBV_DEVICE_SHUTDOWN_PORT: u32 = 1 << 8;
-    IBV_DEVICE_INIT_TYPE: u32 = 1 << 9;
-    IBV_DEVICE_PORT_ACTIVE_EVENT: u32 = 1 << 10;
-    IBV_DEVICE_SYS_IMAGE_GUID: u32 = 1 << 11;
     IBV_DEVICE_RC_RNR_NAK_GEN: u32 = 1 << 12;
-    IBV_DEVICE_SRQ_RESIZE: u32 = 1 << 13;
-    IBV_DEVICE_N_NOTIFY_CQ: u32 = 1 << 14;
     IBV_DEVICE_MEM_WINDOW: u32 = 1 << 17;
-    IBV_DEVICE_UD_IP_CSUM: u32 = 1 << 18;
-    IBV_DEVICE_XRC: u32 = 1 << 20;
-    IBV_DEVICE_MEM_MGT_EXTENSIONS: u32 = 1 << 21;
-    IBV_DEVICE_MEM_WINDOW_TYPE_2A: u32 = 1 << 23;
     IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-    IBV_DEVICE_RC_IP_CSUM: u32 = 1 << 25;
-    IBV_DEVICE_RAW_IP_CSUM: u32 = 1 << 26;
-    IBV_DEVICE_MANAGED_FLOW_STEERING: u32 = 1 << 29;
-
-    // Capabilities in `ibv_device_attr_ex`, beyond 32 bits.
-    IBV_DEVICE_RAW_SCATTER_FCS: u64 = 1 << 34;
-    IBV_DEVICE_PCI_WRITE_END_PADDING: u64 = 1 << 36;
 
     // Scope of Atomics.
-    IBV_ATOMIC_NONE: u32 = 0;
     IBV_ATOMIC_HCA: u32 = 1;
-    IBV_ATOMIC_GLOB: u32 = 2;
 
     // Answers of `ibv_is_fork_initialized`.
-    IBV_FORK_DISABLED: u32 = 0;
-    IBV_FORK_ENABLED: u32 = 1;
     IBV_FORK_UNNEEDED: u32 = 2;
 
     // MTUs and states of a port.
-    IBV_MTU_256: u32 = 1;
-    IBV_MTU_512: u32 = 2;
     IBV_MTU_1024: u32 = 3;
-    IBV_MTU_2048: u32 = 4;
     IBV_MTU_4096: u32 = 5;
-    IBV_PORT_NOP: u32 = 0;
-    IBV_PORT_DOWN: u32 = 1;
-    IBV_PORT_INIT: u32 = 2;
-    IBV_PORT_ARMED: u32 = 3;
     IBV_PORT_ACTIVE: u32 = 4;
-    IBV_PORT_ACTIVE_DEFER: u32 = 5;
 
     // Link layers of a port.
-    IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
-    IBV_LINK_LAYER_INFINIBAND: u8 = 1;
     IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
-    // Flags of a port.
-    IBV_QPF_GRH_REQUIRED: u8 = 1;
-
     // Capabilities of a port.
-    IBV_PORT_SM: u32 = 1 << 1;
-    IBV_PORT_NOTICE_SUP: u32 = 1 << 2;
-    IBV_PORT_TRAP_SUP: u32 = 1 << 3;
-    IBV_PORT_OPT_IPD_SUP: u32 = 1 << 4;
-    IBV_PORT_AUTO_MIGR_SUP: u32 = 1 << 5;
-    IBV_PORT_SL_MAP_SUP: u32 = 1 << 6;
-    IBV_PORT_MKEY_NVRAM: u32 = 1 << 7;
-    IBV_PORT_PKEY_NVRAM: u32 = 1 << 8;
-    IBV_PORT_LED_INFO_SUP: u32 = 1 << 9;
-    IBV_PORT_SYS_IMAGE_GUID_SUP: u32 = 1 << 11;
-    IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP: u32 = 1 << 12;
-    IBV_PORT_EXTENDED_SPEEDS_SUP: u32 = 1 << 14;
-    IBV_PORT_CAP_MASK2_SUP: u32 = 1 << 15;
     IBV_PORT_CM_SUP: u32 = 1 << 16;
-    IBV_PORT_SNMP_TUNNEL_SUP: u32 = 1 << 17;
-    IBV_PORT_REINIT_SUP: u32 = 1 << 18;
-    IBV_PORT_DEVICE_MGMT_SUP: u32 = 1 << 19;
-    IBV_PORT_VENDOR_CLASS_SUP: u32 = 1 << 20;
-    IBV_PORT_DR_NOTICE_SUP: u32 = 1 << 21;
-    IBV_PORT_CAP_MASK_NOTICE_SUP: u32 = 1 << 22;
-    IBV_PORT_BOOT_MGMT_SUP: u32 = 1 << 23;
-    IBV_PORT_LINK_LATENCY_SUP: u32 = 1 << 24;
-    IBV_PORT_CLIENT_REG_SUP: u32 = 1 << 25;
     IBV_PORT_IP_BASED_GIDS: u32 = 1 << 26;
 
-    // Further capabilities of a port.
-    IBV_PORT_SET_NODE_DESC_SUP: u16 = 1;
-    IBV_PORT_INFO_EXT_SUP: u16 = 1 << 1;
-    IBV_PORT_VIRT_SUP: u16 = 1 << 2;
-    IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP: u16 = 1 << 3;
-    IBV_PORT_LINK_WIDTH_2X_SUP: u16 = 1 << 4;
-    IBV_PORT_LINK_SPEED_HDR_SUP: u16 = 1 << 5;
-    IBV_PORT_LINK_SPEED_NDR_SUP: u16 = 1 << 10;
-
     // Types of GIDs.
-    IBV_GID_TYPE_IB: u32 = 0;
-    IBV_GID_TYPE_ROCE_V1: u32 = 1;
     IBV_GID_TYPE_ROCE_V2: u32 = 2;
 }

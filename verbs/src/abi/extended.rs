@@ -293,13 +293,3 @@ c_types! {
         8 raw_clock: timespec,
     }
 }
-
-c_constants! {
-    EXTENDED_CONSTANTS;
-
-    // `abi_compat` of an `ibv_context` that lies in a `verbs_context`.
-    __VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
-
-    // Values that `ibv_query_rt_values_ex` can return.
-    IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
-}

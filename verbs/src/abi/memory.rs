@@ -127,9 +127,6 @@ c_types! {
 c_constants! {
     MEMORY_CONSTANTS;
 
-    // Answer of a parent domain's allocator that leaves the allocation to the provider.
-    IBV_ALLOCATOR_USE_DEFAULT: usize = usize::MAX;
-
     // Rights of regions, windows and queue pairs.
     IBV_ACCESS_LOCAL_WRITE: u32 = 1;
     IBV_ACCESS_REMOTE_WRITE: u32 = 1 << 1;
@@ -139,9 +136,7 @@ c_constants! {
     IBV_ACCESS_ZERO_BASED: u32 = 1 << 5;
     IBV_ACCESS_ON_DEMAND: u32 = 1 << 6;
     IBV_ACCESS_HUGETLB: u32 = 1 << 7;
-    IBV_ACCESS_RELAXED_ORDERING: u32 = 1 << 20;
     IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
-    IBV_ACCESS_OPTIONAL_FIRST: u32 = 1 << 20;
 
     // Changes by `ibv_rereg_mr`.
     IBV_REREG_MR_CHANGE_TRANSLATION: u32 = 1;
@@ -157,12 +152,6 @@ c_constants! {
     // Mask bits of `ibv_parent_domain_init_attr`.
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 1 << 1;
-
-    // Advice for `ibv_advise_mr`.
-    IBV_ADVISE_MR_ADVICE_PREFETCH: u32 = 0;
-    IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: u32 = 1;
-    IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: u32 = 2;
-    IBV_ADVISE_MR_FLAG_FLUSH: u32 = 1;
 
     // Rates of an address.
     IBV_RATE_MAX: u32 = 0;

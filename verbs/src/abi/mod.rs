@@ -1,5 +1,5 @@
 //! The C interface of rdma-core's `verbs.h`, `sa.h` and `rdma_cma.h`: its structures with their
-//! names, fields and offsets, and its constants.
+//! names, fields and offsets, and the constants that this crate uses.
 //!
 //! Constants of C's enumerations have the type of their field or parameter: plain integers, because
 //! an application may store any value there. A union without a name in C is a named field here.
@@ -175,11 +175,10 @@ pub const TYPES: [&[Type]; 7] =
     [CM_TYPES, DEVICE_TYPES, EVENT_TYPES, EXTENDED_TYPES, MEMORY_TYPES, QUEUE_TYPES, WORK_TYPES];
 
 /// All constants, file by file.
-pub const CONSTANTS: [&[(&str, i128)]; 7] = [
+pub const CONSTANTS: [&[(&str, i128)]; 6] = [
     CM_CONSTANTS,
     DEVICE_CONSTANTS,
     EVENT_CONSTANTS,
-    EXTENDED_CONSTANTS,
     MEMORY_CONSTANTS,
     QUEUE_CONSTANTS,
     WORK_CONSTANTS,

@@ -154,49 +154,25 @@ c_constants! {
 
     // Types of shared receive queues.
     IBV_SRQT_BASIC: u32 = 0;
-    IBV_SRQT_XRC: u32 = 1;
-    IBV_SRQT_TM: u32 = 2;
 
     // Mask bits of `ibv_srq_init_attr_ex`.
     IBV_SRQ_INIT_ATTR_TYPE: u32 = 1;
     IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
-    IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
-    IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
-    IBV_SRQ_INIT_ATTR_TM: u32 = 1 << 4;
 
     // Types and states of queue pairs.
     IBV_QPT_RC: u32 = 2;
     IBV_QPT_UC: u32 = 3;
-    IBV_QPT_UD: u32 = 4;
-    IBV_QPT_RAW_PACKET: u32 = 8;
-    IBV_QPT_XRC_SEND: u32 = 9;
-    IBV_QPT_XRC_RECV: u32 = 10;
-    IBV_QPT_DRIVER: u32 = 255;
     IBV_QPS_RESET: u32 = 0;
     IBV_QPS_INIT: u32 = 1;
     IBV_QPS_RTR: u32 = 2;
     IBV_QPS_RTS: u32 = 3;
     IBV_QPS_SQD: u32 = 4;
-    IBV_QPS_SQE: u32 = 5;
     IBV_QPS_ERR: u32 = 6;
-    IBV_QPS_UNKNOWN: u32 = 7;
-    IBV_MIG_MIGRATED: u32 = 0;
-    IBV_MIG_REARM: u32 = 1;
-    IBV_MIG_ARMED: u32 = 2;
 
     // Mask bits of `ibv_qp_init_attr_ex`.
     IBV_QP_INIT_ATTR_PD: u32 = 1;
-    IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
     IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
-    IBV_QP_INIT_ATTR_MAX_TSO_HEADER: u32 = 1 << 3;
-    IBV_QP_INIT_ATTR_IND_TABLE: u32 = 1 << 4;
-    IBV_QP_INIT_ATTR_RX_HASH: u32 = 1 << 5;
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
-    IBV_QP_CREATE_BLOCK_SELF_MCAST_LB: u32 = 1 << 1;
-    IBV_QP_CREATE_SCATTER_FCS: u32 = 1 << 8;
-    IBV_QP_CREATE_CVLAN_STRIPPING: u32 = 1 << 9;
-    IBV_QP_CREATE_SOURCE_QPN: u32 = 1 << 10;
-    IBV_QP_CREATE_PCI_WRITE_END_PADDING: u32 = 1 << 11;
 
     // Work requests that an `ibv_qp_ex` must support.
     IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;
@@ -209,17 +185,12 @@ c_constants! {
     IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
     IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
     IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
-    IBV_QP_EX_WITH_TSO: u64 = 1 << 10;
-    IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
 
     // Mask bits of `ibv_qp_attr`.
     IBV_QP_STATE: u32 = 1;
-    IBV_QP_CUR_STATE: u32 = 1 << 1;
-    IBV_QP_EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
     IBV_QP_ACCESS_FLAGS: u32 = 1 << 3;
     IBV_QP_PKEY_INDEX: u32 = 1 << 4;
     IBV_QP_PORT: u32 = 1 << 5;
-    IBV_QP_QKEY: u32 = 1 << 6;
     IBV_QP_AV: u32 = 1 << 7;
     IBV_QP_PATH_MTU: u32 = 1 << 8;
     IBV_QP_TIMEOUT: u32 = 1 << 9;
@@ -227,12 +198,8 @@ c_constants! {
     IBV_QP_RNR_RETRY: u32 = 1 << 11;
     IBV_QP_RQ_PSN: u32 = 1 << 12;
     IBV_QP_MAX_QP_RD_ATOMIC: u32 = 1 << 13;
-    IBV_QP_ALT_PATH: u32 = 1 << 14;
     IBV_QP_MIN_RNR_TIMER: u32 = 1 << 15;
     IBV_QP_SQ_PSN: u32 = 1 << 16;
     IBV_QP_MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    IBV_QP_PATH_MIG_STATE: u32 = 1 << 18;
-    IBV_QP_CAP: u32 = 1 << 19;
     IBV_QP_DEST_QPN: u32 = 1 << 20;
-    IBV_QP_RATE_LIMIT: u32 = 1 << 25;
 }

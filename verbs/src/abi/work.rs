@@ -181,42 +181,26 @@ c_constants! {
     IBV_WR_LOCAL_INV: u32 = 7;
     IBV_WR_BIND_MW: u32 = 8;
     IBV_WR_SEND_WITH_INV: u32 = 9;
-    IBV_WR_TSO: u32 = 10;
-    IBV_WR_DRIVER1: u32 = 11;
-    IBV_WR_ATOMIC_WRITE: u32 = 15;
 
     // Flags of requests.
     IBV_SEND_FENCE: u32 = 1;
     IBV_SEND_SIGNALED: u32 = 1 << 1;
     IBV_SEND_SOLICITED: u32 = 1 << 2;
     IBV_SEND_INLINE: u32 = 1 << 3;
-    IBV_SEND_IP_CSUM: u32 = 1 << 4;
 
     // Statuses of completions.
     IBV_WC_SUCCESS: u32 = 0;
     IBV_WC_LOC_LEN_ERR: u32 = 1;
     IBV_WC_LOC_QP_OP_ERR: u32 = 2;
-    IBV_WC_LOC_EEC_OP_ERR: u32 = 3;
     IBV_WC_LOC_PROT_ERR: u32 = 4;
     IBV_WC_WR_FLUSH_ERR: u32 = 5;
     IBV_WC_MW_BIND_ERR: u32 = 6;
     IBV_WC_BAD_RESP_ERR: u32 = 7;
-    IBV_WC_LOC_ACCESS_ERR: u32 = 8;
     IBV_WC_REM_INV_REQ_ERR: u32 = 9;
     IBV_WC_REM_ACCESS_ERR: u32 = 10;
     IBV_WC_REM_OP_ERR: u32 = 11;
     IBV_WC_RETRY_EXC_ERR: u32 = 12;
-    IBV_WC_RNR_RETRY_EXC_ERR: u32 = 13;
-    IBV_WC_LOC_RDD_VIOL_ERR: u32 = 14;
-    IBV_WC_REM_INV_RD_REQ_ERR: u32 = 15;
-    IBV_WC_REM_ABORT_ERR: u32 = 16;
-    IBV_WC_INV_EECN_ERR: u32 = 17;
-    IBV_WC_INV_EEC_STATE_ERR: u32 = 18;
-    IBV_WC_FATAL_ERR: u32 = 19;
-    IBV_WC_RESP_TIMEOUT_ERR: u32 = 20;
     IBV_WC_GENERAL_ERR: u32 = 21;
-    IBV_WC_TM_ERR: u32 = 22;
-    IBV_WC_TM_RNDV_INCOMPLETE: u32 = 23;
 
     // Opcodes of completions.
     IBV_WC_SEND: u32 = 0;
@@ -226,48 +210,19 @@ c_constants! {
     IBV_WC_FETCH_ADD: u32 = 4;
     IBV_WC_BIND_MW: u32 = 5;
     IBV_WC_LOCAL_INV: u32 = 6;
-    IBV_WC_TSO: u32 = 7;
-    IBV_WC_ATOMIC_WRITE: u32 = 9;
     IBV_WC_RECV: u32 = 128;
     IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;
-    IBV_WC_TM_ADD: u32 = 130;
-    IBV_WC_TM_DEL: u32 = 131;
-    IBV_WC_TM_SYNC: u32 = 132;
-    IBV_WC_TM_RECV: u32 = 133;
-    IBV_WC_TM_NO_TAG: u32 = 134;
-    IBV_WC_DRIVER1: u32 = 135;
-    IBV_WC_DRIVER2: u32 = 136;
-    IBV_WC_DRIVER3: u32 = 137;
 
     // Flags of completions.
-    IBV_WC_GRH: u32 = 1;
     IBV_WC_WITH_IMM: u32 = 1 << 1;
-    IBV_WC_IP_CSUM_OK: u32 = 1 << 2;
     IBV_WC_WITH_INV: u32 = 1 << 3;
-    IBV_WC_TM_SYNC_REQ: u32 = 1 << 4;
-    IBV_WC_TM_MATCH: u32 = 1 << 5;
-    IBV_WC_TM_DATA_VALID: u32 = 1 << 6;
 
     // Fields of completions that an `ibv_cq_ex` must have.
-    IBV_WC_EX_WITH_BYTE_LEN: u64 = 1;
-    IBV_WC_EX_WITH_IMM: u64 = 1 << 1;
-    IBV_WC_EX_WITH_QP_NUM: u64 = 1 << 2;
-    IBV_WC_EX_WITH_SRC_QP: u64 = 1 << 3;
-    IBV_WC_EX_WITH_SLID: u64 = 1 << 4;
-    IBV_WC_EX_WITH_SL: u64 = 1 << 5;
-    IBV_WC_EX_WITH_DLID_PATH_BITS: u64 = 1 << 6;
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
-    IBV_WC_EX_WITH_CVLAN: u64 = 1 << 8;
-    IBV_WC_EX_WITH_FLOW_TAG: u64 = 1 << 9;
-    IBV_WC_EX_WITH_TM_INFO: u64 = 1 << 10;
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
     IBV_WC_STANDARD_FLAGS: u64 = 0x7f;
-    IBV_CREATE_CQ_SUP_WC_FLAGS: u64 = 0xfff;
 
     // Mask bits of `ibv_cq_init_attr_ex` and in `ibv_modify_cq_attr`.
     IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
     IBV_CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;
     IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 1 << 1;
-    IBV_CQ_ATTR_MODERATE: u32 = 1;
 }
