@@ -113,8 +113,7 @@ pub use urnic_engine::verbs::{BindError, Mr, MrPart, Mw, MwBind, MwType, Pd, Rem
 // Queues.
 pub use handle::comp_channel::CompChannel;
 pub use urnic_engine::verbs::{
-    CompletionLevel, Cq, Qp, QpConfig, QpRules, QpState, QueueError, ReceiverNotReady, SendBatch,
-    Srq,
+    CompletionLevel, Cq, Qp, QpConfig, QpRules, QpState, QueueError, SendBatch, Srq,
 };
 
 // Connections.

@@ -8,7 +8,7 @@ use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{ConnectionId, ListenParams, LowerLayer, Port, PortEvent};
 use urnic_engine::stream::StreamEvent;
 use urnic_engine::time::Instant;
-use urnic_engine::verbs::{Cq, Qp, QpConfig, ReceiverNotReady, Rnic, WcStatus};
+use urnic_engine::verbs::{Cq, Qp, QpConfig, QpRules, Rnic, WcStatus};
 use urnic_engine::wire::crc32c::{crc32c, to_wire};
 
 use crate::address::address;
@@ -223,9 +223,9 @@ impl Liars {
         let cq = self.rnic.create_cq(pool.srq.depth() + 1).map_err(|error| error.to_string())?;
         let config = QpConfig {
             srq: Some(pool.srq.clone()),
-            receiver_not_ready: match self.waits {
-                true => ReceiverNotReady::Wait,
-                false => ReceiverNotReady::Terminate,
+            rules: match self.waits {
+                true => QpRules::IwarpWait,
+                false => QpRules::Iwarp,
             },
             ..QpConfig::new(&cq)
         };

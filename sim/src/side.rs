@@ -11,8 +11,8 @@ use urnic_engine::port::ConnectionId;
 use urnic_engine::time::Instant;
 use urnic_engine::types::{Stag, WrId};
 use urnic_engine::verbs::{
-    CompletionLevel, Cq, Pd, PostError, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
-    SendOp, SendWr, Wc, WcStatus,
+    CompletionLevel, Cq, Pd, PostError, Qp, QpConfig, QpRules, RecvWr, RemoteBuffer, Rnic, SendOp,
+    SendWr, Wc, WcStatus,
 };
 
 use crate::live::{self, Live};
@@ -116,9 +116,9 @@ impl Queues {
             send_depth: plan.send_depth,
             recv_depth: plan.receives_posted,
             srq: pool.map(|pool| pool.borrow().srq.clone()),
-            receiver_not_ready: match flow.waits {
-                true => ReceiverNotReady::Wait,
-                false => ReceiverNotReady::Terminate,
+            rules: match flow.waits {
+                true => QpRules::IwarpWait,
+                false => QpRules::Iwarp,
             },
             completion: match plan.placed {
                 true => CompletionLevel::Placed,

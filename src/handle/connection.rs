@@ -32,7 +32,7 @@ pub enum ConnectionEvent {
     /// sent; [`disconnect`](Connection::disconnect) closes this half.
     PeerClosed,
     /// The peer has closed its half, after messages that wait for receives
-    /// ([`ReceiverNotReady::Wait`](crate::ReceiverNotReady::Wait)) and are too many to be read for
+    /// ([`QpRules::IwarpWait`](crate::QpRules::IwarpWait)) and are too many to be read for
     /// now. Receives posted now still get them. Reported only over the kernel's TCP, before
     /// [`PeerClosed`](Self::PeerClosed).
     PeerEnding,

@@ -6,7 +6,7 @@ use urnic_engine::port::LowerLayer;
 use urnic_engine::time::Duration;
 use urnic_engine::types::{Stag, TaggedOffset, WrId};
 use urnic_engine::verbs::{
-    Cq, PostError, ReceiverNotReady, RecvWr, RemoteBuffer, SendOp, SendWr, Wc, WcOpcode, WcStatus,
+    Cq, PostError, QpRules, RecvWr, RemoteBuffer, SendOp, SendWr, Wc, WcOpcode, WcStatus,
 };
 use urnic_netdev::impair::ImpairConfig;
 use urnic_netdev::memory::LinkConfig;
@@ -43,8 +43,8 @@ fn payload_and_immediate_data_arrive_in_one_completion() {
                 let link = LinkConfig { latency_ns: 10_000, ..LinkConfig::default() };
                 let setup = Setup { lower_layer, startup, impair, link, ..Setup::default() };
                 arrive_in_one_completion(setup, len);
-                let receiver_not_ready = ReceiverNotReady::Wait;
-                arrive_in_one_completion(Setup { receiver_not_ready, ..setup }, len);
+                let rules = QpRules::IwarpWait;
+                arrive_in_one_completion(Setup { rules, ..setup }, len);
             }
         }
     }
@@ -61,7 +61,7 @@ fn arrive_in_one_completion(setup: Setup, len: usize) {
         receiver.post_recv(RecvWr::new(WrId(10), [inbox.sge(0..50_000)])).unwrap();
         receiver.post_recv(RecvWr::new(WrId(11), [])).unwrap();
     };
-    let late = setup.receiver_not_ready == ReceiverNotReady::Wait;
+    let late = setup.rules == QpRules::IwarpWait;
     if !late {
         receive();
     }

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{ConnectParams, LowerLayer};
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{QpConfig, ReceiverNotReady, RecvWr, SendWr, WcStatus};
+use urnic_engine::verbs::{QpConfig, QpRules, RecvWr, SendWr, WcStatus};
 use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_testkit::fragments::InFragments;
@@ -110,10 +110,8 @@ fn payload_is_placed_without_an_intermediate_copy() {
 
 #[test]
 fn send_without_a_receive_waits_with_its_octets() {
-    let receiver_not_ready = ReceiverNotReady::Wait;
-    let end = |seed| {
-        End::with_config(seed, 64, |cq| QpConfig { receiver_not_ready, ..QpConfig::new(cq) })
-    };
+    let rules = QpRules::IwarpWait;
+    let end = |seed| End::with_config(seed, 64, |cq| QpConfig { rules, ..QpConfig::new(cq) });
     let (impair, startup) = (ImpairConfig::default(), StartupConfig::default());
     let mut pair = connect_ends([end(1), end(2)], 1500, 300, impair, startup, 1);
     let source = pair.a.pd.reg_mr(5000, all_access()).unwrap();

@@ -28,7 +28,6 @@ pub use mr::{Mr, MrPart};
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{CompletionLevel, PostError, Qp, QpConfig, QpRules, QpState, QueueError, SendBatch};
-pub use receives::ReceiverNotReady;
 pub use rnic::{Rnic, RnicConfig};
 pub use srq::Srq;
 pub use wc::{Wc, WcOpcode, WcStatus};

@@ -147,7 +147,7 @@ impl Qp {
     }
 
     /// Returns true if messages of the peer wait for receives
-    /// ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)).
+    /// ([`QpRules::IwarpWait`](crate::verbs::QpRules::IwarpWait)).
     #[must_use]
     pub fn messages_wait(&self) -> bool {
         self.shared.receives.are_awaited()
@@ -194,7 +194,7 @@ impl Qp {
         let state = self.shared.state();
         // RFC 5041 §6.2.1: this end's half-close keeps reception running.
         // spec: DDP-6.2.1-4
-        if state == QpState::Error && self.shared.rules == QpRules::Iwarp {
+        if state == QpState::Error && self.shared.rules != QpRules::InfiniBand {
             return Err(PostError::State(state));
         }
         if wr.sges.iter().any(|sge| !sge.writable) && !wr.inaccessible {
@@ -218,7 +218,7 @@ impl Qp {
 
     fn check_send(&self, wr: &SendWr) -> Result<(), PostError> {
         let state = self.shared.state();
-        if state != QpState::Rts && self.shared.rules == QpRules::Iwarp {
+        if state != QpState::Rts && self.shared.rules != QpRules::InfiniBand {
             return Err(PostError::State(state));
         }
         let len = wr.len();

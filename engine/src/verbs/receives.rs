@@ -7,26 +7,12 @@ use crate::verbs::posted::Posted;
 use crate::verbs::sync::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::verbs::{PostError, QpShared, RecvWr, Srq};
 
-/// Handling of a message of the peer for which no receive is posted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReceiverNotReady {
-    /// The message ends the stream, and the peer gets a Terminate (RFC 5041 §7.1): the receiver
-    /// must post before the peer sends.
-    #[default]
-    Terminate,
-    /// The message waits in memory of the engine until a receive is posted, as with a retry count
-    /// of 7 on InfiniBand (`rnr_retry`). Later RDMA Writes continue, and so do Reads and Atomics,
-    /// except under [`QpRules::InfiniBand`](crate::verbs::QpRules::InfiniBand). While
-    /// [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes wait, the TCP window is closed,
-    /// which stops all data of the peer.
-    Wait,
-}
-
 /// The receives that a stream may take.
 #[derive(Debug)]
 pub(crate) struct Receives {
     source: Source,
-    not_ready: ReceiverNotReady,
+    /// Messages may wait for receives.
+    may_be_late: bool,
     /// Messages wait for receives: the next post must notify the stream.
     awaited: AtomicBool,
 }
@@ -40,15 +26,15 @@ enum Source {
 }
 
 impl Receives {
-    pub(super) fn new(depth: usize, srq: Option<Srq>, not_ready: ReceiverNotReady) -> Self {
+    pub(super) fn new(depth: usize, srq: Option<Srq>, may_be_late: bool) -> Self {
         let own = || Source::Own { posted: Posted::new(depth), outstanding: AtomicUsize::new(0) };
         let source = srq.map_or_else(own, Source::Shared);
-        Self { source, not_ready, awaited: AtomicBool::new(false) }
+        Self { source, may_be_late, awaited: AtomicBool::new(false) }
     }
 
     /// Returns true if messages may wait for receives.
-    pub(crate) fn may_be_late(&self) -> bool {
-        self.not_ready == ReceiverNotReady::Wait
+    pub(crate) const fn may_be_late(&self) -> bool {
+        self.may_be_late
     }
 
     /// Returns true if other queue pairs take receives from the same queue.

@@ -25,8 +25,7 @@ use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
-    CompletionLevel, Cq, Pd, QpConfig, QpState, ReceiverNotReady, RecvWr, RnicConfig, SendWr,
-    WcStatus,
+    CompletionLevel, Cq, Pd, QpConfig, QpRules, QpState, RecvWr, RnicConfig, SendWr, WcStatus,
 };
 
 struct Scene {
@@ -37,7 +36,7 @@ struct Scene {
     _commands: Receiver<Command>,
     cq: Cq,
     completion: CompletionLevel,
-    receiver_not_ready: ReceiverNotReady,
+    rules: QpRules,
 }
 
 impl Scene {
@@ -58,7 +57,7 @@ impl Scene {
             _commands: receiver,
             cq,
             completion: CompletionLevel::default(),
-            receiver_not_ready: ReceiverNotReady::default(),
+            rules: QpRules::default(),
         }
     }
 
@@ -69,7 +68,7 @@ impl Scene {
                 send_depth: 4,
                 recv_depth: 4,
                 completion: self.completion,
-                receiver_not_ready: self.receiver_not_ready,
+                rules: self.rules,
                 ..QpConfig::with_cqs(send_cq, recv_cq)
             })
             .unwrap()

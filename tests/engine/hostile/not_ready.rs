@@ -3,7 +3,7 @@
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{QpConfig, QpRules, QpState, ReceiverNotReady, RecvWr, Srq, WcStatus};
+use urnic_engine::verbs::{QpConfig, QpRules, QpState, RecvWr, Srq, WcStatus};
 
 use crate::hostile::scene::{About, DEPTH, MOMENT, Scene};
 use urnic_testkit::octets::{
@@ -15,7 +15,7 @@ use urnic_testkit::octets::{
 fn waiting() -> Scene {
     let mut scene = Scene::new();
     let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
-    let config = QpConfig { receiver_not_ready: ReceiverNotReady::Wait, ..config };
+    let config = QpConfig { rules: QpRules::IwarpWait, ..config };
     scene.qp = scene.pd.create_qp(config).unwrap();
     start(&mut scene);
     scene
@@ -37,8 +37,8 @@ fn requests_that_wait_behind_a_message_count_in_the_ird() {
     let waiting = || {
         let mut scene = Scene::new();
         let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
-        let (receiver_not_ready, rules) = (ReceiverNotReady::Wait, QpRules::InfiniBand);
-        let config = QpConfig { receiver_not_ready, rules, ..config };
+        let rules = QpRules::InfiniBand;
+        let config = QpConfig { rules, ..config };
         scene.qp = scene.pd.create_qp(config).unwrap();
         start(&mut scene);
         let before = scene.answers().len();
@@ -68,8 +68,8 @@ fn requests_that_wait_behind_a_message_count_in_the_ird() {
 fn a_request_amid_a_message_that_waits_is_answered_at_once() {
     let mut scene = Scene::new();
     let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
-    let (receiver_not_ready, rules) = (ReceiverNotReady::Wait, QpRules::InfiniBand);
-    let config = QpConfig { receiver_not_ready, rules, ..config };
+    let rules = QpRules::InfiniBand;
+    let config = QpConfig { rules, ..config };
     scene.qp = scene.pd.create_qp(config).unwrap();
     start(&mut scene);
     let before = scene.answers().len();
@@ -147,11 +147,11 @@ fn held_message_cannot_invalidate_a_foreign_tag() {
 }
 
 /// Returns a victim whose queue pair takes its receives from a shared queue of 16.
-fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) {
+fn sharing(rules: QpRules, markers: bool) -> (Scene, Srq) {
     let mut scene = Scene::with_startup(StartupConfig { markers, ..StartupConfig::default() });
     let srq = scene.pd.create_srq(16).unwrap();
     let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
-    let config = QpConfig { receiver_not_ready, srq: Some(srq.clone()), ..config };
+    let config = QpConfig { rules, srq: Some(srq.clone()), ..config };
     scene.qp = scene.pd.create_qp(config).unwrap();
     for id in 0..16 {
         srq.post_recv(RecvWr::new(WrId(id), [scene.inbox.sge(0..1000)])).unwrap();
@@ -165,7 +165,7 @@ fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) 
 #[test]
 fn message_beyond_a_gap_reserves_receives_for_the_messages_before_it() {
     for (before, msn, is_possible) in [(1, 2, true), (1, 3, false), (3, 4, true), (3, 5, false)] {
-        let (mut scene, srq) = sharing(ReceiverNotReady::Terminate, true);
+        let (mut scene, srq) = sharing(QpRules::Iwarp, true);
         start(&mut scene);
         let (now, origin) = (scene.now.as_nanos(), scene.peer.sent);
         let mut first = Vec::new();
@@ -194,9 +194,9 @@ fn message_beyond_a_gap_reserves_receives_for_the_messages_before_it() {
 // spec: SEC-T-4
 #[test]
 fn a_wrong_message_number_does_not_empty_a_shared_queue() {
-    for receiver_not_ready in [ReceiverNotReady::Terminate, ReceiverNotReady::Wait] {
+    for rules in [QpRules::Iwarp, QpRules::IwarpWait] {
         for msn in [0, 2, 3, 16, 17, 100_000, u32::MAX] {
-            let (mut scene, srq) = sharing(receiver_not_ready, false);
+            let (mut scene, srq) = sharing(rules, false);
             start(&mut scene);
             scene.dies_of(&send(msn, b""), (1, 2, 3), About::Segment);
             assert_eq!(srq.len(), 16);

@@ -7,9 +7,7 @@ use urnic_engine::stream::carrier::ByteStream;
 use urnic_engine::stream::{Fragments, Scratch};
 use urnic_engine::time::Instant;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{
-    Cq, Pd, Qp, QpConfig, ReceiverNotReady, Rnic, RnicConfig, SendWr, WcStatus,
-};
+use urnic_engine::verbs::{Cq, Pd, Qp, QpConfig, QpRules, Rnic, RnicConfig, SendWr, WcStatus};
 use urnic_testkit::pair::{all_access, content, fill};
 
 use super::{drain, post, send};
@@ -29,9 +27,9 @@ impl End {
     fn new(seed: u64) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: seed.into() });
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(1024).unwrap());
-        let receiver_not_ready = ReceiverNotReady::Wait;
+        let rules = QpRules::IwarpWait;
         let depths = QpConfig { send_depth: 512, recv_depth: 512, ..QpConfig::new(&cq) };
-        let qp = pd.create_qp(QpConfig { receiver_not_ready, ..depths }).unwrap();
+        let qp = pd.create_qp(QpConfig { rules, ..depths }).unwrap();
         Self { stream: ByteStream::new(&rnic), pd, cq, qp }
     }
 

@@ -10,9 +10,7 @@ use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::port::LowerLayer;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{
-    Cq, Mr, Qp, ReceiverNotReady, RecvWr, SendOp, SendWr, Wc, WcOpcode, WcStatus,
-};
+use urnic_engine::verbs::{Cq, Mr, Qp, QpRules, RecvWr, SendOp, SendWr, Wc, WcOpcode, WcStatus};
 use urnic_netdev::impair::ImpairConfig;
 use urnic_netdev::memory::LinkConfig;
 use urnic_testkit::pair::{Pair, Setup, all_access, content, fill};
@@ -23,7 +21,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 fn setup() -> Setup {
     Setup {
         link: LinkConfig { latency_ns: 10_000, ..LinkConfig::default() },
-        receiver_not_ready: ReceiverNotReady::Wait,
+        rules: QpRules::IwarpWait,
         ..Setup::default()
     }
 }
@@ -194,8 +192,8 @@ fn invalidation_and_events_happen_at_delivery() {
 
 #[test]
 fn queue_pair_without_the_option_does_not_wait_for_receives() {
-    let receiver_not_ready = ReceiverNotReady::default();
-    let mut pair = Pair::connect(Setup { receiver_not_ready, ..setup() });
+    let rules = QpRules::default();
+    let mut pair = Pair::connect(Setup { rules, ..setup() });
     pair.a.qp.post_send(SendWr::send(WrId(0), [])).unwrap();
     pause(&mut pair);
     assert_eq!(pair.b.qp.state(), urnic_engine::verbs::QpState::Error);

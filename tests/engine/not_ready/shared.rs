@@ -8,8 +8,7 @@ use urnic_engine::time::Duration;
 use urnic_engine::types::TaggedOffset;
 use urnic_engine::types::{QpNum, WrId};
 use urnic_engine::verbs::{
-    MrPart, PostError, Qp, QpConfig, QpRules, QpState, QueueError, ReceiverNotReady, RecvWr,
-    SendWr, Srq, WcStatus,
+    MrPart, PostError, Qp, QpConfig, QpRules, QpState, QueueError, RecvWr, SendWr, Srq, WcStatus,
 };
 use urnic_netdev::impair::ImpairConfig;
 use urnic_testkit::octets;
@@ -27,15 +26,14 @@ struct Shared {
     srq: Srq,
 }
 
-fn shared(receiver_not_ready: ReceiverNotReady) -> Shared {
-    shared_over(setup(), receiver_not_ready)
+fn shared(rules: QpRules) -> Shared {
+    shared_over(setup(), rules)
 }
 
-fn shared_over(setup: Setup, receiver_not_ready: ReceiverNotReady) -> Shared {
+fn shared_over(setup: Setup, rules: QpRules) -> Shared {
     let mut pair = Pair::connect(setup);
     let srq = pair.b.pd.create_srq(64).unwrap();
-    let config =
-        QpConfig { receiver_not_ready, srq: Some(srq.clone()), ..QpConfig::new(&pair.b.cq) };
+    let config = QpConfig { rules, srq: Some(srq.clone()), ..QpConfig::new(&pair.b.cq) };
     let a = [(); 2].map(|()| pair.a.another_qp());
     let b = [(); 2].map(|()| pair.b.pd.create_qp(config.clone()).unwrap());
     for (a, b) in a.iter().zip(&b) {
@@ -66,12 +64,12 @@ impl Shared {
 }
 
 const OK: WcStatus = WcStatus::Success;
-const BOTH: [ReceiverNotReady; 2] = [ReceiverNotReady::Terminate, ReceiverNotReady::Wait];
+const BOTH: [QpRules; 2] = [QpRules::Iwarp, QpRules::IwarpWait];
 
 #[test]
 fn messages_of_two_queue_pairs_take_the_oldest_receive() {
-    for not_ready in BOTH {
-        let mut shared = shared(not_ready);
+    for rules in BOTH {
+        let mut shared = shared(rules);
         let [one, two] = shared.numbers();
         (0..6).for_each(|id| shared.post(id));
         assert_eq!((shared.srq.len(), shared.srq.depth()), (6, 64));
@@ -95,7 +93,7 @@ fn messages_of_two_queue_pairs_take_the_oldest_receive() {
 
 #[test]
 fn a_queue_that_is_empty_ends_the_stream_or_has_messages_wait() {
-    let mut ended = shared(ReceiverNotReady::Terminate);
+    let mut ended = shared(QpRules::Iwarp);
     ended.send(0);
     assert!(ended.received().is_empty());
     assert_eq!(ended.b.each_ref().map(Qp::state), [QpState::Error, QpState::Rts]);
@@ -105,7 +103,7 @@ fn a_queue_that_is_empty_ends_the_stream_or_has_messages_wait() {
     let two = ended.numbers()[1];
     assert_eq!(ended.received(), [(7, two, OK)]);
 
-    let mut waiting = shared(ReceiverNotReady::Wait);
+    let mut waiting = shared(QpRules::IwarpWait);
     let [one, two] = waiting.numbers();
     for from in [0, 1, 0, 1] {
         waiting.send(from);
@@ -128,8 +126,8 @@ fn a_queue_that_is_empty_ends_the_stream_or_has_messages_wait() {
 
 #[test]
 fn a_queue_pair_that_fails_flushes_what_it_has_taken_and_leaves_the_rest() {
-    for not_ready in BOTH {
-        let mut shared = shared(not_ready);
+    for rules in BOTH {
+        let mut shared = shared(rules);
         let [one, two] = shared.numbers();
         (0..3).for_each(|id| shared.post(id));
         // Half a message takes a receive; the rest of the message never arrives.
@@ -152,7 +150,7 @@ fn a_queue_pair_that_fails_flushes_what_it_has_taken_and_leaves_the_rest() {
 
 #[test]
 fn shared_queue_limit_is_reported_once_for_each_arming() {
-    let mut shared = shared(ReceiverNotReady::Wait);
+    let mut shared = shared(QpRules::IwarpWait);
     let (calls, waker) = counting();
     let count = || calls.count();
     (0..8).for_each(|id| shared.post(id));
@@ -181,7 +179,7 @@ fn shared_queue_limit_is_reported_once_for_each_arming() {
 
 #[test]
 fn objects_foreign_to_a_shared_queue_are_refused() {
-    let shared = shared(ReceiverNotReady::Wait);
+    let shared = shared(QpRules::IwarpWait);
     let (pd, srq) = (&shared.pair.b.pd, &shared.srq);
     let own = shared.b[0].post_recv(RecvWr::new(WrId(0), []));
     assert_eq!(own, Err(PostError::SharedReceives));
@@ -215,11 +213,11 @@ fn objects_foreign_to_a_shared_queue_are_refused() {
 impl Shared {
     /// Sends a first message with the number `msn` on a third connection. Returns the state
     /// afterwards.
-    fn lie(&self, not_ready: ReceiverNotReady, msn: u32) -> QpState {
+    fn lie(&self, rules: QpRules, msn: u32) -> QpState {
         let End { rnic, pd, .. } = &self.pair.b;
         let (now, cq) = (self.pair.link.now(), rnic.create_cq(64).unwrap());
         let srq = Some(self.srq.clone());
-        let config = QpConfig { srq, receiver_not_ready: not_ready, ..QpConfig::new(&cq) };
+        let config = QpConfig { srq, rules, ..QpConfig::new(&cq) };
         let qp = pd.create_qp(config).unwrap();
         let mut stream = ByteStream::new(rnic);
         stream.respond(now, &StartupConfig::default()).unwrap();
@@ -236,10 +234,10 @@ impl Shared {
 /// of them.
 #[test]
 fn two_queue_pairs_get_their_receives_beside_a_third_whose_peer_lies() {
-    for not_ready in BOTH {
+    for rules in BOTH {
         for loss in [0.0, 0.03] {
             let impair = ImpairConfig { loss, ..ImpairConfig::default() };
-            let mut shared = shared_over(Setup { impair, ..setup() }, not_ready);
+            let mut shared = shared_over(Setup { impair, ..setup() }, rules);
             let numbers = shared.numbers();
             for round in 0..30_u32 {
                 (0..8).for_each(|id| shared.post(id));
@@ -247,7 +245,7 @@ fn two_queue_pairs_get_their_receives_beside_a_third_whose_peer_lies() {
                     shared.send((message % 2) as usize);
                     if message % 3 == 0 {
                         let msn = 2 + (round * 8 + message) * 97 % 20_000;
-                        let state = shared.lie(not_ready, msn);
+                        let state = shared.lie(rules, msn);
                         assert_eq!(state, QpState::Error, "{msn}");
                     }
                 }

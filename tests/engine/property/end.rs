@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use urnic_engine::mem::Access;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
-    CompletionLevel, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
-    RnicConfig, SendOp, SendWr, Sge, Wc,
+    CompletionLevel, Cq, Mr, Pd, Qp, QpConfig, QpRules, RecvWr, RemoteBuffer, Rnic, RnicConfig,
+    SendOp, SendWr, Sge, Wc,
 };
 
 use crate::property::plan::{Kind, Op, Plan};
@@ -97,9 +97,9 @@ impl End {
         let config = QpConfig {
             send_depth: 32,
             recv_depth: 32,
-            receiver_not_ready: match plan.late_receives {
-                Some(_) => ReceiverNotReady::Wait,
-                None => ReceiverNotReady::Terminate,
+            rules: match plan.late_receives {
+                Some(_) => QpRules::IwarpWait,
+                None => QpRules::Iwarp,
             },
             completion: match plan.placed {
                 true => CompletionLevel::Placed,

@@ -14,7 +14,7 @@ use urnic_engine::port::{
 use urnic_engine::stream::StreamEvent;
 use urnic_engine::time::Duration;
 use urnic_engine::verbs::{
-    CompletionLevel, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, Rnic, RnicConfig, Wc,
+    CompletionLevel, Cq, Mr, Pd, Qp, QpConfig, QpRules, Rnic, RnicConfig, Wc,
 };
 use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
@@ -91,7 +91,7 @@ pub struct Setup {
     pub startup: StartupConfig,
     pub lower_layer: LowerLayer,
     pub ipv6: bool,
-    pub receiver_not_ready: ReceiverNotReady,
+    pub rules: QpRules,
     pub completion: CompletionLevel,
     pub seed: u64,
 }
@@ -125,7 +125,7 @@ impl Pair {
     /// Connects `a` to `b`; panics if that takes more than a minute of virtual time.
     pub fn connect(setup: Setup) -> Self {
         let Setup { link, impair, startup, lower_layer, ipv6, .. } = setup;
-        let Setup { receiver_not_ready, completion, seed, .. } = setup;
+        let Setup { rules, completion, seed, .. } = setup;
         let (device_a, device_b) = memory::pair(link);
         let device_a = Impair::new(device_a, impair, seed.wrapping_mul(2) + 11);
         let device_b = Impair::new(device_b, impair, seed.wrapping_mul(2) + 12);
@@ -133,7 +133,7 @@ impl Pair {
             End::with_config(seed.wrapping_add(index), 4096, |cq| QpConfig {
                 send_depth: 256,
                 recv_depth: 256,
-                receiver_not_ready,
+                rules,
                 completion,
                 ..QpConfig::new(cq)
             })

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use urnic::{
-    Access, ConnectOptions, ListenParams, Offer, QpConfig, ReceiverNotReady, RecvWr, SendWr,
-    WcStatus, WrId,
+    Access, ConnectOptions, ListenParams, Offer, QpConfig, QpRules, RecvWr, SendWr, WcStatus, WrId,
 };
 use urnic_engine::limits::HELD_BYTES_MAX;
 
@@ -15,8 +14,8 @@ const LEN: usize = 256 << 10;
 /// Asserts that nothing is lost if more waits than the server holds and all socket buffers take,
 /// and that the connection goes on once receives are posted.
 fn more_than_may_wait_is_delivered(server: &Host, client: &Host, local: SocketAddr) {
-    let receiver_not_ready = ReceiverNotReady::Wait;
-    let config = QpConfig { receiver_not_ready, ..QpConfig::new(&server.cq) };
+    let rules = QpRules::IwarpWait;
+    let config = QpConfig { rules, ..QpConfig::new(&server.cq) };
     let peer_qp = server.pd.create_qp(config).unwrap();
     let qp = client.qp();
     let listener = server.endpoint.listen(local, ListenParams::default()).unwrap();

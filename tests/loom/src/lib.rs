@@ -47,7 +47,7 @@ mod verbs {
         use super::Srq;
         use super::doorbell::{Doorbell, DoorbellButton};
         use super::posted::Posted;
-        use super::receives::{ReceiverNotReady, Receives};
+        use super::receives::Receives;
         use crate::types::PdNum;
 
         #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ mod verbs {
             /// queue.
             pub(crate) fn waiting(doorbell: &Arc<Doorbell>, srq: Option<Srq>) -> Arc<Self> {
                 Arc::new(Self {
-                    receives: Receives::new(2, srq, ReceiverNotReady::Wait),
+                    receives: Receives::new(2, srq, true),
                     button: Arc::new(DoorbellButton::new(Arc::clone(doorbell), 0)),
                 })
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
-use urnic::{Access, QpConfig, QpRules, ReceiverNotReady};
+use urnic::{Access, QpConfig, QpRules};
 
 use super::id::{Depths, Id, Phase, id};
 use crate::abi::{
@@ -94,13 +94,8 @@ enum Readiness {
 /// Makes a queue pair for a stream on which nothing is sent. Its peer has no right to memory.
 fn bare(process: &Process) -> Result<urnic::Qp, Errno> {
     let cq = process.rnic.create_cq(1).map_err(|_| Errno::NO_MEMORY)?;
-    let config = QpConfig {
-        send_depth: 1,
-        recv_depth: 1,
-        rules: QpRules::InfiniBand,
-        receiver_not_ready: ReceiverNotReady::Wait,
-        ..QpConfig::new(&cq)
-    };
+    let config =
+        QpConfig { send_depth: 1, recv_depth: 1, rules: QpRules::InfiniBand, ..QpConfig::new(&cq) };
     let made = process.rnic.alloc_pd().create_qp(config).map_err(|_| Errno::NO_MEMORY)?;
     made.set_remote_rights(Access::empty());
     Ok(made)

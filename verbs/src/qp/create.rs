@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, RwLock};
 
 use libc::c_int;
-use urnic::{QpConfig, QpNum, QpRules, ReceiverNotReady};
+use urnic::{QpConfig, QpNum, QpRules};
 
 use super::batch::{self, SendSide};
 use super::{Qp, QpObject, qp};
@@ -136,7 +136,6 @@ pub(crate) unsafe fn create(
         rules: QpRules::InfiniBand,
         completion: ack::completion(),
         // As on InfiniBand with the usual retry count of 7: retries never end.
-        receiver_not_ready: ReceiverNotReady::Wait,
         number: Some(QpNum(number)),
         srq: srq.map(|srq| srq.inner.clone()),
         ..QpConfig::with_cqs(send_cq.inner.clone(), recv_cq.inner.clone())

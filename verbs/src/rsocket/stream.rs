@@ -23,8 +23,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use urnic::{
-    Access, Cq, Mr, Pd, Qp, QpConfig, QpRules, ReceiverNotReady, RecvWr, Rnic, SendWr, Wc,
-    WcOpcode, WcStatus, WrId,
+    Access, Cq, Mr, Pd, Qp, QpConfig, QpRules, RecvWr, Rnic, SendWr, Wc, WcOpcode, WcStatus, WrId,
 };
 
 use super::wire::{ConnData, IOMAP_LEN, MESSAGE_LEN, Message, SGE_LEN, Target, iomap, of_iomap};
@@ -136,7 +135,6 @@ impl Stream {
             send_depth,
             recv_depth: receives,
             rules: QpRules::InfiniBand,
-            receiver_not_ready: ReceiverNotReady::Wait,
             ..QpConfig::new(&cq)
         };
         let qp = pd.create_qp(config).map_err(|_| Errno::NO_MEMORY)?;

@@ -131,7 +131,7 @@ impl ByteStream {
     }
 
     /// Returns true if the caller should read from the byte stream. False while too many messages
-    /// wait for receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)). Bytes
+    /// wait for receives ([`QpRules::IwarpWait`](crate::verbs::QpRules::IwarpWait)). Bytes
     /// given nevertheless are accepted.
     #[must_use]
     pub fn wants_octets(&self) -> bool {

@@ -69,7 +69,7 @@ impl Stream {
         // flushed, and Reads that await a Response never get one. Messages that arrived before and
         // wait for receives are still delivered, until this end closes too.
         // spec: DDP-6.2.1-3
-        if full.qp.rules == QpRules::Iwarp && !full.rx.receive_queue.is_waiting() {
+        if full.qp.rules != QpRules::InfiniBand && !full.rx.receive_queue.is_waiting() {
             full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);
         }
         // A peer that stops in the middle of an FPDU did not close in order. A peer that never sent
@@ -101,7 +101,7 @@ impl Stream {
         match full.deliver_held(&rnic, &mut lease) {
             Ok(())
                 if self.peer_closed
-                    && full.qp.rules == QpRules::Iwarp
+                    && full.qp.rules != QpRules::InfiniBand
                     && !full.rx.receive_queue.is_waiting() =>
             {
                 full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);

@@ -197,7 +197,7 @@ impl Placer<'_, '_> {
         let guard = self.lease.open();
         let (pd, number) = (self.qp.pd, self.qp.number);
         let need = match self.qp.rules {
-            QpRules::Iwarp => Access::FOR_ATOMIC,
+            QpRules::Iwarp | QpRules::IwarpWait => Access::FOR_ATOMIC,
             // On InfiniBand the right to atomics neither needs nor gives those to read and to write.
             QpRules::InfiniBand => Access::REMOTE_ATOMIC,
         };

@@ -2,7 +2,7 @@
 //! their fate if the peer cannot answer.
 
 use super::*;
-use crate::verbs::{CompletionLevel, PostError, QpRules, ReceiverNotReady};
+use crate::verbs::{CompletionLevel, PostError, QpRules};
 use crate::wire::rdmap::Opcode;
 
 const PLACED: CompletionLevel = CompletionLevel::Placed;
@@ -24,7 +24,6 @@ fn pair_with(
             recv_depth: 16,
             rules,
             completion,
-            receiver_not_ready: ReceiverNotReady::Wait,
             ..QpConfig::new(&end.cq)
         };
         end.qp = end.pd.create_qp(config).unwrap();
@@ -173,7 +172,7 @@ fn application_read_responses_confirm_too() {
 #[test]
 fn reads_and_confirmations_share_slots_without_a_separate_one() {
     for (depths, most) in [([(0, 1), (1, 0)], 1), ([(0, 2), (2, 0)], 2), ([(0, 4), (2, 0)], 2)] {
-        let [mut a, mut b] = pair([QpRules::Iwarp; 2], depths);
+        let [mut a, mut b] = pair([QpRules::IwarpWait; 2], depths);
         for id in 0..5 {
             a.qp.post_send(a.write_to(&b, 2 * id, 100)).unwrap();
             let read = SendWr::read(WrId(2 * id + 1), b.memory.remote(0), a.memory.sge(200..300));
@@ -224,7 +223,7 @@ fn confirmation_slot_is_negotiated_besides_ord() {
 // spec: DDP-5.4-1, RDMAP-5.5-14
 #[test]
 fn without_remote_reads_completion_means_acceptance_by_tcp() {
-    let [mut a, b] = pair([QpRules::Iwarp; 2], [(0, 0); 2]);
+    let [mut a, b] = pair([QpRules::IwarpWait; 2], [(0, 0); 2]);
     a.qp.post_send(a.write_to(&b, 1, 100)).unwrap();
     a.write(1 << 20, usize::MAX);
     assert_eq!((a.statuses(), a.confirmations()), (vec![success(1)], 0));

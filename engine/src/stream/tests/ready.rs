@@ -5,7 +5,7 @@
 use super::*;
 use crate::mpa::startup::{Revision, RtrKind, RtrKinds};
 use crate::rdmap::read::Requester;
-use crate::verbs::{CompletionLevel, QpRules, ReceiverNotReady, WcOpcode};
+use crate::verbs::{CompletionLevel, QpRules, WcOpcode};
 
 /// IRD and ORD that a peer may announce; 0x3FFF: not negotiated.
 const DEPTHS: [u16; 6] = [0, 1, 2, 16, 0x3FFE, 0x3FFF];
@@ -15,20 +15,15 @@ const WORD: Range<usize> = 20..24;
 
 const KINDS: [RtrKinds; 3] = [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND];
 const QPS: [(CompletionLevel, QpRules); 4] = [
-    (CompletionLevel::Taken, QpRules::Iwarp),
+    (CompletionLevel::Taken, QpRules::IwarpWait),
     (CompletionLevel::Taken, QpRules::InfiniBand),
-    (CompletionLevel::Placed, QpRules::Iwarp),
+    (CompletionLevel::Placed, QpRules::IwarpWait),
     (CompletionLevel::Placed, QpRules::InfiniBand),
 ];
 
 fn end(seed: u64, (completion, rules): (CompletionLevel, QpRules)) -> End {
     let mut end = End::new(seed);
-    let config = QpConfig {
-        completion,
-        rules,
-        receiver_not_ready: ReceiverNotReady::Wait,
-        ..QpConfig::new(&end.cq)
-    };
+    let config = QpConfig { completion, rules, ..QpConfig::new(&end.cq) };
     end.qp = end.pd.create_qp(config).unwrap();
     end
 }
@@ -222,7 +217,7 @@ fn rtr_read_without_a_read_slot_fails_the_stream() {
 fn an_attempt_that_the_reply_ends_leaves_the_queue_pair_as_its_rules_say() {
     let replies = [(word(RtrKinds::empty(), 4, 4), "2/0/07"), (word(KINDS[0], 4, 200), "2/0/06")];
     for (reply, code) in replies {
-        for (rules, markers) in [(QpRules::Iwarp, false), (QpRules::InfiniBand, true)] {
+        for (rules, markers) in [(QpRules::IwarpWait, false), (QpRules::InfiniBand, true)] {
             let peer_to_peer = StartupConfig { peer_to_peer: true, ..StartupConfig::default() };
             let config = StartupConfig { rtr: RtrKinds::all(), markers, ..peer_to_peer };
             let qps = [(CompletionLevel::Placed, rules), QPS[0]];
@@ -238,7 +233,7 @@ fn an_attempt_that_the_reply_ends_leaves_the_queue_pair_as_its_rules_say() {
                 });
             assert_eq!(notice.as_deref(), Some(code), "{case:x?}");
             assert!(a.layered.wants_close(), "{case:x?}");
-            if rules == QpRules::Iwarp {
+            if rules == QpRules::IwarpWait {
                 assert_eq!(a.qp.state(), QpState::Error);
                 assert_eq!(a.statuses(), [(7, WcStatus::WrFlushErr)]);
                 continue;

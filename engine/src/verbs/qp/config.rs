@@ -2,7 +2,7 @@
 
 use crate::limits::{CQ_DEPTH_MAX, QP_DEPTH_MAX};
 use crate::types::QpNum;
-use crate::verbs::{Cq, ReceiverNotReady, Srq};
+use crate::verbs::{Cq, Srq};
 
 /// State of a queue pair (RFC 5040 §6, with the names of `ibv_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,19 +19,28 @@ pub enum QpState {
     Error = 3,
 }
 
-/// Rules for the acceptance of work, and for its fate before and after a connection.
+/// Rules for the acceptance of work, for its fate before and after a connection, and for messages of
+/// the peer for which no receive is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QpRules {
     /// Rules of iWARP: [`post_send`](crate::verbs::Qp::post_send) needs a connection, a failed
-    /// attempt to connect ends the queue pair, and when the peer closes, receives are flushed.
+    /// attempt to connect ends the queue pair, and when the peer closes, receives are flushed. A
+    /// message without a receive ends the stream, and the peer gets a Terminate (RFC 5041 §7.1):
+    /// the receiver must post before the peer sends.
     #[default]
     Iwarp,
+    /// Rules of iWARP, but a message without a receive waits in memory of the engine until one is
+    /// posted, as with a retry count of 7 on InfiniBand (`rnr_retry`). Later Writes, Reads and
+    /// Atomics continue. While [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes wait, the
+    /// TCP window is closed, which stops all data of the peer.
+    IwarpWait,
     /// Rules of a reliable connection of InfiniBand, which has no opening and no close on the wire:
     /// * Work is accepted in every state. Before there is a connection it waits for one; after the
     ///   end it completes as flushed.
     /// * A failed attempt to connect leaves the queue pair and its work unchanged. Another attempt
     ///   may follow; [`Qp::give_up`](crate::verbs::Qp::give_up) flushes instead.
-    /// * Reads and Atomics of the peer wait behind messages that wait for receives.
+    /// * Messages wait for receives as under [`IwarpWait`](Self::IwarpWait), and Reads and Atomics of
+    ///   the peer wait behind them.
     /// * When the peer closes its half in order, receives stay posted until this end closes too.
     InfiniBand,
 }
@@ -74,15 +83,13 @@ pub struct QpConfig {
     pub send_depth: usize,
     /// Capacity of the receive queue in work requests; each counts until it completes.
     pub recv_depth: usize,
-    /// Rules for the acceptance of work and its fate.
+    /// Rules for the acceptance of work, its fate, and messages without a receive.
     pub rules: QpRules,
     /// Meaning of the completions of Writes and Sends.
     pub completion: CompletionLevel,
     /// Number chosen by the application. No other queue pair of the RNIC may have it, which the
     /// RNIC does not check. `None` takes the next one in order.
     pub number: Option<QpNum>,
-    /// Handling of a message for which no receive is posted.
-    pub receiver_not_ready: ReceiverNotReady,
     /// Shared receive queue, used instead of a receive queue of this queue pair. By the rules of
     /// iWARP it must be in the same protection domain.
     pub srq: Option<Srq>,
@@ -107,7 +114,6 @@ impl QpConfig {
             rules: QpRules::Iwarp,
             completion: CompletionLevel::Taken,
             number: None,
-            receiver_not_ready: ReceiverNotReady::Terminate,
             srq: None,
         }
     }

@@ -60,10 +60,10 @@ impl QpShared {
     /// A queue pair without a connection.
     pub(super) fn new(rnic: &RnicShared, pd: PdNum, config: QpConfig) -> Result<Self, QueueError> {
         let QpConfig { send_cq, recv_cq, send_depth, recv_depth, rules, number, .. } = config;
-        let QpConfig { receiver_not_ready, srq, completion, .. } = config;
+        let QpConfig { srq, completion, .. } = config;
         let next = || QpNum(rnic.qp_next.fetch_add(1, Ordering::Relaxed));
         // InfiniBand leaves the domain of the shared queue open.
-        if rules == QpRules::Iwarp && srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
+        if rules != QpRules::InfiniBand && srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
             return Err(QueueError::SrqNotAssociated);
         }
         Ok(Self {
@@ -72,7 +72,7 @@ impl QpShared {
             send_cq,
             recv_cq,
             sq: Posted::new(send_depth),
-            receives: Receives::new(recv_depth, srq, receiver_not_ready),
+            receives: Receives::new(recv_depth, srq, rules != QpRules::Iwarp),
             rules,
             completion,
             sq_outstanding: AtomicUsize::new(0),

@@ -46,7 +46,7 @@ fn answers_that_wait_leave_before_a_shutdown() {
 #[test]
 fn fin_of_the_peer_is_reported_while_its_messages_wait_for_receives() {
     let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
-    scene.receiver_not_ready = ReceiverNotReady::Wait;
+    scene.rules = QpRules::IwarpWait;
     let (_qp, mut peer, told) = scene.open_heard(&peers);
     let messages = 1..=u32::try_from(HELD_SEGMENTS_MAX).unwrap() + 1;
     let octets: Vec<u8> = messages.flat_map(|msn| fpdu(&send(msn, b""), 0, false)).collect();
