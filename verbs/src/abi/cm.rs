@@ -162,25 +162,6 @@ c_types! {
         63 preference: u8,
     }
 
-    /// A path in the wire format.
-    struct ibv_path_record: 64 {
-        0 service_id: u64,
-        8 dgid: ibv_gid,
-        24 sgid: ibv_gid,
-        40 dlid: u16,
-        42 slid: u16,
-        44 flowlabel_hoplimit: u32,
-        48 tclass: u8,
-        49 reversible_numpath: u8,
-        50 pkey: u16,
-        52 qosclass_sl: u16,
-        54 mtu: u8,
-        55 rate: u8,
-        56 packetlifetime: u8,
-        57 preference: u8,
-        58 reserved: [u8; 6],
-    }
-
     /// A path in the kernel's form.
     struct ib_user_path_rec: 64 {
         0 dgid: [u8; 16],
