@@ -15,7 +15,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use urnic::{Connection, Cq, Qp, QpConfig, SendWr, Wc, WcOpcode, WcStatus, WrId, monotonic_now};
+use urnic::{
+    Connection, Cq, Error, Qp, QpConfig, SendWr, Wc, WcOpcode, WcStatus, WrId, monotonic_now,
+};
 use urnic_engine::time::Instant;
 
 use crate::channel::{Buffers, CONTROL_SENT, Channel};
@@ -25,6 +27,8 @@ use crate::counters::Counters;
 use crate::device::{self, Problem};
 use crate::host::{Host, Payload};
 use crate::interrupt::{Interrupt, Interrupted};
+use crate::keys;
+use crate::protocol::auth::{Challenge, Opening, proven_reply};
 use crate::protocol::{Control, Hello, Session, Welcome};
 
 /// Queue depths of a client's session.
@@ -72,6 +76,21 @@ pub(crate) enum Happened {
     Payload(Wc),
     /// A control message of the server.
     Control(Control),
+}
+
+/// Asks a server for a challenge, by a connection that the server rejects.
+fn challenge(host: &Host, remote: SocketAddr) -> anyhow::Result<Challenge> {
+    let cq = host.rnic.create_cq(2)?;
+    let depths = QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::new(&cq) };
+    let qp = host.pd.create_qp(depths).context("making a queue pair")?;
+    let options = host.options.connect_options(Opening::ask());
+    let connecting = host.endpoint.connect(remote, &qp, &options)?;
+    match connecting.wait(host.options.timeout) {
+        Ok(_) => bail!("cannot use {remote}: it asks for no key, and proves nothing (--key)"),
+        Err(Error::Rejected(rejection)) => Challenge::parse(&rejection.private_data)
+            .ok_or_else(|| explain(remote, host, &Error::Rejected(rejection))),
+        Err(error) => Err(explain(remote, host, &error)),
+    }
 }
 
 /// Direction of a session's payload; `None` if it depends on the operations.
@@ -129,12 +148,28 @@ impl<'h> Client<'h> {
             .context("making a queue pair")?;
         let buffers = Buffers { receive: recv_depth, payload_len: depths.recv_len, control };
         let channel = Channel::new(&host.pd, &qp, buffers)?;
-        let options = host.options.connect_options(hello.emit());
+        let request = match &host.key {
+            Some(key) => {
+                let challenge = challenge(host, remote)?;
+                Opening::prove(key, &challenge, keys::random()?, hello)
+            }
+            None => hello.emit(),
+        };
+        let options = host.options.connect_options(request.clone());
         let connecting = host.endpoint.connect(remote, &qp, &options)?;
         let connection =
             connecting.wait(host.options.timeout).map_err(|error| explain(remote, host, &error))?;
-        let welcome = Welcome::parse(&connection.terms().private_data)
-            .with_context(|| format!("cannot use {remote}"))?;
+        let reply = &connection.terms().private_data[..];
+        let reply = match &host.key {
+            Some(key) => proven_reply(key, &request, reply).with_context(|| {
+                format!(
+                    "{remote} does not prove that it has the key: it is another server, or its \
+                     Reply was changed on the way"
+                )
+            })?,
+            None => reply,
+        };
+        let welcome = Welcome::parse(reply).with_context(|| format!("cannot use {remote}"))?;
         if let Some(payload) = payload(&hello.session) {
             host.note_framing(connection.terms().framing, payload);
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::address::HostPort;
 use crate::client::{Client, Transferred, Unverified};
-use crate::host::StackOptions;
+use crate::host::ClientOptions;
 use crate::interrupt::Interrupted;
 use crate::protocol::NAME_LEN_MAX;
 use crate::transfer::hex;
@@ -31,7 +31,7 @@ pub(crate) struct TransferOptions {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) stack: StackOptions,
+    pub(crate) client: ClientOptions,
 }
 
 /// Returns true if a file name means standard input or standard output.

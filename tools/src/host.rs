@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::device::{self, DeviceSpec};
+use crate::keys::{self, Key};
 use crate::report::complain;
 use crate::units;
 
@@ -54,6 +56,18 @@ pub(crate) struct StackOptions {
     #[arg(long, env = "URNIC_TOP", hide_env_values = true, help_heading = STACK,
           value_parser = clap::builder::FalseyValueParser::new())]
     pub(crate) top: bool,
+}
+
+/// Options of every client of 'urnic serve'.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ClientOptions {
+    /// File with the key of this client, for a server with --keys: proves to the server that the
+    /// client has it, and to the client that the server has it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) stack: StackOptions,
 }
 
 /// The heading of these options.
@@ -157,6 +171,8 @@ pub(crate) struct Host {
     pub(crate) pd: Pd,
     pub(crate) endpoint: Endpoint,
     pub(crate) options: StackOptions,
+    /// Key that a client of a server with keys proves to have.
+    pub(crate) key: Option<Key>,
     /// Set after options without effect were reported, so that this happens once, not for each
     /// connection.
     is_noted: Cell<bool>,
@@ -208,7 +224,17 @@ impl Host {
         let endpoint = device::open(&options.dev, &rnic, &config, options.timeout)?;
         let shown = if options.top { shown(&endpoint)? } else { None };
         let (pd, is_noted) = (rnic.alloc_pd(), Cell::new(false));
-        Ok(Self { rnic, pd, endpoint, options: options.clone(), is_noted, _shown: shown })
+        let (options, key) = (options.clone(), None);
+        Ok(Self { rnic, pd, endpoint, options, key, is_noted, _shown: shown })
+    }
+
+    /// Opens the device of a client.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub(crate) fn client(options: &ClientOptions, spin: Duration) -> anyhow::Result<Self> {
+        let key = options.key.as_deref().map(keys::read_one).transpose().context("--key")?;
+        Ok(Self { key, ..Self::open(&options.stack, spin)? })
     }
 
     /// Opens an endpoint on an end of a link in memory.
@@ -228,6 +254,7 @@ impl Host {
             rnic,
             endpoint,
             options,
+            key: None,
             is_noted: Cell::new(false),
             _shown: None,
         }

@@ -28,9 +28,11 @@ mod ib;
 mod impair;
 mod info;
 mod interrupt;
+mod keys;
 mod lat;
 mod logging;
 mod measure;
+mod network;
 mod progress;
 mod protocol;
 mod report;
@@ -103,6 +105,7 @@ enum Command {
     Lat(cmd::lat::Args),
     Put(cmd::put::Args),
     Get(cmd::get::Args),
+    Keygen(cmd::keygen::Args),
     Info(cmd::info::Args),
     Demo(cmd::demo::Args),
     Replay(cmd::replay::Args),
@@ -131,6 +134,7 @@ impl Command {
             Self::Lat(args) => cmd::lat::run(&args),
             Self::Put(args) => cmd::put::run(&args),
             Self::Get(args) => cmd::get::run(&args),
+            Self::Keygen(args) => cmd::keygen::run(&args),
             Self::Info(args) => cmd::info::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
             Self::Capture(args) => cmd::capture::run(&args),

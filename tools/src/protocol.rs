@@ -28,6 +28,7 @@
 //!
 //! The frame bounds everything that a peer sends, and it is checked before use.
 
+pub(crate) mod auth;
 mod control;
 
 pub(crate) use control::{CONTROL_LEN_MAX, Control};

@@ -7,6 +7,7 @@ mod files;
 mod hostile_server;
 mod interrupted;
 pub(crate) mod json;
+mod keys;
 mod liar;
 mod many;
 mod posting;

@@ -7,7 +7,7 @@ use anyhow::ensure;
 
 use crate::address::HostPort;
 use crate::bw::{self, Bandwidth, Plan, Table, header};
-use crate::host::{Host, SPIN, StackOptions};
+use crate::host::{ClientOptions, Host, SPIN};
 use crate::info::DEVICES;
 use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, message_size, sizes};
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    stack: StackOptions,
+    client: ClientOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -153,15 +153,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "--connections {connections}: only {count} of them send one of the {messages}"
         ));
     }
-    let remotes = args.peer.resolve(&args.stack.dev)?;
-    let host = Host::open(&args.stack, SPIN)?;
+    let remotes = args.peer.resolve(&args.client.stack.dev)?;
+    let host = Host::client(&args.client, SPIN)?;
     let interrupt = Interrupt::default();
     let mut results = Vec::new();
     for size in sizes {
         let plan = args.plan(size);
         let mut intervals = Intervals::new(args.interval, args.json || args.all_sizes);
         let measured = bw::measure(&host, &remotes, &plan, &interrupt, &mut intervals)?;
-        let result = Bandwidth::new(&plan, &measured, intervals.finish(), &args.stack);
+        let result = Bandwidth::new(&plan, &measured, intervals.finish(), &args.client.stack);
         if args.all_sizes && !args.json {
             // Each result is printed as soon as it is known, because all of them take a while.
             let above = if results.is_empty() { header(args.bidir) } else { String::new() };

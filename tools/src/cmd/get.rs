@@ -66,9 +66,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(place) = &place {
         place.check_free(options.force)?;
     }
-    let host = Host::open(&options.stack, SPIN)?;
+    let host = Host::client(&options.client, SPIN)?;
     let hello = Hello { session: Session::Get { name }, len: 0, depth: 0 };
-    let remotes = args.from.address.resolve(&options.stack.dev)?;
+    let remotes = args.from.address.resolve(&options.client.stack.dev)?;
     let mut client = connect(&host, &remotes, &hello)?;
     let interrupt = Interrupt::default();
     interrupt.watch()?;

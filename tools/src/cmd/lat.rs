@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::address::HostPort;
-use crate::host::{Host, StackOptions};
+use crate::host::{ClientOptions, Host};
 use crate::info::DEVICES;
 use crate::interrupt::Interrupt;
 use crate::lat::{self, Moment, Plan, SPIN_ALWAYS};
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    stack: StackOptions,
+    client: ClientOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -163,8 +163,8 @@ impl Latency {
 /// If the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
-    let remotes = args.peer.resolve(&args.stack.dev)?;
-    let host = Host::open(&args.stack, SPIN_ALWAYS)?;
+    let remotes = args.peer.resolve(&args.client.stack.dev)?;
+    let host = Host::client(&args.client, SPIN_ALWAYS)?;
     let interrupt = Interrupt::default();
     let mut results = Vec::new();
     for size in sizes {

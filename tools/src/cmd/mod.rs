@@ -10,6 +10,7 @@ pub(crate) mod ibgate;
 pub(crate) mod ibswitch;
 pub(crate) mod impair;
 pub(crate) mod info;
+pub(crate) mod keygen;
 pub(crate) mod lat;
 pub(crate) mod man;
 pub(crate) mod ping;

@@ -10,7 +10,7 @@ use urnic::{Access, Mr, SendWr, WrId, monotonic_now};
 
 use crate::address::HostPort;
 use crate::client::{Client, Depths, Happened};
-use crate::host::{Host, SPIN, StackOptions};
+use crate::host::{ClientOptions, Host, SPIN};
 use crate::info::DEVICES;
 use crate::interrupt::{self, Interrupt, Interrupted};
 use crate::measure::{Samples, Times, Timing};
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    stack: StackOptions,
+    client: ClientOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -74,8 +74,8 @@ struct Pinged {
 /// # Errors
 /// If a message is not answered.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let remotes = args.peer.resolve(&args.stack.dev)?;
-    let host = Host::open(&args.stack, SPIN)?;
+    let remotes = args.peer.resolve(&args.client.stack.dev)?;
+    let host = Host::client(&args.client, SPIN)?;
     let hello = Hello { session: Session::Echo, len: args.size, depth: 1 };
     let len = usize::try_from(args.size)?;
     let depths = Depths { send: 2, recv: 1, recv_len: len };

@@ -63,10 +63,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => own_name(&args.file)?,
     };
     let options = &args.options;
-    let host = Host::open(&options.stack, SPIN)?;
+    let host = Host::client(&options.client, SPIN)?;
     let session = Session::Put { name, force: options.force };
     let hello = Hello { session, len, depth: 0 };
-    let remotes = args.to.address.resolve(&options.stack.dev)?;
+    let remotes = args.to.address.resolve(&options.client.stack.dev)?;
     let mut client = connect(&host, &remotes, &hello)?;
     let interrupt = Interrupt::default();
     interrupt.watch()?;

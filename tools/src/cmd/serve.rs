@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -17,8 +17,11 @@ use crate::address::HostPort;
 use crate::device;
 use crate::host::{Host, SPIN, StackOptions};
 use crate::info::DEVICES;
+use crate::keys::{self, KeyLine};
+use crate::network::Network;
 use crate::server::{
-    Ended, Event, Limits, Log, Opened, Places, Server, await_address, check_address,
+    Admission, Ended, Event, Holder, Limits, Log, Opened, Places, Server, await_address,
+    check_address,
 };
 use crate::transfer::{Folder, Room, sweep};
 use crate::{size, units};
@@ -26,8 +29,8 @@ use crate::{size, units};
 /// Serve peers: the other end of ping, bw, lat, put and get
 ///
 /// Prints one line when it listens, then serves any number of peers at once until it is stopped by
-/// SIGINT or SIGTERM. Each peer has memory of its own; no peer reaches another's. There is no
-/// authentication: each peer that reaches the address may use what the options allow.
+/// SIGINT or SIGTERM. Each peer has memory of its own; no peer reaches another's. Without --keys,
+/// each peer that reaches the address may use what the options allow.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
@@ -66,11 +69,33 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    admission: AdmissionOptions,
+
+    #[command(flatten)]
     files: FileOptions,
 
     #[command(flatten)]
     stack: StackOptions,
 }
+
+/// Rules that decide which peers are admitted.
+#[derive(clap::Args, Debug)]
+struct AdmissionOptions {
+    /// Serve only holders of the keys in this file; 'urnic keygen --help' has its form
+    #[arg(long, value_name = "FILE", help_heading = ADMISSION)]
+    keys: Option<PathBuf>,
+
+    /// Serve only peers of this network, such as 192.0.2.0/24; may be repeated
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', help_heading = ADMISSION)]
+    allow: Vec<Network>,
+
+    /// Do not serve peers of this network, even if --allow has it; may be repeated
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', help_heading = ADMISSION)]
+    deny: Vec<Network>,
+}
+
+/// Heading of these options.
+const ADMISSION: &str = "Admission";
 
 /// Limits on files.
 #[derive(clap::Args, Debug)]
@@ -128,6 +153,9 @@ server keeps the incomplete file, hidden, for the time of --keep-parts, and the 
 from there. Peers can neither get nor put files and folders whose names begin with a dot. Nothing is
 replaced without --allow-overwrite.
 
+With --keys, client and server prove to each other that they have the same key. Only that beginning
+of a session is protected: hosts on the path can read and change what follows.
+
 When a session ends, the server prints a line: to standard output if it succeeded, to standard error
 if it failed.
 
@@ -139,6 +167,8 @@ Examples:
       On all addresses of this machine, over the kernel's TCP. No privilege is needed.
   urnic serve --listen 0.0.0.0 --dir /srv/files --quota 100G
       Serve files, too, and accept up to 100 GiB of them.
+  urnic serve --listen 0.0.0.0 --keys server.keys --allow 192.0.2.0/24
+      Serve holders of keys in one network; 'urnic keygen' makes keys.
   urnic serve --dev tap:urn0,ip=10.7.0.2/24 --listen 10.7.0.2
       On a TAP interface, with urnic's TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
       an address on it, and then 'ping 10.7.0.2' is answered, too.";
@@ -189,7 +219,9 @@ impl Args {
             self.files;
         Ok(Limits {
             folder,
-            read_only,
+            key: None,
+            no_get: None,
+            no_put: read_only.then_some(READ_ONLY),
             allow_overwrite,
             memory_max: self.size,
             file_max: file_size,
@@ -198,6 +230,48 @@ impl Args {
         })
     }
 }
+
+impl AdmissionOptions {
+    /// Reads the keys. The holder of each has the `limits` of all and those of its line.
+    fn admission(&self, limits: &Limits) -> anyhow::Result<Admission> {
+        let lines = self.keys.as_deref().map(keys::read).transpose().context("--keys")?;
+        let holders = lines.map(|lines| {
+            let lines = lines.into_iter().enumerate();
+            lines.map(|(number, line)| holder(number, line, limits)).collect::<Result<_, _>>()
+        });
+        let holders = holders.transpose().context("--keys")?;
+        Admission::new(self.allow.clone(), self.deny.clone(), holders)
+    }
+}
+
+/// Returns the holder of the key in a line, by its number.
+fn holder(number: usize, line: KeyLine, limits: &Limits) -> anyhow::Result<Holder> {
+    let KeyLine { name, key, read, write, folder, quota } = line;
+    let folder = match (&limits.folder, folder) {
+        (None, Some(_)) => bail!("{name}: folder= is a folder within --dir, which is missing"),
+        (None, None) => None,
+        (Some(all), None) => Some(all.again()?),
+        (Some(all), Some(own)) => Some(all.within(&own).with_context(|| name.clone())?),
+    };
+    let room = match quota {
+        Some(quota) => Arc::new(limits.room.part(number, quota)),
+        None => Arc::clone(&limits.room),
+    };
+    let limits = Limits {
+        folder,
+        key: Some(name),
+        no_get: (!read).then_some(NO_GET),
+        no_put: limits.no_put.or((!write).then_some(NO_PUT)),
+        room,
+        ..*limits
+    };
+    Ok(Holder { key, limits })
+}
+
+/// Reasons of refused transfers.
+const READ_ONLY: &str = "this server accepts no files ('urnic serve' has --read-only)";
+const NO_GET: &str = "the holder of your key may get no files (its line in --keys has no 'read')";
+const NO_PUT: &str = "the holder of your key may put no files (its line in --keys has no 'write')";
 
 /// Bytes that sessions may use of the memory that this process may still map: half, because tables
 /// double when they grow, and threads have stacks. Beyond the limit, an allocation would end the
@@ -222,6 +296,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let log = if args.json { Log::Json } else { Log::Text };
     let folder = args.files.dir.as_deref().map(Folder::open).transpose()?;
     let limits = args.limits(folder, log)?;
+    let admission = args.admission.admission(&limits)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("waiting for signals")?;
@@ -242,7 +317,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let room = Arc::clone(&limits.room);
         keep_swept(Folder::open(dir)?, args.files.keep_parts, room, log)?;
     }
-    let mut server = Server::new(&host, listen, limits, log)?;
+    let mut server = Server::new(&host, listen, limits, admission, log)?;
     log.report(&Event::Listening {
         address: server.local(),
         device: dev.to_string(),
@@ -342,11 +417,11 @@ mod tests {
     #[test]
     fn files_have_the_limits_of_the_options() {
         let fresh = limits("").unwrap();
-        assert_eq!((fresh.read_only, fresh.allow_overwrite), (false, false));
+        assert_eq!((fresh.no_put, fresh.allow_overwrite), (None, false));
         assert_eq!(fresh.file_max, 1 << 40);
-        assert!(limits("--dir / --read-only").unwrap().read_only);
+        assert_eq!(limits("--dir / --read-only").unwrap().no_put, Some(READ_ONLY));
         let open = limits("--dir / --allow-overwrite --file-size 5K").unwrap();
-        assert_eq!((open.read_only, open.allow_overwrite, open.file_max), (false, true, 5120));
+        assert_eq!((open.no_put, open.allow_overwrite, open.file_max), (None, true, 5120));
         let files = [(); 2].map(|()| unnamed_file().unwrap());
         let why = |limits: &Limits, index: usize, len| {
             let reserved = limits.room.reserve(&files[index], len);

@@ -28,10 +28,17 @@ pub(crate) enum Event {
     /// The server accepts connections.
     Listening { address: SocketAddr, device: String, stack: &'static str },
     /// A session has begun.
-    Started { peer: SocketAddr, session: String },
+    Started {
+        peer: SocketAddr,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        session: String,
+    },
     /// A session has ended normally.
     Ended {
         peer: SocketAddr,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
         session: String,
         seconds: f64,
         bytes_placed: u64,
@@ -39,7 +46,13 @@ pub(crate) enum Event {
         fpdus_sent: u64,
     },
     /// A session has failed.
-    Failed { peer: SocketAddr, session: String, reason: String },
+    Failed {
+        peer: SocketAddr,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        session: String,
+        reason: String,
+    },
     /// A peer's request for a session was rejected.
     Rejected { peer: SocketAddr, reason: String },
     /// Information about the device, or about files.
@@ -92,18 +105,34 @@ impl Event {
             Self::Listening { address, device, .. } => {
                 format!("listening at {address} on {device}")
             }
-            Self::Started { peer, session } => format!("{peer}: {session}"),
-            Self::Ended { peer, session, seconds, bytes_placed, fpdus_received, fpdus_sent } => {
+            Self::Started { peer, key, session } => format!("{}: {session}", named(*peer, key)),
+            Self::Ended {
+                peer,
+                key,
+                session,
+                seconds,
+                bytes_placed,
+                fpdus_received,
+                fpdus_sent,
+            } => {
                 format!(
-                    "{peer}: {session} done in {seconds:.2} s: {bytes_placed} bytes placed, \
-                     {fpdus_received} FPDUs received, {fpdus_sent} sent"
+                    "{}: {session} done in {seconds:.2} s: {bytes_placed} bytes placed, \
+                     {fpdus_received} FPDUs received, {fpdus_sent} sent",
+                    named(*peer, key)
                 )
             }
-            Self::Failed { peer, reason, .. } => format!("{peer}: {}", printable(reason)),
+            Self::Failed { peer, key, reason, .. } => {
+                format!("{}: {}", named(*peer, key), printable(reason))
+            }
             Self::Rejected { peer, reason } => format!("{peer}: rejected: {}", printable(reason)),
             Self::Notice { text } => text.clone(),
         }
     }
+}
+
+/// The peer, and the name of its key, if it has one.
+fn named(peer: SocketAddr, key: &Option<String>) -> String {
+    key.as_ref().map_or_else(|| peer.to_string(), |key| format!("{peer} ({key})"))
 }
 
 /// Limit on lines that peers can cause: a burst, and one line after each
@@ -219,8 +248,10 @@ mod tests {
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
         let session = || "get of 'a'".to_owned();
         let (bytes_placed, fpdus_received, fpdus_sent) = (1, 2, 3);
+        let key = || Some("alice".to_owned());
         let ended = Event::Ended {
             peer,
+            key: None,
             session: session(),
             seconds: 1.5,
             bytes_placed,
@@ -237,20 +268,20 @@ mod tests {
         let reason = || "it has no folder".to_owned();
         let events = [
             Event::Listening { address: peer, device: "tcp".into(), stack: "layered" },
-            Event::Started { peer, session: session() },
+            Event::Started { peer, key: key(), session: session() },
             ended,
-            Event::Failed { peer, session: session(), reason: reason() },
+            Event::Failed { peer, key: key(), session: session(), reason: reason() },
             Event::Rejected { peer, reason: reason() },
             Event::Notice { text: reason() },
         ];
         let timed = events.each_ref().map(|event| Timed { time: utc(UNIX_EPOCH), event });
         figures_page::compare_json("serve", &timed);
         let told = events.map(|event| event.text());
-        assert_eq!(told[1], "192.0.2.1:1: get of 'a'");
+        assert_eq!(told[1], "192.0.2.1:1 (alice): get of 'a'");
         assert_eq!(
             told[3..],
             [
-                "192.0.2.1:1: it has no folder",
+                "192.0.2.1:1 (alice): it has no folder",
                 "192.0.2.1:1: rejected: it has no folder",
                 "it has no folder",
             ]
@@ -259,7 +290,8 @@ mod tests {
 
     #[test]
     fn session_start_is_logged_as_json_only() {
-        let started = Event::Started { peer: ([192, 0, 2, 1], 1).into(), session: String::new() };
+        let started =
+            Event::Started { peer: ([192, 0, 2, 1], 1).into(), key: None, session: String::new() };
         let notice = Event::Notice { text: String::new() };
         assert!(Log::Json.shows(&started) && !Log::Text.shows(&started));
         assert!(Log::Text.shows(&notice));

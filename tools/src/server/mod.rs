@@ -8,6 +8,7 @@
 
 mod accounts;
 mod activity;
+mod admission;
 mod both;
 mod completions;
 mod control_thread;
@@ -37,8 +38,10 @@ use urnic::{ConnectRequest, EndpointEvent, Listener, Offer, monotonic_now};
 use urnic_engine::time::Instant;
 
 use crate::host::Host;
-use crate::protocol::{Hello, emit_refusal};
+use crate::protocol::auth::{Challenge, prove_reply};
+use crate::protocol::emit_refusal;
 use crate::server::accounts::{Accounts, Grant};
+use crate::server::admission::{AdmissionCounts, Admitted};
 use crate::server::outcomes::Outcomes;
 use crate::server::peer::Peer;
 use crate::server::peers::Peers;
@@ -46,6 +49,7 @@ use crate::server::places::{Share, Shortage, Source};
 use crate::server::resources::SessionResources;
 use crate::transfer::{Folder, Room};
 
+pub(crate) use crate::server::admission::{Admission, Holder};
 pub(crate) use crate::server::listen::{Opened, await_address, check_address};
 pub(crate) use crate::server::log::{Event, Log};
 pub(crate) use crate::server::places::Places;
@@ -55,8 +59,12 @@ pub(crate) use crate::server::places::Places;
 pub(crate) struct Limits {
     /// Folder whose files are served and written; `None` serves no files.
     pub(crate) folder: Option<Folder>,
-    /// Set if nothing is written there.
-    pub(crate) read_only: bool,
+    /// Name of the key whose holders have these limits.
+    pub(crate) key: Option<String>,
+    /// Reason why peers may get no files.
+    pub(crate) no_get: Option<&'static str>,
+    /// Reason why peers may put no files.
+    pub(crate) no_put: Option<&'static str>,
     /// Set if a peer may replace a file.
     pub(crate) allow_overwrite: bool,
     /// Bytes of memory for one peer.
@@ -83,6 +91,7 @@ pub(crate) enum Ended {
 pub(crate) struct Server<'h> {
     host: &'h Host,
     limits: Limits,
+    admission: Admission,
     listener: Listener,
     peers: Peers,
     accounts: Accounts,
@@ -106,6 +115,7 @@ impl<'h> Server<'h> {
         host: &'h Host,
         local: SocketAddr,
         limits: Limits,
+        admission: Admission,
         log: Log,
     ) -> anyhow::Result<Self> {
         let now = monotonic_now();
@@ -113,6 +123,7 @@ impl<'h> Server<'h> {
             host,
             accounts: Accounts::new(limits.places),
             limits,
+            admission,
             listener: listen::open(host, local)?,
             peers: Peers::new(host),
             outcomes: Outcomes::new(log, now),
@@ -143,13 +154,26 @@ impl<'h> Server<'h> {
                     // The reason must reach the peer.
                     self.host.endpoint.run_for(REFUSAL_TIME)?;
                 }
-                self.outcomes.report_rest();
+                self.report_rest();
                 return Ok(ended);
             }
         }
         self.stop()?;
-        self.outcomes.report_rest();
+        self.report_rest();
         Ok(Ended::Well)
+    }
+
+    /// Logs at the end what no line has told.
+    fn report_rest(&mut self) {
+        self.outcomes.report_rest();
+        let AdmissionCounts { challenges: _, by_network, by_key, by_failures } =
+            self.admission.counts();
+        if by_network + by_key + by_failures > 0 {
+            self.outcomes.log.notice(format!(
+                "{by_network} requests were refused for their network, {by_key} without a right \
+                 key, {by_failures} after too many of those"
+            ));
+        }
     }
 
     /// Ends all sessions, and gives the peers some time to receive the reason.
@@ -220,22 +244,23 @@ impl<'h> Server<'h> {
         }
     }
 
-    /// Gives a peer the session that it asks for, or sends it the reason why not. Returns true if
-    /// the session is granted.
+    /// Gives a peer the session that it asks for, or sends it a challenge, or the reason why not.
+    /// Returns false if the peer is refused.
     fn admit(&mut self, request: ConnectRequest, now: Instant) -> bool {
         let remote = request.remote();
         let admitted = self.prepare(&request, now);
         let is_admitted = admitted.is_ok();
         let result = match admitted {
-            Ok((peer, welcome)) => {
+            Ok(Prepared::Session(peer, reply)) => {
                 let (ird, ord) = (DEPTH_OF_READS, DEPTH_OF_READS);
-                let offer = Offer { private_data: &welcome, ird, ord };
+                let offer = Offer { private_data: &reply, ird, ord };
                 request.accept(peer.qp(), &offer).map(|connecting| {
-                    let session = peer.session().to_owned();
-                    self.outcomes.report(&Event::Started { peer: remote, session }, now);
-                    self.peers.insert(peer, connecting, now);
+                    let (session, key) = (peer.session().to_owned(), peer.key());
+                    self.outcomes.report(&Event::Started { peer: remote, key, session }, now);
+                    self.peers.insert(*peer, connecting, now);
                 })
             }
+            Ok(Prepared::Challenge(challenge)) => request.reject(&challenge.emit()),
             Err(refusal) => {
                 let reason = format!("{refusal:#}");
                 let event = Event::Rejected { peer: remote, reason: reason.clone() };
@@ -250,12 +275,9 @@ impl<'h> Server<'h> {
         is_admitted
     }
 
-    fn prepare(
-        &mut self,
-        request: &ConnectRequest,
-        now: Instant,
-    ) -> anyhow::Result<(Peer, Vec<u8>)> {
+    fn prepare(&mut self, request: &ConnectRequest, now: Instant) -> anyhow::Result<Prepared> {
         let remote = request.remote();
+        self.admission.check_address(remote, now)?;
         let source = Source::of(remote);
         // A peer for which there is no room costs no access to files.
         let least = Share { source, memory: 0 };
@@ -263,13 +285,23 @@ impl<'h> Server<'h> {
         if has_place.is_err() && self.accounts.crowder(least).is_none() {
             has_place?;
         }
-        let hello = Hello::parse(&request.request().private_data)?;
-        let resources = SessionResources::of(&hello, &self.limits)?;
+        let private_data = &request.request().private_data;
+        let (hello, holder) = match self.admission.admit(private_data, remote, now)? {
+            Admitted::Session(hello, holder) => (hello, holder),
+            Admitted::Challenge(challenge) => return Ok(Prepared::Challenge(challenge)),
+        };
+        let limits = holder.as_ref().map_or(&self.limits, |holder| &holder.limits);
+        let resources = SessionResources::of(&hello, limits)?;
         let memory = resources.memory.saturating_add(resources.beside);
         let grant = self.grant(Share { source, memory }, now)?;
-        let (host, limits) = (self.host, &self.limits);
-        let (peer, welcome) = self.peers.prepare(host, limits, remote, &hello, resources, grant)?;
-        Ok((peer, welcome.emit()))
+        let limits = holder.as_ref().map_or(&self.limits, |holder| &holder.limits);
+        let (peer, welcome) =
+            self.peers.prepare(self.host, limits, remote, &hello, resources, grant)?;
+        let mut reply = welcome.emit();
+        if let Some(holder) = holder {
+            prove_reply(&holder.key, private_data, &mut reply);
+        }
+        Ok(Prepared::Session(Box::new(peer), reply))
     }
 
     /// Reserves the peer's place and memory. If none is left, first evicts sessions of an address
@@ -285,6 +317,15 @@ impl<'h> Server<'h> {
         }
         self.accounts.take(share)
     }
+}
+
+/// Answer to a request.
+#[derive(Debug)]
+enum Prepared {
+    /// The peer's session, and the Private Data of the Reply.
+    Session(Box<Peer>, Vec<u8>),
+    /// The client must prove first that it has a key.
+    Challenge(Challenge),
 }
 
 /// Interval of looks at the device; signals are seen at least as often.

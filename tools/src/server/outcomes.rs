@@ -82,11 +82,11 @@ impl Outcomes {
     /// Records a session that has failed.
     #[cold]
     pub(super) fn failed(&mut self, peer: &Peer, error: &anyhow::Error, now: Instant) {
-        let (remote, session) = (peer.remote(), peer.session().to_owned());
+        let (remote, key, session) = (peer.remote(), peer.key(), peer.session().to_owned());
         let reason = format!("{error:#}");
         #[cfg(test)]
         self.reported.0.push(reason.clone());
-        self.report(&Event::Failed { peer: remote, session, reason }, now);
+        self.report(&Event::Failed { peer: remote, key, session, reason }, now);
         self.ended = Some(Ended::Badly);
     }
 }

@@ -34,8 +34,9 @@ use crate::terminated::words;
 #[derive(Debug)]
 pub(crate) struct Peer {
     remote: SocketAddr,
-    /// Kind of its session, for the log.
+    /// Kind of its session, and the name of its key, for the log.
     session: String,
+    key: Option<String>,
     began: Instant,
     link: Link,
     /// Device that carries the connection.
@@ -107,6 +108,7 @@ impl Peer {
         let peer = Self {
             remote,
             session: hello.session.name(),
+            key: limits.key.clone(),
             began: now,
             link: Link::new(own),
             device: Rc::clone(device),
@@ -168,6 +170,11 @@ impl Peer {
         &self.session
     }
 
+    /// Name of its key.
+    pub(crate) fn key(&self) -> Option<String> {
+        self.key.clone()
+    }
+
     /// Returns true if the peer must be polled in each turn, because its session polls memory.
     pub(crate) const fn watches_memory(&self) -> bool {
         self.role.watches_memory()
@@ -186,6 +193,7 @@ impl Peer {
         });
         Some(Event::Ended {
             peer: self.remote,
+            key: self.key(),
             session: self.session.clone(),
             seconds: (now - self.began).as_secs_f64(),
             bytes_placed,

@@ -68,8 +68,12 @@ impl SessionResources {
                 let buffers = u64::from(*depth) + session.requests_max() as u64;
                 resources.memory = at_most(most, *len, buffers, "receive buffers")?;
             }
-            Session::Put { .. } => resources.take_places(*len, most)?,
+            Session::Put { .. } => {
+                check_right(limits.no_put)?;
+                resources.take_places(*len, most)?;
+            }
             Session::Get { name } => {
+                check_right(limits.no_get)?;
                 let file = folder(limits)?.open_file(name)?;
                 let len = file.metadata()?.len();
                 resources.take_places(len, most)?;
@@ -103,6 +107,14 @@ impl SessionResources {
         self.memory = place_len(len) * u64::from(self.places);
         Ok(())
     }
+}
+
+/// Checks that there is no reason against a transfer.
+///
+/// # Errors
+/// The reason.
+fn check_right(refusal: Option<&'static str>) -> anyhow::Result<()> {
+    refusal.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
 }
 
 fn check_depth(depth: u32) -> anyhow::Result<()> {

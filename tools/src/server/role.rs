@@ -220,7 +220,6 @@ impl Role {
 /// If files are not accepted, not of that size, or not of that name.
 fn place_to_write(limits: &Limits, name: &str, len: u64, force: bool) -> anyhow::Result<Place> {
     let folder = folder(limits)?;
-    ensure!(!limits.read_only, "this server accepts no files ('urnic serve' has --read-only)");
     ensure!(
         len <= limits.file_max,
         "a file of {len} bytes is larger than the limit of {} (--file-size)",

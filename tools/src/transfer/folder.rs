@@ -42,6 +42,24 @@ impl Folder {
         Ok(Self { fd })
     }
 
+    /// Opens the folder `name` within this one.
+    ///
+    /// # Errors
+    /// If there is none, or it may not be entered.
+    pub(crate) fn within(&self, name: &str) -> anyhow::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = self.open_beneath(check_name(name)?, flags);
+        Ok(Self { fd: opened.with_context(|| format!("folder {name}"))? })
+    }
+
+    /// Opens this folder once more.
+    ///
+    /// # Errors
+    /// If the process may open nothing more.
+    pub(crate) fn again(&self) -> anyhow::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone().context("opening a folder once more")? })
+    }
+
     /// Returns the location of the file `name`.
     ///
     /// # Errors

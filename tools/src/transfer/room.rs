@@ -26,7 +26,18 @@ pub(crate) struct Room {
     files_max: Option<u64>,
     /// Percentage of the file system, and of its inodes, that stays free.
     keep_percent: u8,
-    taken: Mutex<Taken>,
+    /// Holder of a key whose part of the room this is.
+    owner: Option<Owner>,
+    /// All parts of a room count together.
+    taken: Arc<Mutex<Taken>>,
+}
+
+/// Holder of a key, with a limit of its own.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    number: usize,
+    /// Bytes of its files.
+    quota: u64,
 }
 
 /// Bytes and files in use.
@@ -38,9 +49,18 @@ struct Taken {
     transfers: u64,
     /// Bytes of files and parts that transfers have left. Each has an inode, and at least
     /// [`CHARGE_MIN`] of the quota, so quota and disk bound the table.
-    kept: HashMap<FileId, u64>,
+    kept: HashMap<FileId, Kept>,
     /// Sum of `kept`.
     kept_bytes: u64,
+    /// Bytes of each owner, reserved and kept.
+    owned: HashMap<usize, u64>,
+}
+
+/// Bytes of a file or part.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    bytes: u64,
+    owner: Option<usize>,
 }
 
 /// Device and inode of a file: its identity under any name.
@@ -84,26 +104,50 @@ impl Taken {
     }
 
     fn release(&mut self, file: FileId) {
-        self.kept_bytes -= self.kept.remove(&file).unwrap_or(0);
+        if let Some(Kept { bytes, owner }) = self.kept.remove(&file) {
+            self.kept_bytes -= bytes;
+            self.disown(owner, bytes);
+        }
     }
 
-    fn keep(&mut self, file: FileId, bytes: u64) {
+    fn keep(&mut self, file: FileId, bytes: u64, owner: Option<usize>) {
         // The inode of a file that another process deleted may be reused.
         self.release(file);
-        self.kept.insert(file, bytes);
+        self.kept.insert(file, Kept { bytes, owner });
         self.kept_bytes += bytes;
+        self.own(owner, bytes);
+    }
+
+    fn own(&mut self, owner: Option<usize>, bytes: u64) {
+        if let Some(owner) = owner {
+            *self.owned.entry(owner).or_default() += bytes;
+        }
+    }
+
+    fn disown(&mut self, owner: Option<usize>, bytes: u64) {
+        if let Some(owned) = owner.and_then(|owner| self.owned.get_mut(&owner)) {
+            *owned -= bytes;
+        }
     }
 }
 
 impl Room {
     /// Limits to `quota` bytes, in a file system that keeps `keep_percent` of it free.
     pub(crate) fn new(quota: Option<u64>, keep_percent: u8) -> Self {
-        Self { quota, files_max: None, keep_percent, taken: Mutex::default() }
+        Self { quota, files_max: None, keep_percent, owner: None, taken: Arc::default() }
     }
 
     /// Limits the room to `files_max` files.
     pub(crate) fn with_files_max(self, files_max: Option<u64>) -> Self {
         Self { files_max, ..self }
+    }
+
+    /// Returns the part of this room for the holder of key `number`, who may have `quota` bytes of
+    /// it.
+    pub(crate) fn part(&self, number: usize, quota: u64) -> Self {
+        let Self { quota: of_all, files_max, keep_percent, ref taken, .. } = *self;
+        let (owner, taken) = (Some(Owner { number, quota }), Arc::clone(taken));
+        Self { quota: of_all, files_max, keep_percent, owner, taken }
     }
 
     // A panic of another holder leaves the sums consistent.
@@ -122,9 +166,22 @@ impl Room {
         self.check_disk(file, len - on_disk)?;
         let mut taken = self.taken();
         let own = taken.kept.get(&id).copied();
-        let from_before = on_disk.saturating_sub(own.unwrap_or(0));
+        let own_bytes = own.map_or(0, |own| own.bytes);
+        let from_before = on_disk.saturating_sub(own_bytes);
         let bytes = charge(len - from_before);
-        let others = taken.bytes() - own.unwrap_or(0);
+        let others = taken.bytes() - own_bytes;
+        if let Some(Owner { number, quota }) = self.owner {
+            let owned = taken.owned.get(&number).copied().unwrap_or(0);
+            let is_own = own.is_some_and(|own| own.owner == Some(number));
+            let others = owned - if is_own { own_bytes } else { 0 };
+            ensure!(
+                others.checked_add(bytes).is_some_and(|total| total <= quota),
+                "{} are wanted, but of the {} for the holder of your key (quota) {} are taken",
+                size::format(bytes),
+                size::format(quota),
+                size::format(others)
+            );
+        }
         if let Some(quota) = self.quota {
             ensure!(
                 others.checked_add(bytes).is_some_and(|total| total <= quota),
@@ -147,6 +204,7 @@ impl Room {
         taken.release(id);
         taken.reserved = taken.reserved.saturating_add(bytes);
         taken.transfers += 1;
+        taken.own(self.owner.map(|owner| owner.number), bytes);
         drop(taken);
         Ok(Reservation { room: Arc::clone(self), file: id, bytes, from_before, kept: None })
     }
@@ -214,12 +272,15 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut taken = self.room.taken();
+        let Room { quota, files_max, owner, .. } = *self.room;
+        let number = owner.map(|owner| owner.number);
         taken.reserved = taken.reserved.saturating_sub(self.bytes);
         taken.transfers -= 1;
+        taken.disown(number, self.bytes);
         // Without a limit there is nothing to count.
-        let is_limited = self.room.quota.is_some() || self.room.files_max.is_some();
+        let is_limited = quota.is_some() || files_max.is_some() || owner.is_some();
         if let Some(bytes) = self.kept.filter(|_| is_limited) {
-            taken.keep(self.file, bytes);
+            taken.keep(self.file, bytes, number);
         }
     }
 }
@@ -337,11 +398,30 @@ mod tests {
     #[test]
     fn a_file_that_is_kept_again_is_counted_once() {
         let (mut taken, file) = (Taken::default(), FileId(1, 2));
-        taken.keep(file, 5);
-        taken.keep(file, 7);
+        taken.keep(file, 5, Some(3));
+        taken.keep(file, 7, Some(4));
+        assert_eq!((taken.owned[&3], taken.owned[&4]), (0, 7));
         assert_eq!((taken.bytes(), taken.files()), (7, 1));
         taken.release(file);
         assert_eq!((taken.bytes(), taken.files()), (0, 0));
+    }
+
+    #[test]
+    fn holders_of_keys_have_parts_of_one_room() {
+        let files = [(); 3].map(|()| unnamed_file().unwrap());
+        let all = Arc::new(Room::new(Some(5 * CHARGE_MIN), 0));
+        let [a, b] = [0, 1].map(|number| Arc::new(all.part(number, 3 * CHARGE_MIN)));
+        let first = a.reserve(&files[0], 3 * CHARGE_MIN).unwrap();
+        assert!(refusal(&a, &files[1], 0).contains("of your key (quota)"));
+        assert!(refusal(&b, &files[1], 3 * CHARGE_MIN).contains("--quota"), "of all");
+        first.keep();
+        assert!(refusal(&a, &files[1], 0).contains("of your key (quota)"));
+        assert_eq!(refusal(&a, &files[0], 3 * CHARGE_MIN), "", "one that is there already");
+        assert_eq!(all.sums(), (0, 0), "that attempt has failed");
+        b.reserve(&files[2], 2 * CHARGE_MIN).unwrap().keep();
+        // The sweep knows no owner.
+        all.release(FileId::of(&files[2].metadata().unwrap()));
+        assert_eq!((all.sums(), refusal(&b, &files[1], 3 * CHARGE_MIN)), ((0, 0), String::new()));
     }
 
     #[test]

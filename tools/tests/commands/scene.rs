@@ -1,7 +1,8 @@
 //! A server and the clients of a test. Every process ends with the test, within a time limit.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,11 +47,27 @@ impl Server {
     /// Starts `command`, which is a server.
     pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self::listening(child, output).0
+    }
+
+    /// Starts `command`, which is a server; also returns a thread that reads all its lines.
+    pub(crate) fn of_all_lines(mut command: Command) -> (Self, JoinHandle<Vec<String>>) {
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (server, output) = Self::listening(child, output);
+        (server, thread::spawn(move || output.lines().map_while(Result::ok).collect()))
+    }
+
+    fn listening(
+        child: Child,
+        mut output: BufReader<ChildStdout>,
+    ) -> (Self, BufReader<ChildStdout>) {
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        output.read_line(&mut line).unwrap();
         let at = line.find("127.0.0.1:").unwrap_or_else(|| panic!("listens: {line:?}"));
         let address = line[at..].split([' ', '"']).next().unwrap().to_owned();
-        Self { child, line, address }
+        (Self { child, line, address }, output)
     }
 
     pub(crate) fn line(&self) -> &str {
@@ -82,7 +99,7 @@ impl Server {
     pub(crate) fn stop_and_tell(mut self) -> String {
         let mut said = String::new();
         let mut errors = self.child.stderr.take().unwrap();
-        let reader = std::thread::spawn(move || {
+        let reader = thread::spawn(move || {
             errors.read_to_string(&mut said).unwrap();
             said
         });
@@ -122,7 +139,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
             }
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
         panic!("the server does not end");
     }
@@ -148,7 +165,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
     }
 }
 

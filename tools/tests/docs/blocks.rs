@@ -248,6 +248,7 @@ const DOCUMENTS: [&[&str]; 4] = [
     &[
         "docs/devices.md",
         "docs/first-write.md",
+        "docs/serve.md",
         "docs/top.md",
         "docs/verbs.md",
         "docs/your-program.md",

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,6 +87,9 @@ impl Scene {
         // Three chunks of a file transfer: the second one waits for its time.
         fs::write(self.folder.join("served/served"), vec![7; 10 << 20]).unwrap();
         fs::write(self.folder.join("source"), vec![9; 10 << 20]).unwrap();
+        let key = self.folder.join("key");
+        fs::write(&key, format!("key {}\n", "7".repeat(64))).unwrap();
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(self.folder.join("source-größer"), vec![9; 500]).unwrap();
     }
 
@@ -153,6 +157,7 @@ impl Scene {
             ("PORT-OWN", port.to_string()),
             ("ADDRESS", self.serve.clone()),
             ("OWN", format!("{own}:{port}")),
+            ("KEYFILE", self.folder.join("key").display().to_string()),
             ("CAPTURE", capture.display().to_string()),
             ("SOURCE-", self.folder.join("source-").display().to_string()),
             ("SOURCE", self.folder.join("source").display().to_string()),

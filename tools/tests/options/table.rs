@@ -70,6 +70,7 @@ pub(crate) const BASES: &[(&str, &[&str])] = &[
     ("impair", &["tap-a", "tap-b", "--duration 20ms"]),
     ("ibgate", &["--dev ib:sim=none,node=Hca1,ip=10.9.0.9/24", "--duration 20ms"]),
     ("ibswitch", &["--sim none", "--node Hca1", "--duration 20ms"]),
+    ("keygen", &["OUT"]),
     ("completions", &["bash"]),
     ("man", &["OUT"]),
 ];
@@ -145,7 +146,7 @@ const TIMEOUTS: &[(&str, Expect)] = &[
 ];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    let parts: [&'static [Row]; 8] = [PING, BW, LAT, PUT, GET, RPING, SERVE, INFO];
+    let parts: [&'static [Row]; 9] = [PING, BW, LAT, PUT, GET, KEY, RPING, SERVE, INFO];
     let own: [&'static [Row]; 10] =
         [DEMO, REPLAY, CAPTURE, TOP, SIM, IMPAIR, IBSWITCH, IBGATE, SELF, LOG];
     let stacks: [&'static [Row]; 7] = [
@@ -180,6 +181,23 @@ const PUT: &[Row] = &[
     row("put", "--rate", &[("--rate 1G", Works)], RATES),
     flag("put", "--json", &[("--json", Says("\"bytes\""))]),
 ];
+
+/// Files of one key; the servers of the scene have no keys.
+pub(super) const KEYS: &[(&str, Expect)] = &[("--key KEYFILE", Refused("has no keys"))];
+const NO_KEYS: &[(&str, Expect)] = &[
+    ("--key /none/such", Refused("--key: /none/such")),
+    ("--key SOURCE", Refused("--key: ")),
+    ("--key CAPTURE", Refused("--key: ")),
+];
+
+/// Rows of an option of every client.
+macro_rules! key {
+    ($($command:literal),*) => {
+        &[$(row($command, "--key", KEYS, NO_KEYS)),*]
+    };
+}
+
+const KEY: &[Row] = key!("ping", "bw", "lat", "put", "get");
 
 /// The rate limit of a transfer.
 const RATES: &[(&str, Expect)] = &[
@@ -332,6 +350,27 @@ const SERVE: &[Row] = &[
     ),
     flag("serve", "--read-only", &[("--dir . --read-only", Works)]),
     flag("serve", "--allow-overwrite", &[("--dir . --allow-overwrite", Works)]),
+    row(
+        "serve",
+        "--keys",
+        &[("--keys KEYFILE", Fails("give --key FILE"))],
+        &[
+            ("--keys /none/such", Refused("--keys: /none/such")),
+            ("--keys SOURCE", Refused("--keys")),
+        ],
+    ),
+    row(
+        "serve",
+        "--allow",
+        &[("--allow 0.0.0.0/0,::/0", Works), ("--allow 192.0.2.0/24", Fails("--allow, --deny"))],
+        &[("--allow ::/129", Refused("--allow")), ("--allow LONG", Refused("--allow"))],
+    ),
+    row(
+        "serve",
+        "--deny",
+        &[("--deny 192.0.2.0/24", Works), ("--deny 0.0.0.0/0", Fails("--allow, --deny"))],
+        &[("--deny 10.0.0.0/33", Refused("--deny")), ("--deny LONG", Refused("--deny"))],
+    ),
     flag("serve", "--once", &[("", Works)]),
     flag("serve", "--json", &[("--json", Says("\"listening\""))]),
 ];

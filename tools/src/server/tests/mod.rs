@@ -18,7 +18,9 @@ use crate::transfer::Room;
 pub(crate) fn limits() -> Limits {
     Limits {
         folder: None,
-        read_only: false,
+        key: None,
+        no_get: None,
+        no_put: None,
         allow_overwrite: false,
         memory_max: 1 << 20,
         file_max: 1 << 40,

@@ -11,7 +11,7 @@ use urnic_netdev::memory::{self, LinkConfig};
 use crate::client::{Client, Depths, Happened};
 use crate::host::{Host, StackOptions};
 use crate::protocol::{Hello, Session};
-use crate::server::{Limits, Log, Server};
+use crate::server::{Admission, Limits, Log, Server};
 
 /// Transport of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,8 @@ pub(super) fn scene(
             (Host::on_link(near_end, near, options), Host::on_link(far_end, other, far), local)
         }
     };
-    let mut server = Server::new(&host, local, limits, Log::Silent).unwrap();
+    let admission = Admission::new(Vec::new(), Vec::new(), None).unwrap();
+    let mut server = Server::new(&host, local, limits, admission, Log::Silent).unwrap();
     let (steps, remote) = (&Steps::default(), server.local());
     thread::scope(|scope| {
         let ends = AtEnd(steps);

@@ -15,6 +15,23 @@ pub(super) const SELF: &[Row] = &[
         &[("!completions EMPTY", Refused("<SHELL>")), ("!completions LONG", Refused("<SHELL>"))],
     ),
     row(
+        "keygen",
+        "ARGUMENT",
+        &[("", Works)],
+        &[
+            ("!keygen SOURCE", Refused("source: File exists")),
+            ("!keygen /none/such", Refused("/none/such")),
+            ("!keygen /tmp/ü", Refused("--name")),
+            ("!keygen EMPTY", Refused("<FILE>")),
+        ],
+    ),
+    row(
+        "keygen",
+        "--name",
+        &[("--name alice@host", Works)],
+        &[("--name a/b", Refused("--name")), ("--name LONG", Refused("--name"))],
+    ),
+    row(
         "man",
         "ARGUMENT",
         &[("!man OUT", Works)],
@@ -110,6 +127,7 @@ pub(super) const LOG: &[Row] = log!(
     "top",
     "sim",
     "impair",
+    "keygen",
     "completions",
     "man"
 );
