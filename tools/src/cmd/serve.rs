@@ -261,7 +261,7 @@ fn holder(number: usize, line: KeyLine, limits: &Limits) -> anyhow::Result<Holde
         folder,
         key: Some(name),
         no_get: (!read).then_some(NO_GET),
-        no_put: limits.no_put.or((!write).then_some(NO_PUT)),
+        no_put: limits.no_put.or_else(|| (!write).then_some(NO_PUT)),
         room,
         ..*limits
     };

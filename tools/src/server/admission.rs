@@ -368,7 +368,7 @@ mod tests {
         assert!(check(admission, ADDRESS, 60));
         outcome(admission, &hello().emit(), ADDRESS, 60);
         assert!(check(admission, ADDRESS, 60), "counted anew");
-        for number in 0..SOURCES_MAX as u32 + 9 {
+        for number in (0_u32..).take(SOURCES_MAX + 9) {
             let remote = SocketAddr::from((number.to_be_bytes(), 1));
             admission.failures.note(Source::of(remote), at(61));
         }

@@ -163,7 +163,7 @@ impl<'h> Server<'h> {
         Ok(Ended::Well)
     }
 
-    /// Logs at the end what no line has told.
+    /// Logs at the end the counts that no line has.
     fn report_rest(&mut self) {
         self.outcomes.report_rest();
         let AdmissionCounts { challenges: _, by_network, by_key, by_failures } =

@@ -141,7 +141,7 @@ fn files_of_keys_are_checked_before_anything_starts() {
     let dir = format!("--dir {} ", folder.own("served").display());
     refused(&(dir.clone() + &keys(&folder, &[format!("{line} folder=none")])), "folder none");
     refused(&(dir + &keys(&folder, &[format!("{line} folder=..")])), "..");
-    let options = keys(&folder, &[line.clone()]);
+    let options = keys(&folder, std::slice::from_ref(&line));
     fs::set_permissions(folder.own("keys"), fs::Permissions::from_mode(0o644)).unwrap();
     refused(&options, "chmod 600");
     let server = Server::start("");
