@@ -6,10 +6,9 @@ use urnic_engine::time::Instant;
 
 /// The machine's monotonic clock, counted from its boot.
 ///
-/// RFC 6528 §3 allows the key of initial sequence numbers to change at a restart, and here it does:
-/// a key that outlives the process would have to be kept in a file. A new connection rarely meets a
-/// peer's TIME-WAIT nevertheless, because source ports begin elsewhere (RFC 6056); if it does, only
-/// its first SYN is refused.
+/// RFC 6528 §3 allows the key of initial sequence numbers to change at a restart, as here. A new
+/// connection rarely meets a peer's TIME-WAIT, because source ports begin elsewhere (RFC 6056); if
+/// it does, only its first SYN is refused.
 #[must_use]
 pub fn monotonic_now() -> Instant {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
@@ -18,7 +17,6 @@ pub fn monotonic_now() -> Instant {
     Instant::from_nanos(secs.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
 }
 
-/// The time left until `deadline`, for system calls.
 pub(super) fn time_left(now: Instant, deadline: Instant) -> Timespec {
     let ns = deadline.nanos_since(now);
     Timespec {

@@ -1,10 +1,4 @@
 //! Configuration of endpoints and connections.
-//!
-//! All configuration is plain structs with public fields and a default for each field, written as
-//! `EndpointConfig { spin, ..EndpointConfig::default() }`. Structs with a field that has no default
-//! have a constructor: [`QpConfig::new`](crate::QpConfig::new) takes the completion queue,
-//! [`PortConfig::for_ipv4`](crate::PortConfig::for_ipv4) and
-//! [`PortConfig::for_dhcp`](crate::PortConfig::for_dhcp) take the address.
 
 use std::net::SocketAddr;
 
@@ -20,28 +14,24 @@ use urnic_engine::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointConfig {
     /// True if a thread of its own runs the endpoint. If false, the threads that wait for something
-    /// (a completion, a connection) run the endpoint meanwhile, and nothing happens while no thread
-    /// waits. False gives the lowest latency, because there are the fewest hand-overs, and suits
-    /// applications that always wait.
+    /// run it meanwhile, and nothing happens while none waits. False gives the lowest latency, and
+    /// suits applications that always wait.
     pub own_thread: bool,
-    /// With a thread of its own: polling threads may run the endpoint too
-    /// ([`Endpoint::poll_turn`](crate::Endpoint::poll_turn)). Its own thread sleeps while they do.
-    /// For applications that may either poll or block.
+    /// Polling threads may run the endpoint too
+    /// ([`Endpoint::poll_turn`](crate::Endpoint::poll_turn)); its own thread sleeps meanwhile. For
+    /// applications that may either poll or block.
     pub polled: bool,
     /// Limit of the connections over the kernel's TCP, at most
-    /// [`CONNECTIONS_MAX`](urnic_engine::limits::CONNECTIONS_MAX). Another connection is refused,
-    /// or closed if a peer opened it. The limit of an engine is in
-    /// [`PortConfig::connections_max`](urnic_engine::port::PortConfig).
+    /// [`CONNECTIONS_MAX`](urnic_engine::limits::CONNECTIONS_MAX). Others are refused or closed. An
+    /// engine's limit is in [`PortConfig::connections_max`](urnic_engine::port::PortConfig).
     pub connections_max: usize,
-    /// Time to look for work before sleeping. A longer time shortens the response time, at the
-    /// price of a busy core.
+    /// Time to look for work before sleeping: shorter response times for a busy core.
     pub spin: Duration,
     /// Core for the endpoint's thread. The threads of further queues use the next cores.
     pub core: Option<usize>,
     /// Minimum time that data may stay unacknowledged before a connection over the kernel's TCP is
-    /// given up (R2 of RFC 9293 §3.8.3). A peer that keeps its window closed and answers probes is
-    /// not given up (MUST-37). The time of an engine is in
-    /// [`PortConfig::tcp`](urnic_engine::port::PortConfig).
+    /// given up (R2 of RFC 9293 §3.8.3), unless the peer keeps its window closed and answers probes
+    /// (MUST-37). An engine's time is in [`PortConfig::tcp`](urnic_engine::port::PortConfig).
     pub user_timeout: Duration,
     /// Timers of a connection's life, over the kernel's TCP. Those of an engine are in
     /// [`PortConfig::life`](urnic_engine::port::PortConfig::life).
@@ -50,14 +40,14 @@ pub struct EndpointConfig {
     /// [`tcp::Config::ack_hold`](urnic_engine::tcp::Config::ack_hold). For both ends and everything
     /// between them, a segment that only acknowledges costs as much as one with data.
     pub ack_hold: Duration,
-    /// Gathers payload in place or copies it for sending, over the kernel's TCP. The setting of an
-    /// engine is in [`PortConfig::send_path`](urnic_engine::port::PortConfig::send_path).
+    /// Gathers or copies payload for sending over the kernel's TCP. An engine's setting is in
+    /// [`PortConfig::send_path`](urnic_engine::port::PortConfig::send_path).
     pub send_path: SendPath,
 }
 
 impl Default for EndpointConfig {
-    /// A thread of its own that looks for work for 50 µs, on any core; 100 s for peers to answer;
-    /// 25 µs of delay for acknowledgments.
+    /// A thread of its own that spins for 50 µs, on any core; 100 s for peers to answer; 25 µs of
+    /// delay for acknowledgments.
     fn default() -> Self {
         Self {
             own_thread: true,
@@ -87,18 +77,17 @@ pub struct ConnectOptions {
     /// Use of TCP by MPA. Kernel sockets are always layered.
     pub lower_layer: LowerLayer,
     /// Keep-alive times of an idle connection. `None` takes those of
-    /// [`PortConfig::tcp`](urnic_engine::port::PortConfig), and turns keep-alive off over the
-    /// kernel's TCP (RFC 9293 §3.8.4: keep-alives "MUST default to off"). For connections that
-    /// peers open, [`ListenParams::keepalive`](urnic_engine::port::ListenParams) has the times.
+    /// [`PortConfig::tcp`](urnic_engine::port::PortConfig), and none over the kernel's TCP (RFC
+    /// 9293 §3.8.4: "MUST default to off"). Peers' connections take those of
+    /// [`ListenParams::keepalive`](urnic_engine::port::ListenParams).
     pub keepalive: Option<KeepAliveTimes>,
-    /// Local address. `None`, or an unspecified address, takes the address of the route. Over the
-    /// kernel's TCP it may have a TCP port, which other sockets may share as long as their peers
-    /// differ; on a device it must have port 0.
+    /// Local address. `None`, or an unspecified one, takes the route's. Over the kernel's TCP it
+    /// may have a TCP port, which other sockets may share as long as their peers differ; on a
+    /// device port 0.
     pub local: Option<SocketAddr>,
-    /// Byte of the IP header with type of service or traffic class, over the kernel's TCP. Its
-    /// lowest two bits belong to TCP (RFC 3168 §5). A device of urnic's own accepts only class 0.
-    /// For connections that peers open,
-    /// [`ListenParams::traffic_class`](urnic_engine::port::ListenParams) has the class.
+    /// Type of service or traffic class, over the kernel's TCP; a device accepts only class 0. The
+    /// lowest two bits belong to TCP (RFC 3168 §5). Peers' connections take
+    /// [`ListenParams::traffic_class`](urnic_engine::port::ListenParams).
     pub traffic_class: Option<u8>,
 }
 
@@ -123,5 +112,4 @@ impl ConnectOptions {
     }
 }
 
-/// Default of the Reads and Atomics outstanding at a time.
 const READ_DEPTH: u16 = 16;

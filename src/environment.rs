@@ -8,22 +8,18 @@ use std::path::{Path, PathBuf};
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use urnic_netdev::has_more_rights_than_its_user;
 
-/// Returns an environment variable. Returns `None` in a process with more rights than its user,
-/// such as a set-user-id program: the user who starts it must not control it by the environment.
-///
-/// The library and the libraries with rdma-core's names read their variables by this function,
-/// except `XDG_RUNTIME_DIR` ([`runtime_folder`]). Commands read `URNIC_LOG` and `URNIC_TOP` in any
-/// process, since they have options with the same effect.
+/// Returns an environment variable. `None` in a process with more rights than its user, such as a
+/// set-user-id program: its user must not control it by the environment. Commands read `URNIC_LOG`
+/// and `URNIC_TOP` in any process, since they have options with the same effect.
 #[must_use]
 pub fn environment(name: &str) -> Option<OsString> {
     if has_more_rights_than_its_user() { None } else { env::var_os(name) }
 }
 
-/// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. Returns `None` if the
+/// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. `None` if the
 /// variable is missing, is not an absolute path (XDG Base Directory Specification), or names a
-/// folder that another user owns (`su` keeps the variable) or may write to. A program with file
-/// capabilities uses the folder, since it runs as the user who owns it; a set-user-id or
-/// set-group-id program does not.
+/// folder that another user owns (`su` keeps the variable) or may write to; and in set-user-id and
+/// set-group-id programs, but not in those with file capabilities, which run as the folder's owner.
 #[must_use]
 pub fn runtime_folder() -> Option<PathBuf> {
     let is_its_users = geteuid() == getuid() && getegid() == getgid();
@@ -37,8 +33,7 @@ fn is_usable(folder: &Path, is_its_users: bool) -> bool {
     is_its_users && folder.is_absolute() && !is_of_another_user(folder)
 }
 
-/// Returns true if another user owns the folder or may write to it. Returns false for a missing
-/// folder: its use will fail with a reason.
+/// A missing folder is not: its use will fail with a reason.
 fn is_of_another_user(folder: &Path) -> bool {
     folder
         .metadata()

@@ -1,10 +1,8 @@
 //! The errors of the library.
 //!
-//! One family of errors for endpoints, listeners, connections and completion channels: [`Error`].
-//! Work and its queues have error types of the engine, because these calls are frequent and their
-//! errors few: [`QueueError`](crate::QueueError) for making queues, [`PostError`](crate::PostError)
-//! for posting work, [`WcStatus`](crate::WcStatus) for the result of posted work, and
-//! [`StreamError`](crate::StreamError) in the event that reports a connection's failure.
+//! Work and its queues have error types of the engine: [`QueueError`](crate::QueueError),
+//! [`PostError`](crate::PostError), [`WcStatus`](crate::WcStatus), and
+//! [`StreamError`](crate::StreamError) in the event of a connection's failure.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +25,7 @@ pub enum Error {
     /// The kernel's TCP could not connect or listen, or the connection was lost.
     #[error("TCP: {}{}", io::Error::from(*.0), tcp_advice(*.0))]
     Io(io::ErrorKind),
-    /// The operating system refused something that does not concern one connection: a descriptor, a
+    /// The operating system refused something that concerns no single connection: a descriptor, a
     /// thread, a core, randomness.
     #[error("{action}: {}{}", io::Error::from_raw_os_error(*.os_error), advice(*.os_error))]
     System {
@@ -68,14 +66,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Error for an action that the operating system refused.
     pub(crate) fn system(action: &'static str, error: &io::Error) -> Self {
         let os_error = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
         Self::System { action, os_error }
     }
 }
 
-/// Same error for an engine on a device and for one over the kernel's TCP.
+/// Equal errors for an engine and for the kernel's TCP.
 impl From<PortError> for Error {
     fn from(error: PortError) -> Self {
         match error {
@@ -98,7 +95,6 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Advice for a failure of TCP, if any is known.
 const fn tcp_advice(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::ConnectionRefused => "; nothing listens at that address and port",
@@ -108,7 +104,6 @@ const fn tcp_advice(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// Advice for a refusal, if any is known.
 const fn advice(os_error: i32) -> &'static str {
     match Errno::from_raw_os_error(os_error) {
         Errno::MFILE => "; raise the process's limit of open files (`ulimit -n`)",

@@ -9,8 +9,7 @@
 //! - An [`Rnic`] is one adapter in software. A protection domain ([`Pd`]) of it groups memory and
 //!   the queue pairs that may use it.
 //! - An [`Endpoint`] is one interface: a port on a device (TAP, packet socket, AF_XDP, memory link)
-//!   or the kernel's TCP, which needs no privilege. An endpoint connects and
-//!   listens.
+//!   or the kernel's TCP, which needs no privilege. An endpoint connects and listens.
 //! - Memory is registered ([`Mr`]) with rights ([`Access`]). A peer needs its steering tag and
 //!   offset, a [`RemoteBuffer`], to write or read it. Applications send a `RemoteBuffer` by any
 //!   means, for example in the private data of the connection.
@@ -31,12 +30,11 @@
 //! A Write raises no completion at the peer. To report it, post a Send behind it, or
 //! [`SendOp::RdmaWriteImmediate`] if both ends have set [`StartupConfig::immediates`].
 //!
-//! All configuration is plain structs with public fields: set some and take the rest from
-//! `..EndpointConfig::default()`. Structs with a field that has no default have a constructor:
-//! `..QpConfig::new(&cq)` and `..PortConfig::for_ipv4(address)`. Errors of endpoints and
-//! connections are an [`Error`], errors of making queues a [`QueueError`], errors of posting work a
-//! [`PostError`]. The result of posted work is a [`WcStatus`]. The library logs by `tracing`, with
-//! the target `urnic`.
+//! All configuration is plain structs with public fields and defaults:
+//! `..EndpointConfig::default()`, or `..QpConfig::new(&cq)` and `..PortConfig::for_ipv4(address)`
+//! if a field has no default. Errors of endpoints and connections are an [`Error`], of making
+//! queues a [`QueueError`], of posting work a [`PostError`]; the result of posted work is a
+//! [`WcStatus`]. The library logs by `tracing`, with the target `urnic`.
 //!
 //! # Depending on it
 //!
@@ -71,9 +69,8 @@
 //!
 //! # The engine by hand
 //!
-//! The package [`urnic_engine`] below is sans-IO: no thread, no clock, no socket. Replay of
-//! captures, the simulator, tests and benches drive it themselves, and its documentation has an
-//! example. Applications do not need it.
+//! The package [`urnic_engine`] below is sans-IO: no thread, no clock, no socket. Replay, the
+//! simulator, tests and benches drive it themselves; its documentation has an example.
 
 mod clock;
 mod config;
@@ -132,6 +129,5 @@ pub use urnic_engine::wire::terminate::Terminate;
 pub use urnic_engine::types::{QpNum, WrId};
 pub use urnic_engine::verbs::{PostError, RecvWr, SendOp, SendWr, Sge, Wc, WcOpcode, WcStatus};
 
-/// The clock of endpoints, for applications that run a port or a device of the other packages
-/// themselves.
+/// The clock of endpoints, for applications that run a port or a device of the other packages.
 pub use clock::monotonic_now;

@@ -12,7 +12,6 @@ pub fn random_seed() -> Result<Seed, Error> {
     random_octets().map(Seed::from_octets)
 }
 
-/// Bytes that no peer can guess.
 pub(crate) fn random_octets() -> Result<[u8; Seed::LEN], Error> {
     let mut octets = [0; Seed::LEN];
     getrandom::fill(&mut octets).map_err(|error| {

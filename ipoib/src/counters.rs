@@ -25,11 +25,9 @@ pub struct Counters {
     pub foreign_packets: u64,
     /// Copies of packets that this port sent to a group.
     pub own_copies: u64,
-    /// Packets longer than the link's MTU, with an unknown encapsulation, or with an invalid ARP
-    /// packet or neighbour discovery.
+    /// Packets too long, of an unknown encapsulation, or with an invalid ARP or discovery message.
     pub bad_datagrams: u64,
-    /// Management datagrams of another port than the administrator's, without a matching request,
-    /// or with another subject than the request.
+    /// Management datagrams of another port, without a request, or with another subject.
     pub mads_refused: u64,
     /// Management datagrams of another class, or damaged ones.
     pub mads_malformed: u64,

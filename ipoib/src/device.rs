@@ -16,11 +16,9 @@ use crate::wire::reports;
 pub struct IpoibDevice<F: Mads + Packets> {
     fabric: F,
     link: Link,
-    /// Datagrams to the interface's own addresses, which no fabric returns.
+    /// No fabric returns datagrams to the interface's own addresses.
     own: VecDeque<Vec<u8>>,
-    /// The address by DHCP that the host above uses.
     held: Option<Ipv4Addr>,
-    /// Time given by the last call of `receive`.
     now_ns: u64,
 }
 
@@ -44,8 +42,8 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         &self.fabric
     }
 
-    /// Waits for an address by DHCP, at most `for_ns` by the clock `now_ns`; `None` if none
-    /// arrived. Afterwards the device is up only while it has this address (RFC 2131 §4.4.5).
+    /// Waits at most `for_ns` for an address by DHCP; `None` if none arrived. Afterwards the device
+    /// is up only while it has this address (RFC 2131 §4.4.5).
     pub fn acquire(&mut self, for_ns: u64, now_ns: impl FnMut() -> u64) -> Option<Lease> {
         self.wait_for(for_ns, now_ns, |link| link.lease().is_some());
         let lease = self.link.lease().copied()?;
@@ -53,8 +51,7 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         Some(lease)
     }
 
-    /// Waits for the link to come up, at most `for_ns` by the clock `now_ns`. Returns true if it is
-    /// up.
+    /// Waits at most `for_ns` for the link. Returns true if it is up.
     pub fn wait_up(&mut self, for_ns: u64, now_ns: impl FnMut() -> u64) -> bool {
         let is_up = |link: &Link| matches!(link.state(), LinkState::Up { .. });
         self.wait_for(for_ns, now_ns, is_up);
@@ -99,14 +96,12 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         self.link.poll_undeliverable()
     }
 
-    /// Leaves this port's groups. Otherwise the administrator would keep the port in them, and keep
-    /// sending Reports.
+    /// Leaves this port's groups; otherwise the administrator would keep sending Reports.
     pub fn leave(&mut self, now_ns: u64) {
         self.link.leave_all(now_ns);
         self.push(now_ns);
     }
 
-    /// Handles management datagrams, and runs timers.
     fn turn(&mut self, now_ns: u64) {
         if let Some(port) = self.fabric.port_change(now_ns) {
             self.link.handle_port(now_ns, port);
@@ -120,7 +115,6 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         }
     }
 
-    /// Sends the link's datagrams and packets.
     fn push(&mut self, now_ns: u64) {
         while let Some((to, mad)) = self.link.poll_mad(now_ns) {
             self.fabric.send_mad(now_ns, to, &mad);
@@ -149,11 +143,9 @@ impl<F: Mads + Packets> Drop for IpoibDevice<F> {
     }
 }
 
-/// Interval of polls while waiting for an address or the link.
 const WAIT_NS: u64 = 5_000_000;
-/// Longest single wait for answers when the device is dropped.
+/// When the device is dropped.
 const LEAVE_WAIT_NS: u64 = 20_000_000;
-/// Most such waits.
 const LEAVE_WAITS_MAX: usize = 25;
 
 impl<F: Mads + Packets> Device for IpoibDevice<F> {

@@ -35,8 +35,7 @@ impl PortInfo {
     }
 }
 
-/// Management datagrams to and from the subnet administrator, and the port's settings by the subnet
-/// manager.
+/// Management datagrams to and from the subnet administrator, and the port's settings.
 pub trait Mads: fmt::Debug {
     /// Returns the port if it has changed since the last call; the first call returns it, too.
     fn port_change(&mut self, now_ns: u64) -> Option<PortInfo>;

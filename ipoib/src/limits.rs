@@ -8,25 +8,20 @@ pub const SA_ATTEMPTS_MAX: u32 = 6;
 pub const SA_RETRY_FIRST_NS: u64 = 250_000_000;
 /// Longest timeout of a request, in nanoseconds.
 pub const SA_RETRY_LAST_NS: u64 = 8_000_000_000;
-/// Most answers to Reports that wait to be sent. Further Reports are not answered, so that their
-/// sender repeats them.
+/// Most answers to Reports that wait. Senders repeat further Reports.
 pub const REPORTS_WAITING_MAX: usize = 64;
-/// Interval at which memberships and subscriptions are refreshed, in nanoseconds: an administrator
-/// may have lost them.
+/// Interval of refreshing memberships and subscriptions, in nanoseconds.
 pub const REFRESH_NS: u64 = 30_000_000_000;
 
 /// Most neighbours that are known or being resolved.
 pub const NEIGHBOURS_MAX: usize = 1024;
-/// Time for which a neighbour's address is used without confirmation (RFC 4861 §10,
-/// `REACHABLE_TIME`).
+/// Use of a neighbour's address without confirmation (RFC 4861 §10, `REACHABLE_TIME`).
 pub const REACHABLE_NS: u64 = 30_000_000_000;
 /// Timeout of a solicitation (RFC 4861 §10, `RETRANS_TIMER`).
 pub const NEIGHBOUR_RETRY_NS: u64 = 1_000_000_000;
-/// Most solicitations of a neighbour (RFC 4861 §10, `MAX_UNICAST_SOLICIT`,
-/// `MAX_MULTICAST_SOLICIT`).
+/// Most solicitations (RFC 4861 §10, `MAX_UNICAST_SOLICIT`, `MAX_MULTICAST_SOLICIT`).
 pub const NEIGHBOUR_ATTEMPTS_MAX: u32 = 3;
-/// Announcements of a port's addresses when it comes up (RFC 4861 §10,
-/// `MAX_NEIGHBOR_ADVERTISEMENT`).
+/// Announcements of a port that comes up (RFC 4861 §10, `MAX_NEIGHBOR_ADVERTISEMENT`).
 pub const ANNOUNCEMENTS: u32 = 3;
 /// Interval of announcements (RFC 5227 §1.1, `ANNOUNCE_INTERVAL`).
 pub const ANNOUNCE_INTERVAL_NS: u64 = 2_000_000_000;

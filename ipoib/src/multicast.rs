@@ -23,8 +23,7 @@ impl Scope {
     /// Global.
     pub const GLOBAL: Self = Self(0xe);
 
-    /// Returns the scope with this nibble; `None` for 0 and F, which are reserved, and for larger
-    /// values.
+    /// Returns the scope with this nibble; `None` for the reserved 0 and F, and larger values.
     // spec: IPOIB-ARCH-6
     #[must_use]
     pub const fn new(nibble: u8) -> Option<Self> {
@@ -48,7 +47,7 @@ pub struct MulticastMap {
     p_key: PKey,
 }
 
-/// Signatures of the two address families (RFC 4391 §4).
+/// RFC 4391 §4, for the two address families.
 // spec: IPOIB-4-2
 const SIGNATURE_IPV4: [u8; 2] = [0x40, 0x1b];
 const SIGNATURE_IPV6: [u8; 2] = [0x60, 0x1b];
@@ -77,8 +76,7 @@ impl MulticastMap {
         self.p_key
     }
 
-    /// Returns the group that every interface of the link joins (RFC 4391 §4.1): that of
-    /// 255.255.255.255, also on an IPv6-only link.
+    /// Returns the group that every interface joins (RFC 4391 §4.1), also on an IPv6-only link.
     #[must_use]
     pub const fn broadcast(&self) -> Gid {
         self.ipv4(Ipv4Addr::BROADCAST)
@@ -95,8 +93,7 @@ impl MulticastMap {
         self.mgid(SIGNATURE_IPV4, [0, 0, 0, 0, 0, 0, top, b, c, d])
     }
 
-    /// Returns the group of an IPv6 group. IPv6 groups that differ only above the low 80 bits share
-    /// one InfiniBand group; IP distinguishes them.
+    /// Returns the group of an IPv6 group. Groups that differ only above the low 80 bits share one.
     // spec: IPOIB-4-3
     #[must_use]
     pub const fn ipv6(&self, group: Ipv6Addr) -> Gid {

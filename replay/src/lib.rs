@@ -2,12 +2,11 @@
 //!
 //! Each step is a room: `read`, `observe`, `judge`, `report`, `draw`. A capture is read twice. The
 //! first pass (`read/scan.rs`) finds the beginnings of streams and the damaged frames; the second
-//! pass, in this file, replays. The engine's own code runs TCP, MPA, DDP and RDMAP. The
-//! observer substitutes what a real endpoint would have: it invents registered memory, and goes on
-//! after an error, so that it can report what follows.
+//! pass, in this file, replays. The engine's own code runs TCP, MPA, DDP and RDMAP. The observer
+//! invents registered memory, and goes on after an error, so that it can report what follows.
 //!
-//! Memory is bounded for any capture, of any length, by the limits in `limits.rs`. If a limit is
-//! reached, a finding says so. Each connection also has a share that others cannot use up.
+//! Memory is bounded for any capture by the limits in `limits.rs`. A finding says which limit was
+//! reached. Each connection has a share that others cannot use up.
 #![forbid(unsafe_code)]
 
 mod draw;
@@ -63,11 +62,9 @@ pub fn replay_pictured<R: Read>(
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Collects data for pictures. The frames are replayed once more, by a receiver that places in
-    /// order only: it holds the bytes that the stack would have held without markers, or layered
-    /// over a TCP that delivers bytes in order.
+    /// order only: it holds what a stack without markers, or over an ordered TCP, would hold.
     pub is_pictured: bool,
-    /// Limit on the length of a decompressed file in bytes. `None`: 1 GiB, or 64 times the length
-    /// of the file.
+    /// Limit on the bytes of a decompressed file; by default 1 GiB, or 64 times the file's length.
     pub unpacked_max: Option<u64>,
 }
 
@@ -80,8 +77,7 @@ pub fn replay_with<R: Read>(
     run(name, open, options, None)
 }
 
-/// Replays a capture, with options and with comments on the frames of iWARP connections, to be
-/// written to a file.
+/// Replays a capture, with options and with comments on the frames of iWARP connections.
 ///
 /// # Errors
 /// If there is no room for temporary files.
@@ -106,9 +102,8 @@ pub struct FrameComments {
 }
 
 impl FrameComments {
-    /// Copies the capture as pcapng, and adds comments to frames. All else is copied unchanged:
-    /// other blocks, interfaces with their options, earlier comments, the byte order. Only the
-    /// length of a section is left out.
+    /// Copies the capture as pcapng, and adds comments to frames. All else is copied unchanged, but
+    /// for the length of a section.
     ///
     /// # Errors
     /// If the capture cannot be read, or the output cannot be written.
@@ -159,13 +154,10 @@ impl From<FileReport> for PicturedFile {
     }
 }
 
-/// Data for the pictures of one connection.
 #[derive(Debug)]
 struct Pictured {
-    /// Index of the connection among the reported ones.
     index: usize,
     trace: ConnectionTrace,
-    /// Trace of the same connection if it were placed in order only.
     in_order: Option<ConnectionTrace>,
 }
 
@@ -225,29 +217,22 @@ fn run<R: Read>(
     PicturedFile { report, pictured }
 }
 
-/// Mode of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Plain,
-    /// With data for pictures.
     Pictured,
-    /// With data for pictures, by a receiver that places in order only.
     InOrder,
 }
 
-/// The second pass over a capture.
 struct Replay<'p> {
     way: Way,
     plan: &'p Plan,
-    /// Pending comments, and their file.
     commented: Option<(Comments, &'p mut FrameComments)>,
     shared: Shared,
     known: Connections,
-    /// Connections that are followed, by their number.
     connections: HashMap<usize, ReplayedConnection>,
     left_out: Peekable<Copied<std::slice::Iter<'p, u64>>>,
     listing: Listing,
-    /// Reports of ended connections, with their numbers.
     reports: Vec<(usize, ConnectionReport)>,
     reported: [usize; 2],
     /// Keyed by the number of the connection.
@@ -317,7 +302,6 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// Comments on a frame that was left out because it was damaged.
     fn comment_left_out(&mut self, number: u64, segment: &Segment<'_>) {
         let Some((comments, _)) = &self.commented else { return };
         let place = self.known.find(number, segment, false);
@@ -328,7 +312,6 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// Ends a connection and builds its report.
     fn end(&mut self, ordinal: usize, was_let_go: bool) {
         let Some(mut connection) = self.connections.remove(&ordinal) else { return };
         if was_let_go {
@@ -350,7 +333,6 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// Replays all frames, and ends all connections.
     fn read(&mut self, frames: &mut dyn Frames) -> Summary {
         let summary = frames.for_each(&mut |number, segment| match segment {
             Some(segment) => self.handle(number, &segment),
@@ -371,13 +353,11 @@ impl<'p> Replay<'p> {
         summary
     }
 
-    /// Numbers of the reported connections, ascending.
     fn ordinals(&self) -> Vec<usize> {
         self.reports.iter().map(|(ordinal, _)| *ordinal).collect()
     }
 
-    /// Builds the report, including reached limits, and returns the data for pictures, by
-    /// connection number.
+    /// Includes reached limits; returns the data for pictures by connection number.
     fn finish(self, name: &str) -> (FileReport, HashMap<usize, ConnectionTrace>) {
         let findings = self.about_limits();
         let report = FileReport {
@@ -392,7 +372,6 @@ impl<'p> Replay<'p> {
         (report, self.traces)
     }
 
-    /// Findings about limits that were reached.
     fn about_limits(&self) -> Vec<Finding> {
         let Connections { let_go, beyond, .. } = self.known;
         let told = [
@@ -421,7 +400,6 @@ impl<'p> Replay<'p> {
     }
 }
 
-/// Rule of findings about the limits of this program.
 const LIMITS: &str = "limits of replay";
 
 #[cfg(test)]

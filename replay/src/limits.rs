@@ -3,11 +3,10 @@
 //! Everything that grows with the file counts against one of these limits, for all connections
 //! together. An item costs some 100 bytes.
 
-/// Connections followed at one time. For one more, the connection that has been idle longest is
-/// evicted, first connections without data: a scan with SYNs evicts no connection in use.
+/// Connections followed at a time. The one that is idle longest is evicted, first connections
+/// without data: a scan with SYNs evicts no connection in use.
 pub(super) const CONNECTIONS_MAX: usize = 4096;
-/// Connections of one file that are followed in total: results of the first pass are kept for the
-/// second.
+/// Connections followed in total: the second pass needs results of the first.
 pub(super) const CONNECTIONS_TOTAL_MAX: usize = 1 << 20;
 /// Reported connections with an MPA startup.
 pub(super) const REPORTED_MPA_MAX: usize = 4096;
@@ -18,8 +17,7 @@ pub(super) const FINDINGS_MAX: usize = 1 << 14;
 /// Findings of one connection that are always listed.
 pub(super) const FINDINGS_OWN: usize = 8;
 
-/// Items about streams: ranges seen, their frames, segments not judged yet, waiting pieces, FPDUs
-/// ahead of the delivery point, open Reads.
+/// Items about streams: ranges, frames, segments not judged yet, waiting pieces, FPDUs, open Reads.
 pub(super) const NOTES_MAX: usize = 1 << 19;
 /// Items that each direction of a connection may always have: enough for an in-order stream.
 pub(super) const NOTES_OWN: usize = 16;
@@ -35,11 +33,10 @@ pub(super) const WAITING_MAX: usize = 64 << 20;
 pub(super) const ZSTD_WINDOW_MAX: u64 = 128 << 20;
 /// Bytes to which any compressed file may decompress: some seconds of work.
 pub(super) const UNPACKED_FREE: u64 = 1 << 30;
-/// Beyond that, allowed ratio of the decompressed length to the file's length. Captures of traffic
-/// compress to a tenth of their length or more.
+/// Ratio of the decompressed length to the file's, beyond that. Captures of traffic compress to a
+/// tenth of their length or more.
 pub(super) const UNPACKED_RATIO_MAX: u64 = 64;
-/// Bytes that a gzip member or a zstd frame counts in addition to its content: creating its decoder
-/// takes about as long.
+/// Bytes that a gzip member or zstd frame costs: creating its decoder takes as long.
 pub(super) const PART_COST: u64 = 4096;
 /// Consecutive empty gzip members or zstd frames: each takes as long as some KiB.
 pub(super) const EMPTY_PARTS_MAX: usize = 1024;
@@ -47,8 +44,7 @@ pub(super) const EMPTY_PARTS_MAX: usize = 1024;
 pub(super) const LINK_TYPES_NAMED_MAX: usize = 4;
 /// Frames kept to recognise copies.
 pub(super) const COPIES_REMEMBERED: usize = 1 << 14;
-/// Bytes kept, with their overhead, of streams whose beginning the capture lacks, to find their
-/// FPDUs.
+/// Bytes, with overhead, of streams whose beginning the capture lacks, to find their FPDUs.
 pub(super) const SAMPLES_LEN_MAX: usize = 16 << 20;
 /// Bytes and segments among these of one stream.
 pub(super) const SAMPLE_LEN_MAX: usize = 128 << 10;
@@ -79,7 +75,6 @@ pub(super) const IMAGE_BYTES_MAX: usize = 1 << 30;
 pub(super) const IMAGE_MEMORY_MAX: usize = 64 << 20;
 /// Separate pieces of memory that hold them.
 pub(super) const EXTENTS_MAX: usize = 1 << 19;
-/// Steering tags written to.
 pub(super) const STAGS_MAX: usize = 1 << 16;
 /// Bytes never written, over all images of a file, that are digested, which only costs time.
 pub(super) const HOLE_BYTES_MAX: u64 = 256 << 20;
@@ -90,7 +85,6 @@ const _: () = assert!(COMMENT_LEN_MAX < u16::MAX as usize / 2);
 const _: () = assert!(CONNECTIONS_MAX <= CONNECTIONS_TOTAL_MAX);
 const _: () = assert!(2 * CONNECTIONS_MAX * NOTES_OWN <= NOTES_MAX);
 
-/// The rest of a limit.
 #[derive(Debug)]
 pub(super) struct Room {
     left: usize,
@@ -101,7 +95,6 @@ impl Room {
         Self { left: max }
     }
 
-    /// Takes `count`, if there is enough.
     pub(super) const fn take(&mut self, count: usize) -> bool {
         match self.left.checked_sub(count) {
             Some(left) => {
@@ -112,19 +105,16 @@ impl Room {
         }
     }
 
-    /// Amount that can be taken.
     pub(super) const fn left(&self) -> usize {
         self.left
     }
 
-    /// Returns an amount that was taken.
     pub(super) const fn give(&mut self, count: usize) {
         self.left += count;
     }
 }
 
-/// Part of a shared room that one owner holds: some is always available to it, and it gets at most
-/// its share of the rest.
+/// Part of a shared room: an owner always has some of its own, and at most its share of the rest.
 #[derive(Debug)]
 pub(super) struct Holding {
     held: usize,
@@ -133,17 +123,14 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Creates an empty holding of [`NOTES_MAX`].
     pub(super) const fn of_notes() -> Self {
         Self { held: 0, own: NOTES_OWN, held_max: NOTES_EACH_MAX }
     }
 
-    /// Creates an empty holding of [`STARTS_MAX`].
     pub(super) const fn of_starts() -> Self {
         Self { held: 0, own: NOTES_OWN, held_max: STARTS_EACH_MAX }
     }
 
-    /// Takes room for one item, if there is any.
     pub(super) const fn take(&mut self, room: &mut Room) -> bool {
         let has_room = self.held < self.own || self.held < self.held_max && room.take(1);
         if has_room {
@@ -152,19 +139,16 @@ impl Holding {
         has_room
     }
 
-    /// Returns the room of `count` items.
     pub(super) fn give(&mut self, count: usize, room: &mut Room) {
         let shared_before = self.held.saturating_sub(self.own);
         self.held -= count;
         room.give(shared_before - self.held.saturating_sub(self.own));
     }
 
-    /// Returns all room.
     pub(super) fn give_all(&mut self, room: &mut Room) {
         self.give(self.held, room);
     }
 
-    /// Returns true if there is room for another item.
     pub(super) const fn has_room(&self, room: &Room) -> bool {
         self.held < self.own || self.held < self.held_max && room.left > 0
     }

@@ -1,10 +1,9 @@
 //! Replaces characters of foreign text that a terminal would interpret.
 
-/// Replaces every character of `text` that does not show as itself: characters that move the cursor
-/// or change colours, titles or the clipboard (controls), characters that reorder or hide adjacent
-/// text (format characters, line and paragraph separators), and unassigned characters.
-///
-/// Every command passes text of a peer through this function before printing it.
+/// Replaces every character that does not show as itself: characters that move the cursor or change
+/// colours, titles or the clipboard (controls), characters that reorder or hide adjacent text
+/// (format characters, line and paragraph separators), and unassigned ones. Commands pass a peer's
+/// text through this function.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_printable(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()

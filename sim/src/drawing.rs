@@ -41,19 +41,15 @@ struct Drawing {
 
 /// Once this message is delivered and complete, all earlier ones are (RFC 5040 §5.5).
 const LAST: Op = Op { solicited: true, ..Op::new(Kind::Send, 3) };
-/// Most frames that an impairment holds: more than windows permit in flight.
+/// More frames than windows permit in flight.
 const HELD_MAX: usize = 4096;
 const MILLISECOND_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Mask that derives another seed, for vanishing peers.
 const VANISH_BITS: u64 = 0x7661_6e69_7368_6564;
-/// A peer vanishes in one of this number of plans.
 const VANISH_ONE_IN: u64 = 16;
-/// Mask that derives another seed, for the meaning of completions.
 const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
-/// Scenarios without an event that stops all faults: either they have none, or their faults last
-/// until the end of the run.
+/// Scenarios without an event that stops all faults: they have none, or keep them.
 const WITHOUT_AN_END: [Scenario; 7] = [
     Scenario::Clean,
     Scenario::BlackHole,
@@ -96,7 +92,6 @@ impl Drawing {
             sabotage,
         };
         self.make_trial(&mut plan);
-        // Drawn from a separate seed, so that the rest of each plan stays as it was.
         let mut random = Random::new(seed ^ PLACED_BITS);
         for side in plan.flows.iter_mut().flat_map(|flow| &mut flow.sides) {
             side.placed = random.one_in(3);
@@ -114,8 +109,7 @@ impl Drawing {
             _ => random.pick(&[296, 576, 1280, 1500, 1500, 1501, 4000, 9000]),
         };
         let latency_ns = random.pick(&[0, 1_000, 20_000, 100_000, 1_000_000, 10_000_000]);
-        // No super-frames here, because a switch forwards frames as they are. Devices that rewrite
-        // frames refuse super-frames themselves.
+        // A switch forwards frames as they are. Devices that rewrite frames refuse super-frames.
         let is_fabric = self.scenario == Scenario::Ipoib;
         let is_switched = matches!(
             self.scenario,
@@ -174,8 +168,7 @@ impl Drawing {
         }
     }
 
-    /// Draws the time after which no frame arrives: during connection setup, at any time, in the
-    /// middle of the work, or while connections close.
+    /// During connection setup, at any time, in the middle of the work, or while connections close.
     fn silence(&mut self, link: &LinkPlan, flows: &[FlowPlan]) -> Silence {
         let random = &mut self.random;
         // A handshake and a startup take a few round trips.
@@ -198,7 +191,6 @@ impl Drawing {
         }
     }
 
-    /// Draws the impairment of a node's frames at the start.
     fn impair(&mut self) -> ImpairConfig {
         let random = &mut self.random;
         let quiet = ImpairConfig { held_max: HELD_MAX, ..ImpairConfig::default() };
@@ -272,7 +264,6 @@ impl Drawing {
         }
     }
 
-    /// Draws the changes of the link over time.
     fn changes(&mut self, nodes: &[NodePlan]) -> Vec<Change> {
         let is_fabric = self.scenario == Scenario::Ipoib;
         let of_fabric = is_fabric.then(|| fabric::changes(&mut self.random, nodes.len()));
@@ -417,8 +408,7 @@ impl Drawing {
         let side = self.random.len(0, 1);
         if self.random.one_in(8) {
             flow.ending = Ending::Overflow(side);
-            // The send queue has room for all work: a side that never polls cannot know when there
-            // is room again.
+            // A side that never polls cannot know when there is room again.
             flow.sides[side].send_depth = 256;
             return;
         }

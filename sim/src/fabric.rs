@@ -14,19 +14,17 @@ use urnic_netdev::{Capabilities, Device, RxFrame, TransmitError, TxFrame};
 use crate::address::{address_v4, address_v6};
 use crate::plan::{FabricEvent, LinkPlan};
 
-/// Queue pair number of a node's first process; each further process has the next number.
+/// Each further process has the next number.
 const QPN_FIRST: u32 = 0x100;
 
-/// The fabric of a world.
 #[derive(Debug)]
 pub(crate) struct Subnet {
     fabric: Fabric,
-    /// Number of restarts of each node's process.
+    /// Restarts of each node's process.
     starts: Vec<Arc<AtomicU32>>,
 }
 
 impl Subnet {
-    /// Makes a fabric with this many nodes, and their devices.
     pub(crate) fn new(link: &LinkPlan, nodes: usize, seed: u64) -> (Self, Vec<Host>) {
         let mtu_octets = link.mtu + datagram::HEADER_LEN;
         let fabric = Fabric::new(FabricConfig { mtu_octets, latency_ns: link.latency_ns });
@@ -41,7 +39,6 @@ impl Subnet {
         (Self { fabric, starts }, hosts)
     }
 
-    /// Applies an event.
     pub(crate) fn apply(&self, now_ns: u64, event: FabricEvent) {
         match event {
             FabricEvent::Manager => self.fabric.restart_manager(),
@@ -65,7 +62,6 @@ impl Subnet {
     }
 }
 
-/// Returns the GUID of a node's port.
 pub(crate) fn guid(node: usize) -> Guid {
     Guid(0x10_0000 + node as u64)
 }
@@ -82,8 +78,7 @@ fn settings(node: usize, seed: u64, start: u32) -> LinkConfig {
     }
 }
 
-/// The device of a node. Its link may restart at any time below its connections, with another queue
-/// pair and without any state.
+/// Its link may restart at any time below its connections, without its queue pair and state.
 #[derive(Debug)]
 pub(crate) struct Host {
     device: IpoibDevice<MemoryPort>,

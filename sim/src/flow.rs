@@ -16,33 +16,27 @@ use crate::shared::SharedPool;
 use crate::side::Side;
 use crate::world::{Node, World};
 
-/// First TCP port of a plan's listeners.
 const TCP_PORT_FIRST: u16 = 7000;
-/// Maximum number of attempts to connect while faults may prevent a connection.
+/// Attempts while faults may prevent a connection.
 const ATTEMPTS_MAX: u32 = 40;
-/// Longest time of three unanswered transmissions: each timeout is at most a minute. TCP gives up a
-/// peer only after three.
+/// Three unanswered transmissions, each at most a minute: TCP gives up a peer only after three.
 const UNANSWERED: Duration = Duration::from_secs(3 * 60);
-/// Maximum delay until a user timeout is noticed: the longest time between two window probes, and
-/// data that was in flight when the peer vanished.
+/// Limit until a user timeout is noticed: between two window probes, with data in flight when the
+/// peer vanished.
 const TIMER: Duration = Duration::from_secs(65);
-/// Time that an application waits for the other end's close before it closes too.
+/// Wait of an application for the other end's close.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Not opened yet.
     Waiting,
     /// Opened; work proceeds at the ends that are established.
     Open,
-    /// An end was asked to close, or failed as planned.
     Ending,
-    /// Over at both ends.
     Over,
 }
 
-/// One connection of a plan.
 #[derive(Debug)]
 pub(crate) struct Flow<'p> {
     pub(crate) plan: &'p FlowPlan,
@@ -52,28 +46,20 @@ pub(crate) struct Flow<'p> {
     pub(crate) sides: [Side; 2],
     pub(crate) stage: Stage,
     attempt: u32,
-    /// Time at which the remaining end closes.
     close_at: Option<Instant>,
     told: [bool; 2],
-    /// Time and action with which each end will end the connection, if the plan has one that was
-    /// not performed yet.
+    /// When and how each end will end the connection, if planned and not yet done.
     deeds: [Option<(Instant, Deed)>; 2],
-    /// Time at which a side invalidates the memory that the peer reads.
     revokes: Option<(usize, Instant)>,
-    /// Messages that an end had posted before it left; all of them must be delivered.
+    /// Messages that an end had posted before it left; all must be delivered.
     left_behind: [usize; 2],
-    /// Number of Requests rejected so far.
     rejected: u32,
-    /// Attempt whose Request was rejected last.
     rejected_attempt: u32,
-    /// Time of the first opening.
     pub(crate) opened_at: Option<Instant>,
-    /// Time when all work was done.
     pub(crate) done_at: Option<Instant>,
     /// True once no frame reaches either end.
     is_silent: bool,
-    /// For each end that waited for an acknowledgment when the silence began: its first incomplete
-    /// request, and the time by which it must have given up.
+    /// First incomplete request and deadline of each end that waited when the silence began.
     gives_up: [Option<(usize, Instant)>; 2],
     pub(crate) counters: Vec<ConnectionCounters>,
 }
@@ -116,12 +102,11 @@ impl<'p> Flow<'p> {
         })
     }
 
-    /// Returns the TCP port of the responder's listener.
     pub(crate) const fn tcp_port(&self) -> u16 {
         TCP_PORT_FIRST + self.plan.listener
     }
 
-    /// Returns the time at which the connection opens, if that is known.
+    /// `None` if that is not known.
     pub(crate) fn opens_at(&self, stages: &[Stage]) -> Option<Instant> {
         match self.plan.start {
             Start::At(ns) => Some(Instant::from_nanos(ns)),
@@ -156,7 +141,7 @@ impl<'p> Flow<'p> {
         Ok(())
     }
 
-    /// Returns Private Data that identifies the connection and the attempt.
+    /// Identifies the connection and the attempt.
     fn private_data(&self) -> [u8; 8] {
         let index = u32::try_from(self.index).expect("few flows");
         let mut data = [0; 8];
@@ -165,19 +150,17 @@ impl<'p> Flow<'p> {
         data
     }
 
-    /// Returns true if a peer's Request belongs to this connection.
     pub(crate) fn asks(&self, node: usize, private_data: &[u8]) -> bool {
         self.plan.nodes[1] == node
             && self.sides[1].connection.is_none()
             && private_data == self.private_data()
     }
 
-    /// Returns true if the connection took more than one attempt, apart from rejected ones.
+    /// Rejected attempts do not count.
     pub(crate) const fn was_tried_again(&self) -> bool {
         self.attempt > self.rejected + 1
     }
 
-    /// Answers the Request of this connection.
     pub(crate) fn answer(&mut self, port: &mut Port, id: ConnectionId) {
         if self.rejected < self.plan.rejects {
             self.rejected += 1;
@@ -199,15 +182,13 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Returns the side to which a node's connection belongs.
     pub(crate) fn side_of(&self, node: usize, id: ConnectionId) -> Option<usize> {
         (0..2)
             .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
     }
 
-    /// Handles the beginning of the silence: from now on no frame reaches the other end. Each end
-    /// must notice the silence by its timers; no end is asked to close. `user_timeouts` are those
-    /// of the ends.
+    /// Begins the silence: no frame reaches the other end. Each end must notice that by its timers;
+    /// none is asked to close.
     pub(crate) fn fall_silent(&mut self, now: Instant, user_timeouts: [Duration; 2]) {
         self.is_silent = true;
         self.close_at = None;
@@ -222,8 +203,7 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Checks that an end whose connection is over learned that in time, if it waited for an
-    /// acknowledgment.
+    /// An end that waited for an acknowledgment must learn in time that its connection is over.
     // RFC 9293 §3.8.3: data that is not acknowledged is given up after the user timeout.
     fn check_given_up(&self, side: usize, now: Instant) -> Result<(), String> {
         match self.gives_up[side] {
@@ -234,12 +214,10 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Returns true if an end was asked to close.
     pub(crate) const fn is_told(&self) -> bool {
         self.told[0] || self.told[1]
     }
 
-    /// Returns true if the plan permits a failed connection.
     const fn fails_by_plan(&self) -> bool {
         self.is_silent
             || self.plan.is_hostile
@@ -253,8 +231,7 @@ impl<'p> Flow<'p> {
             )
     }
 
-    /// Handles an event of an end. `faulty` is true if the link may be the cause of a failed
-    /// startup.
+    /// `faulty` is true if the link may be the cause of a failed startup.
     pub(crate) fn on_event(
         &mut self,
         world: &mut World,
@@ -333,8 +310,8 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Closes a rejected connection. The connection belongs to the application, in streaming mode
-    /// (RFC 5044 §7.1.2 (6)), and the application does not need it.
+    /// The application does not need a rejected connection, which stays in streaming mode (RFC 5044
+    /// §7.1.2 (6)).
     fn close_rejected(&self, world: &mut World) {
         let Some(id) = self.sides[0].connection else { return };
         let port = world.port(self.plan.nodes[0]);
@@ -393,7 +370,7 @@ impl<'p> Flow<'p> {
 
     // ---- work ----
 
-    /// Lets both applications do their work. Returns true if anything was done.
+    /// Returns true if anything was done.
     pub(crate) fn pump(&mut self, world: &mut World) -> Result<bool, String> {
         if !matches!(self.stage, Stage::Open | Stage::Ending) {
             return Ok(false);
@@ -407,8 +384,7 @@ impl<'p> Flow<'p> {
         if let Some((side, _)) = self.revokes.take_if(|(_, at)| *at <= now) {
             let side = &mut self.sides[side];
             side.live.revoke(&side.memory);
-            // Work that reads the invalidated memory cannot continue: when the connection is
-            // ending, do not wait longer than this for the other end's close.
+            // Work that reads the invalidated memory cannot continue: do not wait longer than this.
             self.close_at.get_or_insert(now + PATIENCE);
         }
         for side in [0, 1] {
@@ -432,13 +408,12 @@ impl<'p> Flow<'p> {
         Ok(acted | self.end(world, now))
     }
 
-    /// Returns true if confirmations of placement are expected: until an end closes, the peer
-    /// answers.
+    /// Returns true until an end closes: so long the peer answers.
     const fn confirms(&self) -> bool {
         !self.is_told() && !self.plan.is_hostile && !matches!(self.plan.ending, Ending::Acts(_))
     }
 
-    /// Performs the due actions with which ends end the connection. Returns true if there was one.
+    /// Returns true if there was an action.
     fn act(&mut self, world: &mut World, now: Instant) -> Result<bool, String> {
         let mut acted = false;
         for side in [0, 1] {
@@ -461,7 +436,7 @@ impl<'p> Flow<'p> {
         Ok(acted)
     }
 
-    /// Closes or aborts the connection when it is time. Returns true if it did.
+    /// Returns true if it did.
     fn end(&mut self, world: &mut World, now: Instant) -> bool {
         let before = (self.stage, self.told);
         if self.stage == Stage::Open {
@@ -514,7 +489,6 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Returns the time of the next action that needs no event.
     pub(crate) fn wakeup(&self, now: Instant) -> Option<Instant> {
         let looks = |side: &&Side| side.established && !side.has_left && side.has_news();
         let sides = self.sides.iter().filter(looks);

@@ -1,43 +1,35 @@
-//! A node that forges frames between others. The node sees all frames that the switch forwards, so
-//! its addresses and ports are right. In every forged frame at least one of the numbers that only
-//! the ends know is wrong.
+//! A node that forges frames between others. It sees all frames that the switch forwards, so its
+//! addresses and ports are right. At least one number that only the ends know is wrong.
 
 use crate::plan::Guesses;
 use crate::random::Random;
 
-/// Length of the Ethernet header without VLAN tag.
 const ETHERNET_LEN: usize = 14;
-/// Offsets in the TCP header.
 const SEQ: usize = 4;
 const ACK: usize = 8;
 const FLAGS: usize = 13;
 const CHECKSUM: usize = 16;
 const TCP_LEN: usize = 20;
 
-/// Flags of a segment.
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACKED: u8 = 0x10;
 
-/// Range of the distance of wrong guesses: more than any window, and less than half of the number
-/// space.
+/// Distance of wrong guesses: more than any window, and less than half of the number space.
 const FAR_MIN: u64 = 64 << 20;
 const FAR_MAX: u64 = 1 << 30;
-/// Number of segments remembered for forging.
 const SEEN_MAX: usize = 32;
 
-/// Forges frames at the times of a plan.
 #[derive(Debug)]
 pub(crate) struct Guesser {
     random: Random,
     left: u64,
     period_ns: u64,
     next_ns: u64,
-    /// Segments that the ends sent, with the offset of TCP in each.
+    /// Segments with the offset of TCP in each.
     seen: Vec<(Vec<u8>, usize)>,
-    /// Number of frames forged.
     pub(crate) forged: u64,
 }
 
@@ -48,7 +40,6 @@ impl Guesser {
         Self { random, left: count, period_ns, next_ns: 0, seen: Vec::new(), forged: 0 }
     }
 
-    /// Remembers a frame that the switch forwards.
     pub(crate) fn see(&mut self, frame: &[u8]) {
         let Some(tcp) = tcp_at(frame) else { return };
         let segment = (frame.to_vec(), tcp);
@@ -60,12 +51,10 @@ impl Guesser {
         }
     }
 
-    /// Returns the time of the next forgery.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         (self.left > 0 && !self.seen.is_empty()).then_some(self.next_ns)
     }
 
-    /// Returns the next frame that is due.
     pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         self.next_ns().filter(|at| *at <= now_ns)?;
         self.left -= 1;
@@ -102,18 +91,15 @@ impl Guesser {
             5 => (wrong_seq, ack, PSH | ACKED),
             6 => (seq, wrong_ack, ACKED),
             7 => (next, wrong_ack, PSH | ACKED),
-            // The next data with an old timestamp (RFC 7323 §5); only if the connection has
-            // timestamps.
+            // With an old timestamp (RFC 7323 §5), if the connection has timestamps.
             8 => (next, ack, PSH | ACKED),
             // A connection that no end opened: its cookie is guessed (RFC 4987 §3.6).
             9 => (wrong_seq, wrong_ack, PSH | ACKED),
             _ => (wrong_seq, 0, SYN),
         };
-        // An old timestamp for data in order, and one far ahead for other data: the receiver must
-        // not accept the segment as new.
+        // An old timestamp for data in order, and one far ahead for other data: neither is new.
         let shift: u32 = 1 << 29;
-        // RFC 7323 §4.3 accepts the timestamp of a segment with the right sequence number. Such a
-        // segment is not a wrong guess.
+        // RFC 7323 §4.3 accepts any timestamp with the right sequence number.
         let shift = match kind {
             6 | 7 => 0,
             8 => shift.wrapping_neg(),
@@ -147,7 +133,7 @@ fn number(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(*octets)
 }
 
-/// Returns the offset of TCP in a whole frame without VLAN tag; `None` for anything else.
+/// `None` for anything but a whole frame without VLAN tag.
 fn tcp_at(frame: &[u8]) -> Option<usize> {
     let ip = frame.get(ETHERNET_LEN..)?;
     let tcp = match (frame.get(12..14)?, ip.first()? >> 4) {
@@ -158,7 +144,7 @@ fn tcp_at(frame: &[u8]) -> Option<usize> {
     (frame.len() >= tcp + TCP_LEN).then_some(tcp)
 }
 
-/// Shifts the timestamp of a segment. Returns true if it has the option.
+/// Returns true if the segment has the option.
 fn shift_time(frame: &mut [u8], tcp: usize, header_len: usize, by: u32) -> bool {
     let mut at = tcp + TCP_LEN;
     while at + 10 <= tcp + header_len {
@@ -176,7 +162,6 @@ fn shift_time(frame: &mut [u8], tcp: usize, header_len: usize, by: u32) -> bool 
     false
 }
 
-/// Sets lengths and checksums.
 fn finish(frame: &mut [u8], tcp: usize) {
     let tcp_len = u16::try_from(frame.len() - tcp).unwrap_or(u16::MAX);
     let is_v4 = frame[ETHERNET_LEN] >> 4 == 4;

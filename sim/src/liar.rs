@@ -1,6 +1,5 @@
-//! Liars: peers whose MPA and DDP bytes are made by hand. A liar sends some correct messages, and
-//! then one with an impossible message number (RFC 5041 §5.3). The owner's queue pairs for liars
-//! take buffers from the same shared receive queue as those for honest peers.
+//! Liars: peers whose MPA and DDP bytes are made by hand. A liar sends correct messages, then one
+//! with an impossible number (RFC 5041 §5.3), to a receive queue that honest peers share.
 
 use std::net::SocketAddr;
 
@@ -18,31 +17,25 @@ use crate::world::World;
 
 /// Node that has the shared receive queue.
 const OWNER: usize = 0;
-/// TCP port at which the owner listens for liars.
 const TCP_PORT: u16 = 6999;
-/// Length of a Reply without Private Data.
 const REPLY_LEN: usize = 20;
-/// Bytes of each of a liar's messages.
 pub(crate) const MESSAGE_LEN: usize = 21;
-/// Bytes of an FPDU with such a message: length, header, payload, pad, CRC.
+/// Length, header, payload, pad, CRC.
 const FPDU_LEN: usize = (2 + 18 + MESSAGE_LEN).next_multiple_of(4) + 4;
 /// The smallest FPDU of an untagged message (RFC 5044 §4.1).
 const FPDU_LEN_MIN: usize = 24;
-/// DDP control byte of a last segment: L, and version 1.
+/// L, and version 1.
 const LAST: u8 = 0x41;
-/// DDP control byte of any other segment.
 const NOT_LAST: u8 = 0x01;
-/// A Send of version 1 of RDMAP.
 const SEND: u8 = 0x43;
 
 impl LiarPlan {
-    /// Returns the most buffers that the owner's queue pair may take: one for each of the smallest
-    /// FPDUs that fit in the liar's bytes.
+    /// One for each of the smallest FPDUs that fit in the liar's bytes.
     pub(crate) const fn buffers_max(&self) -> usize {
         (self.messages as usize + 2) * FPDU_LEN / FPDU_LEN_MIN + 1
     }
 
-    /// Returns the bytes that the liar sends after the Reply.
+    /// Bytes after the Reply.
     fn stream(&self) -> Vec<u8> {
         let due = self.messages + 1;
         let whole = (1..due).flat_map(|msn| fpdu(LAST, msn));
@@ -52,14 +45,13 @@ impl LiarPlan {
     }
 }
 
-/// Returns the payload of message `msn`.
 fn payload(msn: u32) -> [u8; MESSAGE_LEN] {
     let mut bytes = [0x6c; MESSAGE_LEN];
     bytes[..4].copy_from_slice(&msn.to_be_bytes());
     bytes
 }
 
-/// Returns the first segment of message `msn`, as an FPDU without markers.
+/// An FPDU without markers.
 fn fpdu(control: u8, msn: u32) -> Vec<u8> {
     let len = u16::try_from(18 + MESSAGE_LEN).expect("a short message");
     let mut bytes = len.to_be_bytes().to_vec();
@@ -73,22 +65,19 @@ fn fpdu(control: u8, msn: u32) -> Vec<u8> {
     bytes
 }
 
-/// One connection that lies.
 #[derive(Debug)]
 struct Liar {
     plan: LiarPlan,
-    /// The connection at the liar, and at the owner of the queue. `closed` has the same order.
+    /// Connection at the liar, and at the owner of the queue; `closed` has the same order.
     ends: [Option<ConnectionId>; 2],
     closed: [bool; 2],
     queues: Option<(Qp, Cq)>,
     reply: Vec<u8>,
     has_lied: bool,
-    /// Number of whole messages that the owner's application has received.
     delivered: u32,
     is_found_out: bool,
 }
 
-/// All liars of a plan.
 #[derive(Debug)]
 pub(crate) struct Liars {
     node: usize,
@@ -122,7 +111,6 @@ impl Liars {
         }
     }
 
-    /// Lets the owner listen for liars.
     pub(crate) fn listen(&self, world: &mut World) -> Result<(), String> {
         let params = ListenParams {
             startup: StartupConfig { markers: false, ..StartupConfig::default() },
@@ -132,7 +120,6 @@ impl Liars {
         world.port(OWNER).listen(TCP_PORT, params).map_err(|error| error.to_string())
     }
 
-    /// Opens the connections that are due.
     pub(crate) fn open(&mut self, world: &mut World) -> Result<(), String> {
         let now = world.now();
         let remote = SocketAddr::new(address(OWNER, false), TCP_PORT);
@@ -150,23 +137,20 @@ impl Liars {
         Ok(())
     }
 
-    /// Returns the time at which the next connection opens.
     pub(crate) fn wakeup(&self) -> Option<Instant> {
         let waiting = self.liars.iter().filter(|liar| liar.ends[0].is_none());
         waiting.map(|liar| Instant::from_nanos(liar.plan.at_ns)).min()
     }
 
-    /// Returns true if the connections of all liars are over.
     pub(crate) fn are_over(&self) -> bool {
         self.liars.iter().all(|liar| liar.closed[0] && (liar.ends[1].is_none() || liar.closed[1]))
     }
 
-    /// Returns the number of liars that have lied.
     pub(crate) fn lies(&self) -> u64 {
         self.liars.iter().filter(|liar| liar.has_lied).count() as u64
     }
 
-    /// Handles an event of a liar's connection. Returns false for events of other connections.
+    /// Returns false for events of other connections.
     pub(crate) fn on_event(
         &mut self,
         world: &mut World,
@@ -238,7 +222,7 @@ impl Liars {
         Ok(())
     }
 
-    /// Polls the completions of the owner's application. Returns true if there was one.
+    /// Returns true if there was a completion.
     pub(crate) fn pump(&mut self) -> Result<bool, String> {
         let mut acted = false;
         let mut pool = self.pool.borrow_mut();
@@ -263,7 +247,7 @@ impl Liars {
         Ok(acted)
     }
 
-    /// Polls the last completions, then drops all liars with the owner's queue pairs.
+    /// Drops all liars with the owner's queue pairs.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.pump()?;
         self.liars.clear();
@@ -272,7 +256,7 @@ impl Liars {
 }
 
 impl Liar {
-    /// Reads bytes of the Reply. Sends all messages, with the lie, once the Reply is complete.
+    /// Sends all messages, with the lie, once the Reply is complete.
     fn hear(&mut self, port: &mut Port, id: ConnectionId) -> Result<(), String> {
         let mut bytes = [0; 256];
         loop {
@@ -291,7 +275,6 @@ impl Liar {
     }
 }
 
-/// Returns the Private Data of a liar's Request.
 fn name(index: usize) -> [u8; 8] {
     let index = u32::try_from(index).expect("few liars");
     let mut name = *b"liar\0\0\0\0";

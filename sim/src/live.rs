@@ -1,19 +1,16 @@
 //! Memory that changes while the peer reads it.
 //!
-//! Every word of it holds the same counter, which grows at every step; all bytes of a counter are
-//! below 0x80. A Read posted at one count and completed at another must bring counts between the
-//! two. Invalidated memory is overwritten with bytes that no counter has.
+//! Every word of it holds the same counter, which grows at every step; all bytes are below 0x80. A
+//! Read must bring counts between its post and its completion. Invalidated memory is overwritten
+//! with bytes that no counter has.
 
 use std::ops::RangeInclusive;
 
 use crate::memory::{Memory, Part};
 
-/// Bytes of one counter.
 const WORD_LEN: usize = 8;
-/// Byte that overwrites revoked memory.
 pub(crate) const REVOKED: u8 = 0xee;
 
-/// Memory that one end keeps writing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Live {
     count: u64,
@@ -21,12 +18,10 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Returns the count that memory holds now.
     pub(crate) const fn counter(self) -> u64 {
         self.count
     }
 
-    /// Writes the next count everywhere.
     pub(crate) fn tick(&mut self, memory: &Memory) {
         let len = memory.part(Part::Live).len();
         if self.is_revoked || len == 0 {
@@ -36,7 +31,7 @@ impl Live {
         memory.part(Part::Live).copy_in(0, &word(self.count).repeat(len.div_ceil(WORD_LEN))[..len]);
     }
 
-    /// Invalidates the memory, then overwrites it: none of the new bytes may leave this end.
+    /// Overwrites the memory then: none of the new bytes may leave this end.
     pub(crate) fn revoke(&mut self, memory: &Memory) {
         let live = memory.part(Part::Live);
         let start = memory.layout.part(Part::Live).start;
@@ -48,14 +43,14 @@ impl Live {
     }
 }
 
-/// Encodes a count in digits of seven bits.
+/// Encodes in digits of seven bits.
 fn word(count: u64) -> [u8; WORD_LEN] {
     std::array::from_fn(|digit| {
         u8::try_from(count >> (7 * (WORD_LEN - 1 - digit)) & 0x7f).expect("seven bits")
     })
 }
 
-/// Checks the words that a Read brought against the counts between its post and its completion.
+/// Checks for counts between the Read's post and its completion.
 pub(crate) fn check(found: &[u8], counts: RangeInclusive<u64>) -> Result<(), String> {
     for (index, word) in found.chunks_exact(WORD_LEN).enumerate() {
         let count = word.iter().fold(0, |count, octet| count << 7 | u64::from(*octet));

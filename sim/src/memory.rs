@@ -1,8 +1,6 @@
-//! The memory of one end of a connection, and its expected contents.
-//!
-//! The memory is one region: guards that nothing may write, and between them the registered parts.
-//! Except in the parts `Numbers` and `Live`, every byte is written at most once. So at any time
-//! each byte has either its initial value or the value that the work writes there.
+//! The memory of one end of a connection, and its expected contents: one region of guards that
+//! nothing may write, and registered parts between them. Except in `Numbers` and `Live`, every byte
+//! is written at most once, so it has either its initial or its final value.
 
 use std::io;
 use std::ops::Range;
@@ -14,16 +12,13 @@ use urnic_engine::verbs::{Mr, MrPart, Pd};
 
 use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op};
 
-/// Bytes of guard around every part.
 const GUARD_LEN: usize = 64;
-/// Bytes of guard between the destinations of two requests.
+/// Guard between the destinations of two requests.
 const GAP_LEN: usize = 5;
 /// 64-bit numbers that atomics work on.
 pub(crate) const NUMBERS: usize = 4;
-/// Bytes of each region that exists to be invalidated.
 const DISPOSABLE_LEN: usize = 16;
 
-/// The registered parts of an end's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Source of data; never written.
@@ -52,15 +47,14 @@ const PARTS: [Part; 7] = [
     Part::Live,
 ];
 
-/// Offsets of a request's data: in the source of the sending end, and in the sink, landing or inbox
-/// of the receiving end.
+/// Offsets of a request's data: in the source, and in the receiver's sink, landing or inbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spot {
     pub(crate) from: usize,
     pub(crate) to: usize,
 }
 
-/// Assigns every request of one end its bytes; destinations never overlap.
+/// Destinations never overlap.
 pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
     let source_len = source_len(work);
     let (mut written, mut read, mut sent) = (0, 0, 0);
@@ -87,7 +81,6 @@ fn room(work: &[Op], wanted: impl Fn(Kind) -> bool) -> usize {
     lens.sum::<usize>() + GAP_LEN
 }
 
-/// Positions of the parts of an end's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     parts: [Range<usize>; PARTS.len()],
@@ -123,7 +116,6 @@ impl Layout {
         self.parts[part as usize].clone()
     }
 
-    /// Describes the position of a byte for people.
     pub(crate) fn describe(&self, at: usize) -> String {
         let found = PARTS.iter().zip(&self.parts).find(|(_, range)| range.contains(&at));
         match found {
@@ -132,7 +124,6 @@ impl Layout {
         }
     }
 
-    /// Returns the initial contents of the memory.
     pub(crate) fn initial(&self, side: usize) -> Vec<u8> {
         let mut octets = vec![0; self.len];
         let mut word = 0x9e37_79b9_7f4a_7c15_u64 ^ (side as u64) << 17;
@@ -145,28 +136,25 @@ impl Layout {
     }
 }
 
-/// Returns the number of bytes that the peer's work reads while they are written.
+/// The peer's work reads these bytes while they are written.
 pub(crate) fn live_len(peer: &[Op]) -> usize {
     let reads = peer.iter().filter(|op| op.kind == Kind::ReadLive);
     reads.map(|op| op.len).max().unwrap_or(0)
 }
 
-/// Counts the STags of an end that exist to be invalidated: by messages of the peer, then by the
-/// end itself.
+/// Counts regions that the peer's messages invalidate, then those of the end itself.
 fn disposables(flow: &FlowPlan, side: usize) -> usize {
     let count =
         |side: usize, kind| flow.sides[side].work.iter().filter(|op: &&Op| op.kind == kind).count();
     count(1 - side, Kind::SendInvalidate) + count(side, Kind::LocalInvalidate)
 }
 
-/// The memory of an end.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) region: Arc<Region>,
     pub(crate) layout: Layout,
     parts: Vec<Mr>,
-    /// Regions to be invalidated: first the peer's messages invalidate some, one after the other;
-    /// this end itself invalidates the rest.
+    /// Regions for the peer's messages to invalidate, in order, then for this end itself.
     pub(crate) disposable: Vec<Mr>,
 }
 
@@ -204,14 +192,12 @@ impl Memory {
         &self.parts[part as usize]
     }
 
-    /// Returns the present contents.
     pub(crate) fn content(&self) -> Vec<u8> {
         let mut octets = vec![0; self.layout.len];
         self.region.read(0, &mut octets).expect("the whole region");
         octets
     }
 
-    /// Returns true if `range` of a part holds the expected bytes.
     pub(crate) fn holds(&self, expected: &[u8], part: Part, range: Range<usize>) -> bool {
         let start = self.layout.part(part).start;
         let range = start + range.start..start + range.end;
@@ -221,7 +207,7 @@ impl Memory {
     }
 }
 
-/// Returns the range that a Read reads: in the sink, where data was written last, or in the source.
+/// Range in the sink, where data was written last, or in the source.
 pub(crate) fn read_extent(
     op: &Op,
     spot: Spot,
@@ -233,8 +219,7 @@ pub(crate) fn read_extent(
     }
 }
 
-/// Returns the length of the buffer posted for a message. The buffer is shorter than the message if
-/// the plan has that mishap.
+/// Shorter than the message if the plan has that mishap.
 pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize {
     let op = &flow.sides[sender].work[index];
     let too_long = Ending::Mishap { side: sender, at: index, what: Mishap::TooLong };
@@ -247,7 +232,7 @@ pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize
     }
 }
 
-/// Expected memory of a connection, and expected values of its Atomics, by request.
+/// Expected memory, and expected values of Atomics by request.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) memory: [Vec<u8>; 2],
@@ -255,7 +240,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Computes the expected state without any protocol.
+    /// Computes the result without any protocol.
     pub(crate) fn of(flow: &FlowPlan) -> Self {
         let layouts = [0, 1].map(|side| Layout::of(flow, side));
         let initial = [0, 1].map(|side| layouts[side].initial(side));
@@ -308,12 +293,12 @@ impl Model {
     }
 }
 
-/// Returns the offset in the part of the number that an Atomic works on.
+/// Offset in the part.
 pub(crate) const fn number_at(index: usize) -> usize {
     8 * (index % NUMBERS)
 }
 
-/// Applies an Atomic as RFC 7306 §5.1 defines it.
+/// RFC 7306 §5.1.
 fn apply(op: &Op, before: u64) -> u64 {
     let operand = op.len as u64;
     if op.kind == Kind::FetchAdd {
@@ -323,7 +308,6 @@ fn apply(op: &Op, before: u64) -> u64 {
     if before & 0x3 == 0 { before & !mask | operand & mask } else { before }
 }
 
-/// Returns the bits that a swap stores.
 pub(crate) const fn swap_mask(op: &Op) -> u64 {
     u64::MAX >> (op.len % 60)
 }

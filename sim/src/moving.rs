@@ -1,18 +1,16 @@
 //! Hosts of a switch that get another link address while data is in flight, like a virtual machine
 //! that moves or a standby that takes over. Frames to the old address reach no host.
 //!
-//! A port keeps its first link address. The switch replaces this address by the present one in
-//! frames that the host sends, and in their ARP and NDP messages. It replaces the present address
-//! by the first one in frames to the host.
+//! A port keeps its first link address. The switch replaces it by the present one in frames of the
+//! host and in their ARP and NDP messages, and the present one by the first in frames to the host.
 
 use crate::address::{address_v4, address_v6};
 use crate::guess::{fold, sum};
 
-/// Length of an Ethernet address.
 const ADDRESS_LEN: usize = 6;
 const ETHERNET_LEN: usize = 14;
 const IPV6_LEN: usize = 40;
-/// Offset of the ICMPv6 message in a frame without extension headers.
+/// Offset without extension headers.
 const ICMPV6: usize = ETHERNET_LEN + IPV6_LEN;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
@@ -21,17 +19,13 @@ const NEIGHBOR_SOLICITATION: u8 = 135;
 const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 /// Offset of the options in both messages, from the start of ICMPv6 (RFC 4861 §4.3, §4.4).
 const NDP_OPTIONS: usize = 24;
-/// Link address of all hosts that are made up; no port of the switch has it.
+/// No port of the switch has this link address.
 const MADE_UP: [u8; ADDRESS_LEN] = [0x06, 0, 0, 0, 0, 0];
 
-/// The present link address of every host.
 #[derive(Debug)]
 pub(crate) struct Movers {
-    /// Number of moves of each host.
     moves: Vec<u8>,
-    /// Number of hosts made up so far.
     made_up: u32,
-    /// Number of frames to an address that its host has left.
     pub(crate) astray: u64,
 }
 
@@ -40,7 +34,6 @@ impl Movers {
         Self { moves: vec![0; hosts], made_up: 0, astray: 0 }
     }
 
-    /// Gives a host another link address.
     pub(crate) fn move_host(&mut self, host: usize) {
         self.moves[host] = self.moves[host].wrapping_add(1);
     }
@@ -51,7 +44,7 @@ impl Movers {
         [a, self.moves[host], c, d, e, f]
     }
 
-    /// Replaces a host's own address by its present one, in a frame that the host sends.
+    /// Replaces the address in a frame that the host sends.
     pub(crate) fn leave(&self, host: usize, frame: &mut [u8]) {
         if self.moves[host] == 0 {
             return;
@@ -67,7 +60,6 @@ impl Movers {
         replace(frame, ADDRESS_LEN);
         let ethertype = frame.get(12..14).and_then(|bytes| bytes.try_into().ok());
         match ethertype {
-            // The sender's hardware address.
             Some(ETHERTYPE_ARP) => replace(frame, ETHERNET_LEN + 8),
             Some(ETHERTYPE_IPV6) if is_ndp(frame) => {
                 let mut at = ICMPV6 + NDP_OPTIONS;
@@ -82,8 +74,7 @@ impl Movers {
         }
     }
 
-    /// Returns the destination host of a unicast frame, and replaces the host's present address by
-    /// its own. Returns `None` if no host has the address now.
+    /// Replaces the destination's present address by its own. `None` if no host has it now.
     pub(crate) fn arrive(&mut self, frame: &mut [u8]) -> Option<usize> {
         let to: [u8; ADDRESS_LEN] = *frame.first_chunk()?;
         let host = usize::from(to[ADDRESS_LEN - 1]).checked_sub(1)?;
@@ -98,16 +89,14 @@ impl Movers {
         Some(host)
     }
 
-    /// Returns the announcements of a host that has moved: a gratuitous ARP request (RFC 5227 §3),
-    /// and an unsolicited Neighbor Advertisement (RFC 4861 §7.2.6).
+    /// A gratuitous ARP request (RFC 5227 §3), and a Neighbor Advertisement (RFC 4861 §7.2.6).
     pub(crate) fn announcements(&self, host: usize) -> [Vec<u8>; 2] {
         let present = self.address(host);
         let own = address_v4(host).octets();
         [arp_request(present, own, own), advertisement(present, host)]
     }
 
-    /// Returns an ARP request of a new made-up host for the address of `host`. The request adds the
-    /// made-up host to the neighbour table of `host`.
+    /// An ARP request that adds a new made-up host to the neighbour table of `host`.
     pub(crate) fn made_up(&mut self, host: usize) -> Vec<u8> {
         let [_, b, c, d] = self.made_up.to_be_bytes();
         self.made_up += 1;
@@ -115,7 +104,7 @@ impl Movers {
     }
 }
 
-/// Returns a host's own link address: the first one, which its port keeps.
+/// The first link address, which the port keeps.
 fn own_address(host: usize) -> [u8; ADDRESS_LEN] {
     let [a, b, c, d] = address_v4(host).octets();
     [0x02, 0, a, b, c, d]
@@ -126,7 +115,7 @@ fn is_ndp(frame: &[u8]) -> bool {
         && matches!(frame.get(ICMPV6), Some(&(NEIGHBOR_SOLICITATION | NEIGHBOR_ADVERTISEMENT)))
 }
 
-/// Returns a broadcast ARP request (RFC 826).
+/// RFC 826.
 fn arp_request(mac: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     let mut frame = vec![0xff; ADDRESS_LEN];
     frame.extend(mac);
@@ -139,7 +128,7 @@ fn arp_request(mac: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     frame
 }
 
-/// Returns a Neighbor Advertisement to all nodes, which overrides known addresses.
+/// Advertises to all nodes, and overrides known addresses.
 fn advertisement(mac: [u8; 6], host: usize) -> Vec<u8> {
     let own = address_v6(host).octets();
     let mut frame = vec![0x33, 0x33, 0, 0, 0, 1];
@@ -156,7 +145,7 @@ fn advertisement(mac: [u8; 6], host: usize) -> Vec<u8> {
     frame
 }
 
-/// Sets the checksum of an ICMPv6 message (RFC 4443 §2.3).
+/// RFC 4443 §2.3.
 fn finish_icmpv6(frame: &mut [u8]) {
     let len = (frame.len() - ICMPV6) as u64;
     frame[ICMPV6 + 2..ICMPV6 + 4].fill(0);

@@ -185,8 +185,7 @@ pub enum Says {
     Garbage,
 }
 
-/// Forged frames between the nodes. Addresses and ports are right; at least one of the numbers that
-/// only the ends know is wrong.
+/// Forged frames with right addresses and ports, and a wrong number that only the ends know.
 #[derive(Clone, Copy, Debug)]
 pub struct Guesses {
     /// Number of frames.
@@ -195,8 +194,7 @@ pub struct Guesses {
     pub period_ns: u64,
 }
 
-/// Time at which the nodes fall silent towards each other, for ever, without FIN or RST. Each node
-/// sees its peers vanish.
+/// Time at which the nodes fall silent towards each other, for ever, without FIN or RST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// At a time, in nanoseconds.
@@ -243,8 +241,7 @@ pub struct LinkPlan {
     pub queue_frames: usize,
     /// True if the link accepts super-frames and partial checksums.
     pub super_frames: bool,
-    /// True if the nodes are hosts of an IPoIB link. The fabric's packets have four bytes more than
-    /// `mtu`, which is 2044 or 4092. The fabric ignores rate and queue.
+    /// True for hosts of an IPoIB link, whose `mtu` is 2044 or 4092. It ignores rate and queue.
     pub is_fabric: bool,
 }
 
@@ -274,8 +271,7 @@ pub enum Event {
     Pause(usize, u64),
     /// A node gets another link address; it tells all others, or none.
     Move(usize, bool),
-    /// This number of made-up hosts query a node's link address, so that the node's neighbour table
-    /// evicts other hosts.
+    /// This number of made-up hosts query a node's link address, to fill its neighbour table.
     Crowd(usize, u32),
     /// Event of a fabric of InfiniBand.
     Fabric(FabricEvent),
@@ -319,8 +315,7 @@ pub struct FlowPlan {
     pub ending: Ending,
     /// Number of rejections before the responder accepts.
     pub rejects: u32,
-    /// True if messages wait for receives: the sender sends them even if none is posted, and the
-    /// first receive is posted after the connection is established.
+    /// True if the sender does not wait for receives: the first one is posted after the start.
     pub waits: bool,
     /// The responder's messages take their buffers from the shared receive queue.
     pub shares: bool,
@@ -414,8 +409,7 @@ pub enum Deed {
     Disconnect,
     /// The side aborts the connection.
     Abort,
-    /// The side closes and drops its queue pair and queues; its posted requests must still be
-    /// delivered.
+    /// The side closes and drops its queues; its posted requests must still be delivered.
     Leave,
 }
 

@@ -3,8 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// A reproducible stream of random numbers: a seed gives the same stream on every machine and in
-/// every version.
+/// A seed gives the same stream on every machine and in every version.
 #[derive(Debug)]
 pub(crate) struct Random(ChaCha8Rng);
 
@@ -17,33 +16,29 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// Draws evenly from `0..bound`; 0 if `bound` is 0.
+    /// 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.next()) * u128::from(bound);
         u64::try_from(product >> 64).expect("the high half of 128 bits")
     }
 
-    /// Draws evenly from `least..=most`.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// Draws evenly from `least..=most`.
     pub(crate) fn len(&mut self, least: usize, most: usize) -> usize {
         usize::try_from(self.between(least as u64, most as u64)).expect("between two lengths")
     }
 
-    /// Returns true once in `n` times, on average.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// Draws one of the choices.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.len(0, choices.len() - 1)]
     }
 
-    /// Draws a probability between 0 and `percent_max` percent, in tenths of a percent.
+    /// Draws tenths of a percent.
     pub(crate) fn chance(&mut self, percent_max: u32) -> f64 {
         let mille = self.below(u64::from(percent_max) * 10 + 1);
         f64::from(u32::try_from(mille).expect("at most 1000")) / 1000.0

@@ -18,26 +18,23 @@ use crate::shared::{Pool, SharedPool};
 use crate::world::{self, Sink, World};
 use crate::{Failure, Outcome};
 
-/// Maximum number of steps, more than any plan needs: stops two ends that keep each other busy for
-/// ever.
+/// More than any plan needs: stops two ends that keep each other busy for ever.
 const STEPS_MAX: u64 = 5_000_000;
-/// Time for which a startup may still suffer from the last fault: RFC 5044's timeouts, and the
-/// backed-off timer of TCP.
+/// A startup may suffer from the last fault: RFC 5044's timeouts, and TCP's backed-off timer.
 const AFTERMATH: Duration = Duration::from_secs(95);
-/// Time limit after the last fault, besides the time that the bytes take: a backed-off timer,
-/// another attempt to connect, TIME-WAIT.
+/// Limit after the last fault, besides the time that the bytes take: a backed-off timer, another
+/// attempt, TIME-WAIT.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// Time limit if no frame is ever impaired, including TIME-WAIT.
 const PATIENCE_CLEAN: Duration = Duration::from_secs(70);
 
-/// Time until a vanished peer is noticed, besides the user timeout and the idle time before
-/// keep-alive probes: nine probes and the wait for the last, 75 s each; a window probe or a SYN
-/// with a backed-off timer; a startup; TIME-WAIT.
+/// Time until a vanished peer is noticed, besides the user timeout and the idle time: nine probes
+/// and the wait for the last, 75 s each; a window probe or a SYN with a backed-off timer; a
+/// startup; TIME-WAIT.
 const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60);
 
-/// Extra time for the work of a connection beside hostile ones, on a link that loses nothing.
+/// Extra time beside hostile connections, on a link that loses nothing.
 const UNNOTICED: Duration = Duration::from_secs(5);
-/// Private Data of Requests that no flow makes.
 const REJECT_ME: &[u8] = b"rejectme";
 const IGNORE_ME: &[u8] = b"ignoreme";
 
@@ -46,18 +43,17 @@ struct Run<'p> {
     world: World,
     flows: Vec<Flow<'p>>,
     faulty_until: Instant,
-    /// Open connections on which nothing more is sent, with their nodes.
+    /// Nothing more is sent on these connections.
     idle: Vec<(usize, ConnectionId)>,
     idlers_done: usize,
-    /// Shared receive queue, and peers that lie to it.
     shared: Option<(SharedPool, Liars)>,
     lies: u64,
-    /// Time from which no frame arrives, once that is known.
+    /// `None` until that is known.
     silent_at: Option<Instant>,
     is_silent: bool,
 }
 
-/// Executes a plan. Frames on the links are written to `sink`, as a pcapng file.
+/// Writes the frames on the links to `sink`, as a pcapng file.
 pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome, Failure>> {
     let capture = sink.map(world::capture).transpose()?;
     let world = World::new(plan, capture.as_ref());
@@ -160,7 +156,6 @@ impl Run<'_> {
         (0..self.flows.len()).try_for_each(|flow| self.listen_for(flow))
     }
 
-    /// Stops listening at all ports of a node, and listens again.
     fn listen_again(&mut self, node: usize) -> Result<(), String> {
         for index in 0..self.flows.len() {
             if self.flows[index].plan.nodes[1] == node {
@@ -172,7 +167,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Listens for a flow.
     fn listen_for(&mut self, index: usize) -> Result<(), String> {
         let flow = &self.flows[index];
         let side = &flow.plan.sides[1];
@@ -185,7 +179,6 @@ impl Run<'_> {
         port.listen(flow.tcp_port(), params).map_err(|error| error.to_string())
     }
 
-    /// Opens the connections of the plan's idlers that are due.
     fn open_idle(&mut self) -> Result<(), String> {
         let now = self.world.now();
         while let Some(idler) = self.plan.idlers.get(self.idlers_done) {
@@ -217,8 +210,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the time that the work of a connection may take on a link that loses nothing,
-    /// including its windows, round trips and the application's pauses.
+    /// Time on a link that loses nothing, with windows, round trips and the application's pauses.
     fn time_alone(&self, flow: &FlowPlan) -> Duration {
         let round_ns = 2 * self.plan.link.latency_ns;
         let windows = flow.nodes.map(|node| u64::from(self.plan.nodes[node].window_bytes));
@@ -266,7 +258,7 @@ impl Run<'_> {
             + each * rounds
     }
 
-    /// Starts the silence if it is time. Returns true if it does.
+    /// Returns true if the silence starts.
     fn fall_silent(&mut self) -> bool {
         let now = self.world.now();
         self.silent_at = self.silent_at.or_else(|| match self.plan.silence? {
@@ -309,7 +301,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the time of the next action that neither a frame nor a timer of a port triggers.
+    /// Neither a frame nor a timer of a port triggers it.
     fn wakeup(&self) -> Option<Instant> {
         let pumps = self.flows.iter().filter_map(|flow| flow.wakeup(self.world.now()));
         let stages: Vec<_> = self.flows.iter().map(|flow| flow.stage).collect();
@@ -325,7 +317,7 @@ impl Run<'_> {
             .min()
     }
 
-    /// Takes the events of all ports. Returns true if there was one.
+    /// Returns true if there was one.
     fn take_events(&mut self) -> Result<bool, String> {
         let mut any = false;
         for node in 0..self.world.nodes.len() {
@@ -376,8 +368,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until failed attempts have released their connections: TIME-WAIT, and startups that
-    /// time out.
+    /// Waits for TIME-WAIT, and for startups that time out.
     fn let_go(&mut self) -> Result<(), String> {
         let mut limit = self.world.now() + PATIENCE;
         if self.is_silent {

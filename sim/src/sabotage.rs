@@ -11,7 +11,6 @@ use crate::plan::{FlowPlan, Sabotage};
 const LAST: WrId = WrId(6);
 
 impl Sabotage {
-    /// Changes the expected state of the model.
     pub(crate) fn change(self, model: &mut Model, flow: &FlowPlan) {
         let (side, at) = match self {
             Self::Guard => (1, 0),
@@ -25,7 +24,7 @@ impl Sabotage {
         model.memory[side][at] ^= 1;
     }
 
-    /// Returns a completion of the send queue as the application sees it; `None` if it gets lost.
+    /// `None` if the completion gets lost.
     pub(crate) fn sent(self, wc: Wc) -> Option<Wc> {
         match self {
             Self::SendOrder => Some(Wc { wr_id: WrId(wc.wr_id.0 + 1), ..wc }),
@@ -40,8 +39,7 @@ impl Sabotage {
         }
     }
 
-    /// Returns a completion of the receive queue as the application sees it; `None` if it gets
-    /// lost.
+    /// `None` if the completion gets lost.
     pub(crate) fn received(self, wc: Wc) -> Option<Wc> {
         match self {
             Self::ReceiveOrder => Some(Wc { wr_id: WrId(wc.wr_id.0 + 1), ..wc }),
@@ -59,7 +57,6 @@ impl Sabotage {
         }
     }
 
-    /// Returns the count of memory that changes.
     pub(crate) fn counter(self, count: u64) -> u64 {
         if self == Self::Counter { 0 } else { count }
     }
@@ -74,7 +71,6 @@ impl Sabotage {
         if self == Self::State { QpState::Rts } else { state }
     }
 
-    /// Changes the memory of an end whose connection is over.
     pub(crate) fn touch(self, memory: &Memory) {
         if self == Self::Stray {
             let octet = !memory.content()[0];

@@ -61,8 +61,7 @@ pub enum Scenario {
     Guesses,
     /// Messages that arrive before their receives, and wait for them.
     Unready,
-    /// Hosts on a fabric of InfiniBand: subnet managers that restart, queue pairs and LIDs that
-    /// change.
+    /// Hosts on a fabric of InfiniBand: managers that restart, queue pairs and LIDs that change.
     Ipoib,
     /// Hosts that stop for a while. No frame is lost.
     Pause,
@@ -73,8 +72,8 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// All scenarios, with name and weight. Scenarios of weight 0 were added later. They are drawn
-    /// from other bits of the seed, so that old seeds still give the same scenario where possible.
+    /// All scenarios, with name and weight. Those of weight 0 are drawn from other bits of the
+    /// seed, so that old seeds give the same scenario where possible.
     pub const ALL: [(Self, &'static str, u64); 32] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),

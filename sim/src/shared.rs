@@ -11,13 +11,10 @@ use urnic_engine::verbs::{Mr, MrPart, Pd, RecvWr, Rnic, Srq};
 
 use crate::plan::{Sabotage, SharedPlan};
 
-/// Content of a buffer while it is posted.
 const FILL: u8 = 0xa5;
 
-/// Pool for all connections of a node.
 pub(crate) type SharedPool = Rc<RefCell<Pool>>;
 
-/// Buffers of one length in one region, posted to one shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) pd: Pd,
@@ -46,7 +43,6 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Fills a buffer with [`FILL`] and posts it.
     fn post(&self, slot: usize) -> Result<(), String> {
         let range = slot * self.len..(slot + 1) * self.len;
         let fill = vec![FILL; self.len];
@@ -55,8 +51,7 @@ impl Pool {
         self.srq.post_recv(wr).map_err(|error| format!("a shared buffer: {error}"))
     }
 
-    /// Returns the first `len` bytes of a completed buffer, and posts the buffer again. Fails if
-    /// the bytes behind them have changed.
+    /// Posts the buffer again. Fails if the bytes behind `len` have changed.
     pub(crate) fn take(&mut self, id: WrId, len: usize) -> Result<Vec<u8>, String> {
         let slot = self.slot(id)?;
         let len = if self.sabotage == Some(Sabotage::Long) { len + self.len + 1 } else { len };
@@ -75,7 +70,6 @@ impl Pool {
         Ok(bytes)
     }
 
-    /// Posts again a buffer that has completed with an error.
     pub(crate) fn take_back(&mut self, id: WrId) -> Result<(), String> {
         self.repost(self.slot(id)?)
     }
@@ -100,7 +94,7 @@ impl Pool {
         bytes
     }
 
-    /// Checks that every buffer is in the queue, and that no message has changed its bytes.
+    /// No message may have changed a posted buffer.
     pub(crate) fn check_whole(&self) -> Result<(), String> {
         let (there, all) = (self.srq.len(), self.srq.depth());
         if there != all {

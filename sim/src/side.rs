@@ -22,7 +22,6 @@ use crate::shared::SharedPool;
 
 use request::{arrives_as, cmp_swap, cut, immediate, opcode, send, write_immediate};
 
-/// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct Side {
     index: usize,
@@ -32,33 +31,25 @@ pub(crate) struct Side {
     pub(crate) queues: Queues,
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) established: bool,
-    /// True if the connection is over at this side.
     pub(crate) closed: bool,
-    /// True if the stream failed at this side.
     pub(crate) failed: bool,
     spots: Vec<Spot>,
     peer_spots: Vec<Spot>,
     /// Indices of the peer's requests that take a receive.
     peer_messages: Vec<usize>,
     pub(crate) progress: Progress,
-    /// Time of the application's next poll.
     pub(crate) next_pump: Instant,
     /// True if the peer has posted receives since the last poll.
     pub(crate) credit: bool,
-    /// True if the application never polls, so that its queue overflows.
+    /// The application never polls, so that its queue overflows.
     blind: bool,
-    /// Beginning and end of the application's pause.
     pub(crate) pause: Option<(Instant, Instant)>,
     /// Memory that this end keeps writing.
     pub(crate) live: Live,
-    /// The peer's counter when each request was posted.
     live_at_post: Vec<u64>,
-    /// True once the application has dropped its handles. From then on the application gets no
-    /// completions.
+    /// The application has dropped its handles, and gets no completions.
     pub(crate) has_left: bool,
-    /// Intentional fault in its completions.
     pub(crate) sabotage: Option<Sabotage>,
-    /// Buffers that it shares with other connections.
     pool: Option<SharedPool>,
 }
 
@@ -70,25 +61,19 @@ pub(crate) struct Queues {
     pub(crate) recv_cq: Cq,
 }
 
-/// Progress of a side's work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
-    /// Requests posted to the send queue.
     pub(crate) posted: usize,
-    /// Posted requests that take a receive of the peer.
     pub(crate) messages: usize,
     /// Index before which all requests have completed, as far as completions show.
     completed: usize,
     pub(crate) receives_posted: usize,
-    /// Receives completed.
     received: usize,
     /// Index before which the data of all the peer's requests was checked in memory.
     seen: usize,
-    /// Completions taken.
     pub(crate) completions: usize,
-    /// For send and receive queue: true if a completion without success was taken.
+    /// A completion without success was taken, for send and receive queue.
     broken: [bool; 2],
-    /// Receives that completed with success.
     pub(crate) delivered: usize,
 }
 
@@ -131,14 +116,14 @@ impl Queues {
     }
 }
 
-/// Returns the indices of requests that take a receive of the peer.
+/// Requests that take a receive of the peer.
 fn messages(work: &[Op]) -> Vec<usize> {
     let all = work.iter().enumerate();
     all.filter(|(_, op)| op.kind.is_message()).map(|(index, _)| index).collect()
 }
 
 impl Side {
-    /// Makes an end; its messages take their buffers from `pool`, if there is one.
+    /// Messages take their buffers from `pool`, if there is one.
     pub(crate) fn new(
         rnic: &Rnic,
         flow: &FlowPlan,
@@ -172,7 +157,6 @@ impl Side {
         })
     }
 
-    /// Prepares another attempt to connect.
     pub(crate) fn renew(&mut self, flow: &FlowPlan) -> io::Result<()> {
         self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index, self.pool.as_ref())?;
         self.connection = None;
@@ -191,7 +175,6 @@ impl Side {
         Ok(())
     }
 
-    /// Posts receives up to the plan's number.
     pub(crate) fn post_receives(&mut self, flow: &FlowPlan) -> Result<(), String> {
         if self.pool.is_some() {
             self.progress.receives_posted = self.peer_messages.len();
@@ -309,7 +292,6 @@ impl Side {
         SendWr { fence: op.fence, signaled: op.signaled, ..wr }
     }
 
-    /// Returns the destination of a peer's Write.
     fn sink(&self, spot: Spot, mishap: Option<Mishap>) -> RemoteBuffer {
         let sink = self.memory.part(Part::Sink);
         match mishap {
@@ -329,10 +311,8 @@ impl Side {
         }
     }
 
-    /// Takes all completions, and checks each against the model.
-    ///
-    /// `peer_live` is the peer's counter now. If `peer_memory` is given, it must contain completed
-    /// data.
+    /// Checks each completion against the model. `peer_live` is the peer's counter now;
+    /// `peer_memory`, if given, must contain completed data.
     pub(crate) fn poll(
         &mut self,
         flow: &FlowPlan,
@@ -451,7 +431,6 @@ impl Side {
         self.see(work, model, index)
     }
 
-    /// Checks that everything the peer sent up to a delivered message is in memory.
     // RFC 5040 §5.5: a Send is delivered after all that was posted before it.
     fn see(&mut self, work: &[Op], model: &Model, last: usize) -> Result<(), String> {
         let unseen = self.progress.seen..=last;
@@ -472,34 +451,30 @@ impl Side {
         Ok(())
     }
 
-    /// Returns true if all work of this side is done, and all work of the peer that completes here.
+    /// Includes the work of the peer that completes here.
     pub(crate) fn is_done(&self, flow: &FlowPlan) -> bool {
         self.progress.completed == flow.sides[self.index].work.len()
             && self.progress.received == self.peer_messages.len()
     }
 
-    /// Returns the index before which all requests have completed, as far as completions show.
     pub(crate) const fn has_completed(&self) -> usize {
         self.progress.completed
     }
 
-    /// Returns the first incomplete request if it can only wait for acknowledgments of TCP: no
-    /// incomplete request is a Read or an Atomic, waits for one, or waits for a confirmation of
-    /// placement.
+    /// Returns the first incomplete request if all wait only for acknowledgments of TCP, not for a
+    /// Read, an Atomic or a confirmation of placement.
     pub(crate) fn waits_with(&self, plan: &SidePlan) -> Option<usize> {
         let work = &plan.work;
         let Progress { completed, posted, .. } = self.progress;
         let open = &work[completed..posted];
         let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind.is_write());
-        // RFC 5044 §7.1.2 (4): a responder sends nothing before the first FPDU, so no end could
-        // have acknowledged it.
+        // RFC 5044 §7.1.2 (4): a responder sends nothing before the first FPDU.
         let may_send = self.index == 0 || completed > 0 || self.progress.received > 0;
         let is_open = self.established && may_send && open.iter().any(|op| op.signaled);
         (is_open && sends_only && !plan.placed && self.queues.send_cq.is_empty())
             .then_some(completed)
     }
 
-    /// Returns true if the application has something to poll.
     pub(crate) fn has_news(&self) -> bool {
         self.credit || !self.blind && self.has_completions()
     }
@@ -508,7 +483,7 @@ impl Side {
         !self.queues.send_cq.is_empty() || !self.queues.recv_cq.is_empty()
     }
 
-    /// Returns the time of the application's next poll, with pauses.
+    /// Includes pauses.
     pub(crate) fn looks_at(&self, now: Instant) -> Instant {
         let next = self.next_pump.max(now);
         match self.pause {
@@ -517,7 +492,7 @@ impl Side {
         }
     }
 
-    /// Returns true if the application polls its queues now, and plans its next poll.
+    /// Plans the next poll.
     pub(crate) fn looks(&mut self, plan: &SidePlan, now: Instant) -> bool {
         if self.has_news() && self.looks_at(now) == now {
             self.credit = false;
@@ -527,7 +502,7 @@ impl Side {
         false
     }
 
-    /// Checks that everything posted has completed, after the end of the connection.
+    /// Everything posted must have completed after the end of the connection.
     pub(crate) fn check_all_completed(&self, flow: &FlowPlan) -> Result<(), String> {
         if self.blind {
             return Ok(());

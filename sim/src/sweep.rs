@@ -31,8 +31,8 @@ pub enum SweepEvent {
 }
 
 impl Sweep {
-    /// Runs all seeds, at most until `failures_max` failures, and reports each to `report`, in
-    /// order of completion. Returns the counts of the passed runs.
+    /// Runs all seeds, until `failures_max` failures, and reports each in order of completion.
+    /// Returns the counts of the passed runs.
     ///
     /// # Errors
     /// If memory cannot be allocated.

@@ -5,21 +5,16 @@ use crate::moving::Movers;
 use urnic_netdev::memory::MemoryDevice;
 use urnic_netdev::{Device, TxFrame};
 
-/// Frames taken from one port per poll.
 const BURST: usize = 64;
 
-/// Passes each frame to the node that has its destination address, and frames to a group to all
-/// other nodes.
-///
-/// A node's Ethernet address ends in its number, counted from 1: the switch learns nothing.
+/// Passes each frame to the node of its destination address, and frames to a group to all others. A
+/// node's Ethernet address ends in its number, counted from 1: the switch learns nothing.
 #[derive(Debug)]
 pub(crate) struct Switch {
     ports: Vec<MemoryDevice>,
-    /// Frames between two ports; the buffers keep their allocations.
+    /// The buffers keep their allocations.
     frames: Vec<Vec<u8>>,
-    /// A node that sees all frames and forges others.
     pub(crate) guesser: Option<Guesser>,
-    /// The present addresses of the nodes.
     pub(crate) movers: Movers,
 }
 
@@ -29,7 +24,7 @@ impl Switch {
         Self { ports, frames: Vec::new(), guesser, movers }
     }
 
-    /// Gives a node another link address, which it tells to all if `announces`.
+    /// Tells all nodes if `announces`.
     pub(crate) fn move_node(&mut self, now_ns: u64, node: usize, announces: bool) {
         self.movers.move_host(node);
         if announces {
@@ -39,7 +34,7 @@ impl Switch {
         }
     }
 
-    /// Sends a node requests for its link address, from hosts that do not exist.
+    /// Sends requests of hosts that do not exist.
     pub(crate) fn crowd(&mut self, now_ns: u64, node: usize, hosts: u32) {
         for _ in 0..hosts {
             let frame = self.movers.made_up(node);
@@ -49,7 +44,7 @@ impl Switch {
         self.ports[node].flush(now_ns);
     }
 
-    /// Forwards arrived frames. Returns their number.
+    /// Returns the number of frames.
     pub(crate) fn poll(&mut self, now_ns: u64) -> usize {
         let mut moved = 0;
         for from in 0..self.ports.len() {

@@ -20,10 +20,9 @@ use crate::guess::Guesser;
 use crate::plan::{Change, Event, LinkPlan, NodePlan, Plan};
 use crate::switch::Switch;
 
-/// Destination of a recording.
 pub(crate) type Sink = Box<dyn Write + Send>;
 
-/// Device of a node. A sent frame is impaired, then recorded, then put on the link.
+/// A sent frame is impaired, then recorded, then put on the link.
 type NodeDevice = Impair<Box<dyn Device>>;
 
 #[derive(Debug)]
@@ -32,26 +31,22 @@ pub(crate) struct Node {
     pub(crate) poller: Poller<NodeDevice>,
 }
 
-/// Everything below the applications.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     links: Vec<Link>,
     switch: Option<Switch>,
     subnet: Option<Subnet>,
-    /// Nodes that will listen again.
     relisten: Vec<usize>,
-    /// End of each node's pause.
     paused_until: Vec<Instant>,
     changes: std::vec::IntoIter<Change>,
     next_change: Option<Change>,
     now: Instant,
-    /// Steps taken so far.
     pub(crate) steps: u64,
 }
 
 impl World {
-    /// Makes the nodes of a plan; frames that they send are recorded to `capture`.
+    /// Records the frames that nodes send to `capture`.
     pub(crate) fn new(plan: &Plan, capture: Option<&CaptureWriter<Sink>>) -> Self {
         let Joined { devices, links, switch, subnet } = join(plan);
         let nodes = devices
@@ -101,40 +96,34 @@ impl World {
         self.nodes.iter().map(|node| node.poller.device.counters())
     }
 
-    /// Drops every frame from now on.
     pub(crate) fn fall_silent(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.silence(node));
     }
 
-    /// Drops every frame that a node sends from now on.
     pub(crate) fn silence(&mut self, node: usize) {
         let device = &mut self.nodes[node].poller.device;
         let config = ImpairConfig { outage: true, ..*device.config() };
         device.set_config(config);
     }
 
-    /// Returns the end of the last pause that has begun.
     pub(crate) fn last_pause_end(&self) -> Instant {
         self.paused_until.iter().copied().max().unwrap_or(Instant::ZERO)
     }
 
-    /// Takes a node that must listen again, if there is one.
     pub(crate) fn next_relisten(&mut self) -> Option<usize> {
         self.relisten.pop()
     }
 
-    /// Returns the number of frames forged so far.
     pub(crate) fn frames_forged(&self) -> u64 {
         let guesser = self.switch.as_ref().and_then(|switch| switch.guesser.as_ref());
         guesser.map_or(0, |guesser| guesser.forged)
     }
 
-    /// Returns the number of frames so far to a link address that its host has left.
     pub(crate) fn frames_astray(&self) -> u64 {
         self.switch.as_ref().map_or(0, |switch| switch.movers.astray)
     }
 
-    /// Lets every node work once; returns the number of frames moved.
+    /// Returns the number of frames moved.
     pub(crate) fn poll(&mut self) -> usize {
         self.steps += 1;
         self.apply_changes();
@@ -145,8 +134,8 @@ impl World {
         moved + self.switch.as_mut().map_or(0, |switch| switch.poll(now.as_nanos()))
     }
 
-    /// Advances the clock to the next event, or to `wakeup`; `false` if there is none. Call it only
-    /// after [`poll`](Self::poll) has moved nothing and no work was posted since.
+    /// `false` if there is neither an event nor `wakeup`. Call only after [`poll`](Self::poll) has
+    /// moved nothing and no work was posted since.
     pub(crate) fn advance(&mut self, wakeup: Option<Instant>) -> bool {
         let now = self.now;
         let ports = self.nodes.iter_mut().zip(&self.paused_until).filter_map(|(node, until)| {
@@ -213,7 +202,6 @@ fn link_config(link: &LinkPlan) -> LinkConfig {
     }
 }
 
-/// A device for every node, and the objects that connect them.
 struct Joined {
     devices: Vec<Box<dyn Device>>,
     links: Vec<Link>,
@@ -225,7 +213,6 @@ fn boxed<D: Device + 'static>(devices: impl IntoIterator<Item = D>) -> Vec<Box<d
     devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect()
 }
 
-/// Joins the nodes: by one link, by links to a switch, or by a fabric of InfiniBand.
 fn join(plan: &Plan) -> Joined {
     if plan.link.is_fabric {
         let (subnet, hosts) = Subnet::new(&plan.link, plan.nodes.len(), plan.seed);
@@ -275,7 +262,6 @@ fn make_node(
     Node { rnic, poller: Poller::new(port, device) }
 }
 
-/// Starts a capture file on `sink`.
 pub(crate) fn capture(sink: Sink) -> io::Result<CaptureWriter<Sink>> {
     CaptureWriter::new(sink)
 }

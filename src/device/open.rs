@@ -76,8 +76,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Returns true if the device can be used once the process at its other end listens: the peer
-    /// of a socket, or ibsim.
+    /// Returns true if only the process at the other end is missing: a socket's peer, or ibsim.
     #[must_use]
     pub const fn is_absent_peer(&self) -> bool {
         match self {
@@ -156,7 +155,6 @@ impl DeviceSpec {
     }
 }
 
-/// Common configuration of both ends of a device in shared memory.
 fn shared(socket: &Socket) -> VhostUserConfig {
     let plain = VhostUserConfig::backend(socket.path.clone());
     VhostUserConfig {
@@ -228,8 +226,8 @@ fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortCon
     }
 }
 
-/// Ethernet address of this end of a TAP interface, which must differ from that of the kernel's
-/// end. Without a configured address, makes a locally administered one from an IP address.
+/// Made from an IP address unless configured: locally administered, since it must differ from the
+/// address of the kernel's end.
 fn made_mac(network: &Network, name: &str) -> [u8; 6] {
     let [a, b, c, d] = match (network.ip, network.ip6) {
         (Some((address, _)), _) => address.octets(),
@@ -248,8 +246,7 @@ fn made_mac(network: &Network, name: &str) -> [u8; 6] {
     network.mac.unwrap_or([0x02, 0x00, a, b, c, d])
 }
 
-/// Ethernet address of this end on an interface of the kernel: the interface's own unless
-/// configured.
+/// The interface's own address unless configured.
 fn mac_on(interface: &Interface) -> Result<[u8; 6], DeviceError> {
     if let Some(mac) = interface.network.mac {
         return Ok(mac);
@@ -265,8 +262,7 @@ fn mac_on(interface: &Interface) -> Result<[u8; 6], DeviceError> {
     control.mac(interface.name).map_err(refused(&format!("the address of {}", interface.name)))
 }
 
-/// Refuses the kernel's own addresses: the kernel answers TCP segments for them with a RST if the
-/// connection is not its own.
+/// The kernel would answer TCP segments for its own addresses with a RST.
 fn check_addresses(interface: &Interface) -> Result<(), DeviceError> {
     for address in interface.addresses() {
         if is_the_kernels(address) {
@@ -276,10 +272,8 @@ fn check_addresses(interface: &Interface) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Returns true for an address of the kernel. Tries to bind a socket, which succeeds only for such
-/// an address, and then to connect it to itself. Without any address, as in a new network
-/// namespace, the kernel lets a socket bind to all addresses; then the connect fails, because there
-/// is no route.
+/// Binds a socket, which succeeds only for an address of the kernel, and connects it to itself. In
+/// a new network namespace, without any address, binding succeeds too, but the connect fails.
 fn is_the_kernels(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok_and(|socket| {
         let itself = socket.local_addr();
@@ -287,7 +281,6 @@ fn is_the_kernels(address: IpAddr) -> bool {
     })
 }
 
-/// Minimum MTU: what IPv6 and every IPv4 host can carry, without options.
 const MTU_MIN: usize = 576;
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use urnic_engine::tcp::CongestionKind;
 
 use super::network::Network;
 
-/// All settings of a device.
 pub(super) struct Settings {
     pub(super) network: Network,
     pub(super) queue: Option<u32>,
@@ -21,7 +20,6 @@ pub(super) struct Settings {
     pub(super) memory_max: Option<u64>,
 }
 
-/// Parses the settings of the device in `text`.
 pub(super) fn settings_of(text: &str, settings: &str, own: &[&str]) -> Result<Settings, String> {
     let name = text.split(',').next().unwrap_or_default();
     let network = Network {
@@ -112,8 +110,7 @@ fn set(found: &mut Settings, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a gateway is a neighbour: its address is in the network, or link-local (RFC 4861
-/// §8).
+/// A gateway's address is in the network, or link-local (RFC 4861 §8).
 fn check_gateways(found: &Network) -> Result<(), String> {
     if let (Some((ip, len)), Some(gw)) = (found.ip, found.gw) {
         let host_bits = 32 - u32::from(len);
@@ -175,7 +172,6 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
     Ok(octets)
 }
 
-/// Parses the number of a user.
 pub(super) fn user(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "the number of a user is wanted, as `id -u NAME` prints it".into())
 }
@@ -217,13 +213,11 @@ fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses a setting that is on if only its name is given.
+/// The setting is on if only its name is given.
 fn flag(text: &str) -> Result<bool, String> {
     if text.is_empty() { Ok(true) } else { on_off(text) }
 }
 
-/// A prefix length that is valid in networks of both families, for an example.
 const COMMON_LEN: u8 = 24;
 
-/// Settings of every interface.
 const COMMON: [&str; 8] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp", "congestion"];

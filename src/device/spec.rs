@@ -48,7 +48,7 @@ impl DeviceSpec {
         }
     }
 
-    /// Returns true if the peer of the device reads published memory
+    /// Returns true if the peer reads published memory
     /// ([`Region::published`](urnic_engine::mem::Region::published)) in place, so that it is not
     /// copied for sending.
     #[must_use]
@@ -255,7 +255,7 @@ impl FromStr for DeviceSpec {
     }
 }
 
-/// Parses `NAME,key=value,…`. `own` has the keys of this kind of device, besides the common ones.
+/// `own` has the keys of this kind of device.
 fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
     let (name, settings) = text.split_once(',').unwrap_or((text, ""));
     let name = name.parse().map_err(|error| format!("interface '{name}': {error}"))?;
@@ -263,7 +263,6 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
     Ok(Interface { name, network, queue, zerocopy })
 }
 
-/// Parses `PATH,key=value,…`.
 fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     let (path, settings) = text.split_once(',').unwrap_or((text, ""));
     if path.is_empty() {
@@ -285,7 +284,6 @@ fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     Ok(Socket { path: path.into(), network, listens, sealed, shares, peer, memory_max })
 }
 
-/// Length of the longest path of a socket.
 const SOCKET_PATH_LEN_MAX: usize = 107;
 
 #[cfg(test)]

@@ -27,9 +27,8 @@ pub struct CompChannel {
 }
 
 impl CompChannel {
-    /// Creates a channel for `cq`. A queue may have several, with a thread or a loop for each. The
-    /// next completion notifies all channels that have asked, and the first thread to poll takes
-    /// it.
+    /// Creates a channel for `cq`. A queue may have several: the next completion notifies all that
+    /// have asked, and the first thread to poll takes it.
     ///
     /// # Errors
     /// If the process may not open another descriptor.
@@ -50,11 +49,9 @@ impl CompChannel {
         self.wakeup.clear();
     }
 
-    /// Takes the oldest completion, waiting for at most `timeout` (`None`: for ever). `Ok(None)` if
-    /// none came in time.
-    ///
-    /// Needs an endpoint with a thread of its own
-    /// ([`EndpointConfig::own_thread`](crate::EndpointConfig)), or another thread that runs it.
+    /// Takes the oldest completion, waiting for at most `timeout` (`None`: for ever). Needs an
+    /// endpoint with a thread of its own ([`EndpointConfig::own_thread`](crate::EndpointConfig)),
+    /// or another thread that runs it.
     ///
     /// # Errors
     /// If the operating system refuses to wait.

@@ -26,7 +26,6 @@ pub struct Connecting {
     claim: Claim,
     remote: SocketAddr,
     notices: HandleEnd<Notice>,
-    /// Reason of the end, if it is known before the end.
     reason: Error,
 }
 
@@ -44,8 +43,7 @@ impl Connecting {
     ///
     /// # Errors
     /// The reason of a failure. After the timeout: [`Error::Timeout`] if nothing came back from the
-    /// peer, [`StartupFailure::Timeout`] if TCP is established and the peer does not answer over
-    /// it.
+    /// peer, [`StartupFailure::Timeout`] if TCP is established.
     pub fn wait(mut self, timeout: Duration) -> Result<Connection, Error> {
         loop {
             let received = self.link.receive(&self.notices, Some(timeout));
@@ -56,8 +54,7 @@ impl Connecting {
         }
     }
 
-    /// Replaces [`Error::Timeout`] if TCP is established: bytes of the stream are sent only after
-    /// that.
+    /// Replaces [`Error::Timeout`] if TCP is established: bytes are sent only after that.
     fn timed_out(&self, error: Error) -> Error {
         if error != Error::Timeout {
             return error;
@@ -90,13 +87,12 @@ impl Connecting {
     }
 
     /// Asks for one call of `waker` when [`poll`](Self::poll) may return something new. Poll once
-    /// more afterwards: earlier events cause no call. The endpoint's worker makes the call, which
-    /// must not wait for completions or for an endpoint.
+    /// more afterwards: earlier events cause no call. The endpoint's worker calls `waker`, which
+    /// must not wait for completions or an endpoint.
     pub fn notify(&self, waker: &Waker) {
         self.notices.notify(waker);
     }
 
-    /// Returns the terms once RDMA has started.
     fn handle_notice(&mut self, notice: Notice) -> Result<Option<Negotiated>, Error> {
         match notice {
             Notice::Event(event) => self.handle_event(*event),
@@ -138,7 +134,6 @@ impl Connecting {
     }
 }
 
-/// Time for a worker to return the counters of a connection.
 const COUNTERS_WAIT: Duration = Duration::from_secs(1);
 
 /// A peer that asks to start RDMA. Dropping it closes the connection.
@@ -149,7 +144,6 @@ pub struct ConnectRequest {
 }
 
 impl ConnectRequest {
-    /// The handle of a connection that one of the listener's queues has reported.
     pub(super) fn new(link: WorkerLink, incoming: Incoming) -> Self {
         let Incoming { claim, remote, request, notices } = incoming;
         Self { connecting: Connecting::new(link, claim, remote, notices), request }
@@ -170,12 +164,12 @@ impl ConnectRequest {
     /// Accepts with `qp`. The [`Offer`] has the data for the peer's application, and limits the
     /// Reads and Atomics outstanding at a time: none with `Offer::default()`.
     ///
-    /// [`Connecting::wait`] waits for the start of RDMA: for this end, its Reply (RFC 5044 §7.1.2
-    /// (5)). Work may be posted from then on. This end sends the work after the initiator's first
-    /// FPDU (§7.1.2 (4)), so after the ready-to-receive message if there is one (RFC 6581 §9.2). An
-    /// initiator that does not send an expected ready-to-receive message within
-    /// [`MPA_FIRST_FPDU_TIMEOUT_NS`](urnic_engine::limits::MPA_FIRST_FPDU_TIMEOUT_NS) is given up.
-    /// Any other initiator is probed by keep-alives.
+    /// [`Connecting::wait`] waits for this end's Reply (RFC 5044 §7.1.2 (5)). Work may be posted
+    /// from then on; this end sends it after the initiator's first FPDU (§7.1.2 (4)), so after the
+    /// ready-to-receive message if there is one (RFC 6581 §9.2). An initiator that does not send an
+    /// expected one within
+    /// [`MPA_FIRST_FPDU_TIMEOUT_NS`](urnic_engine::limits::MPA_FIRST_FPDU_TIMEOUT_NS) is given up;
+    /// any other initiator is probed by keep-alives.
     ///
     /// # Errors
     /// [`Error::Down`]. [`Connecting::wait`] reports all other errors.
@@ -189,9 +183,9 @@ impl ConnectRequest {
 
     /// Refuses, with Private Data for the peer's application, and closes.
     ///
-    /// RFC 5044 §7.1.2 (2), (6): MPA leaves TCP open after a rejection, and the application decides
-    /// about TCP. An endpoint offers no streaming mode, so it closes at once, in order. If the peer
-    /// does not close too, it is reset after [`LINGER_NS`](urnic_engine::limits::LINGER_NS).
+    /// RFC 5044 §7.1.2 (2), (6): MPA leaves TCP open after a rejection. An endpoint offers no
+    /// streaming mode, so it closes in order. A peer that does not close too is reset after
+    /// [`LINGER_NS`](urnic_engine::limits::LINGER_NS).
     /// [`Port::reject`](urnic_engine::port::Port::reject) leaves TCP open.
     ///
     /// # Errors

@@ -41,8 +41,8 @@ pub enum ConnectionEvent {
     Closed(Box<ConnectionCounters>),
 }
 
-/// An open connection. Dropping it closes it in order, as [`disconnect`](Self::disconnect) does:
-/// work posted so far is finished first, even if the peer closes its half meanwhile.
+/// An open connection. Dropping it closes it as [`disconnect`](Self::disconnect) does: work posted
+/// so far is finished first, even if the peer closes its half meanwhile.
 ///
 /// # Events
 /// In this order, each at most once:
@@ -52,10 +52,9 @@ pub enum ConnectionEvent {
 /// 3. [`Closed`](ConnectionEvent::Closed), always, unless the endpoint ends first: all work is
 ///    completed, and the connection holds neither memory nor its queue pair.
 ///
-/// Once this end closes, or has failed, a peer cannot delay the end for ever. The
-/// [table](urnic_engine::stream::life) of a connection's life says which timer limits each stage;
-/// it is the same for the kernel's TCP and the engine's own. While this end does not close, a peer
-/// may be silent for any time.
+/// Once this end closes, or has failed, a peer cannot delay the end for ever: each stage of a
+/// connection's life has a timer ([table](urnic_engine::stream::life)). While this end does not
+/// close, a peer may be silent for any time.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) link: WorkerLink,
@@ -104,9 +103,8 @@ impl Connection {
     }
 
     /// Asks for one call of `waker` when [`next_event`](Self::next_event) may have something new.
-    /// Call it once more afterwards, with a timeout of zero: earlier events cause no call of
-    /// `waker`. The endpoint's worker makes the call, which must not wait for completions or for an
-    /// endpoint.
+    /// Call that once more, with a timeout of zero: earlier events cause no call. The endpoint's
+    /// worker calls `waker`, which must not wait for completions or an endpoint.
     pub fn notify(&self, waker: &Waker) {
         self.notices.notify(waker);
     }
@@ -124,7 +122,7 @@ impl Connection {
     /// Starts to close in order: work posted so far is finished first. The peer may continue to
     /// send as long as its FPDUs keep coming (RFC 5041 §6.2.1), and receives may be posted for
     /// them. Without progress for [`CLOSE_SILENCE_NS`](urnic_engine::limits::CLOSE_SILENCE_NS) the
-    /// connection is reset. [`ConnectionEvent::Closed`] reports the end.
+    /// connection is reset.
     pub fn disconnect(&self) {
         debug!(target: "urnic", remote = %self.remote, "closing");
         // An endpoint that is down has closed it.
@@ -132,8 +130,7 @@ impl Connection {
     }
 
     /// Closes in order and waits for the end: [`disconnect`](Self::disconnect), then events until
-    /// [`ConnectionEvent::Closed`], which has the counters. Both ends should do this before they
-    /// drop their endpoints: the drop resets unclosed connections.
+    /// [`ConnectionEvent::Closed`]. Both ends should do this before they drop their endpoints.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the peer does not close in time: the connection continues to close.

@@ -46,10 +46,8 @@ use urnic_engine::verbs::{Cq, Qp, Rnic, Wc};
 /// [`Connection::close`](crate::Connection::close) waits for an orderly end.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// One link for each worker: at least one.
     links: Vec<WorkerLink>,
     threads: Vec<JoinHandle<()>>,
-    /// Index of the worker that opens the next connection.
     next: AtomicUsize,
     /// Events of the first worker's interface. The worker has the other end, which ends with it.
     events: Receiver<EndpointEvent>,
@@ -72,9 +70,8 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// An endpoint with its own TCP/IP stack on `device`, with the addresses of `port`. The devices
-    /// are in the package `urnic-netdev`: a TAP interface, a packet socket or AF_XDP socket beside
-    /// the kernel, or one end of a link in memory.
+    /// An endpoint with its own TCP/IP stack on `device`, with the addresses of `port`. The package
+    /// `urnic-netdev` has the devices.
     ///
     /// ```no_run
     #[doc = include_str!("../../examples/on_device.rs")]
@@ -93,10 +90,9 @@ impl Endpoint {
 
     /// An endpoint on several queues of one interface, each of them a device: for example
     /// `Tap::open_queues` of `urnic-netdev`. Each queue has a thread of its own, on consecutive
-    /// cores if cores are set. Without own threads, the waiting threads run all queues.
-    ///
-    /// Connections opened here are distributed over the queues in turn. A connection that a peer
-    /// opens is served at the queue at which its SYN arrives.
+    /// cores if cores are set. Without own threads, the waiting threads run all queues. Connections
+    /// opened here take the queues in turn; a peer's connection is served at the queue at which its
+    /// SYN arrives.
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel). [`Error::Config`] without a queue, [`Error::Port`] for several
@@ -157,7 +153,7 @@ impl Endpoint {
         Self { links: Vec::new(), threads: Vec::new(), next: AtomicUsize::new(0), events }
     }
 
-    /// Adds a worker for `engine`. If that fails, dropping the endpoint ends the earlier workers.
+    /// Adds a worker. If that fails, dropping the endpoint ends the earlier workers.
     fn start(
         &mut self,
         config: &EndpointConfig,
@@ -191,13 +187,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The worker that answers for the whole endpoint.
     fn first(&self) -> &WorkerLink {
         &self.links[0]
     }
 
-    /// Starts a connection to `remote` with `qp`. Returns at once; [`Connecting::wait`] waits for
-    /// it.
+    /// Starts a connection to `remote` with `qp`, and returns at once.
     ///
     /// # Errors
     /// [`Error::Down`]. [`Connecting::wait`] reports all other errors.
@@ -242,11 +236,11 @@ impl Endpoint {
         Ok(Listener::new(links, local, requests_rx))
     }
 
-    /// Closes all connections, also those whose handles were dropped, before the process ends: work
-    /// posted so far is finished, and the FINs are sent. Waits for at most `timeout` until the
-    /// peers have acknowledged everything, and shortly for the peers' FINs. Then resets connections
-    /// with unsent data. The kernel's TCP continues to send what it has accepted, unless the peer
-    /// sends something, too.
+    /// Closes all connections, also those whose handles were dropped: work posted so far is
+    /// finished, and the FINs are sent. Waits for at most `timeout` until the peers have
+    /// acknowledged everything, and shortly for their FINs. Then resets connections with unsent
+    /// data. The kernel's TCP continues to send what it has accepted, unless the peer sends
+    /// something, too.
     ///
     /// # Errors
     /// [`Error::Timeout`] if not everything was acknowledged, [`Error::Down`].
@@ -274,9 +268,9 @@ impl Endpoint {
     }
 
     /// Takes a queue pair from its connection, or from an attempt at one. After the return, the
-    /// endpoint neither reads nor writes memory that its posted work names, nor memory that its
-    /// peer names. Work that had not completed fails; sent bytes are delivered, and the connection
-    /// closes in order. For applications that return memory which they have not allocated here.
+    /// endpoint uses no memory that its posted work or its peer names. Work that had not completed
+    /// fails; sent bytes are delivered, and the connection closes in order. For applications that
+    /// return memory which they have not allocated here.
     ///
     /// # Errors
     /// [`Error::Down`]: then no memory is used either.
@@ -284,7 +278,6 @@ impl Endpoint {
         self.tell_all(|reply| Command::Release { qp: qp.clone(), reply })
     }
 
-    /// Sends a command to each worker and waits until all have executed it.
     fn tell_all(&self, command: impl Fn(Sender<()>) -> Command) -> Result<(), Error> {
         let mut told = Ok(());
         for link in &self.links {
@@ -299,9 +292,9 @@ impl Endpoint {
         told
     }
 
-    /// Waits until the endpoint has an IPv4 address: at once if it was configured, otherwise from
-    /// DHCP ([`PortConfig::dhcp`](urnic_engine::port::PortConfig::dhcp)). Over the kernel's TCP
-    /// that is 0.0.0.0: all addresses of the machine.
+    /// Waits for an IPv4 address: at once if it was configured, otherwise from DHCP
+    /// ([`PortConfig::dhcp`](urnic_engine::port::PortConfig::dhcp)). Over the kernel's TCP that is
+    /// 0.0.0.0.
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Down`].
@@ -346,11 +339,9 @@ impl Endpoint {
         }
     }
 
-    /// Runs an endpoint without a thread once. After its spin time without work, sleeps until there
-    /// is work, for at most `timeout`. With a zero `timeout` it never sleeps. For applications that
-    /// check several queues, or their own memory, between calls.
-    ///
-    /// With a thread of its own, the endpoint needs no such calls: this does nothing.
+    /// Runs an endpoint without a thread once; does nothing if it has one. After its spin time
+    /// without work, sleeps until there is work, for at most `timeout`; never with a zero
+    /// `timeout`. For applications that check several queues, or their own memory, between calls.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -367,10 +358,7 @@ impl Endpoint {
     /// Runs a [`polled`](EndpointConfig::polled) endpoint once, unless another thread is running
     /// it; never sleeps. With `stays`, the caller promises to call again soon: the endpoint's own
     /// thread leaves the work to the caller, until the caller [hands over](Self::hand_over) or has
-    /// not called for half a millisecond.
-    ///
-    /// Other endpoints need no such calls: one with a thread of its own runs itself, and one
-    /// without has [`turn`](Self::turn).
+    /// not called for half a millisecond. Does nothing for other endpoints.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -384,8 +372,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Lets the endpoint's own thread take over at once: the thread that called
-    /// [`poll_turn`](Self::poll_turn) is about to sleep.
+    /// Lets the endpoint's own thread take over at once: the caller is about to sleep.
     pub fn hand_over(&self) {
         for (link, thread) in self.links.iter().zip(&self.threads) {
             if let Some(worker) = &link.in_thread {
@@ -394,8 +381,7 @@ impl Endpoint {
         }
     }
 
-    /// Frames dropped before they reached a connection. All zero over the kernel's TCP, where the
-    /// kernel drops frames.
+    /// Frames dropped before they reached a connection; zero over the kernel's TCP.
     ///
     /// # Errors
     /// [`Error::Down`].
@@ -409,7 +395,7 @@ impl Endpoint {
         Ok(sum)
     }
 
-    /// A view of the endpoint's counters for another thread, as in [`top`](crate::top).
+    /// A view of the counters for another thread, as in [`top`](crate::top).
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch::new(&self.links)
@@ -457,7 +443,6 @@ impl Drop for Endpoint {
     }
 }
 
-/// Time to wait for a worker's answer beyond the deadline that the worker has.
 const FINISH_GRACE: Duration = Duration::from_millis(50);
 
 fn spawn(
@@ -484,7 +469,6 @@ fn spawn(
     Ok(thread)
 }
 
-/// Pins the calling thread to a core.
 fn pin(core: usize) -> Result<(), Error> {
     if core >= CpuSet::MAX_CPU {
         return Err(Error::Config("EndpointConfig::core is no core of this machine"));

@@ -1,5 +1,3 @@
-//! Link from a handle to its worker: sends commands, waits for the results.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -18,20 +16,18 @@ use crate::worker::shared::SharedWorker;
 use urnic_engine::time::Duration;
 use urnic_engine::verbs::{Alarm, Cq, Wc};
 
-/// Link from handles to their worker.
+/// Sends commands of handles to their worker, and waits for the results.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerLink {
     pub(crate) outbox: Outbox,
-    /// Time to look for work before sleeping.
     pub(crate) spin: Duration,
-    /// The worker, if it has no thread of its own, or one that other threads may replace.
+    /// The worker, unless only its own thread runs it.
     pub(crate) in_thread: Option<Arc<SharedWorker>>,
-    /// Reports the end of the worker's own thread.
     pub(crate) end: Arc<ThreadEnd>,
 }
 
 impl WorkerLink {
-    /// Waits for a message. Runs the worker meanwhile if no other thread does.
+    /// Runs the worker meanwhile if no other thread does.
     pub(crate) fn receive<T>(
         &self,
         from: &impl Receive<T>,
@@ -58,7 +54,7 @@ impl WorkerLink {
         }
     }
 
-    /// Waits for a completion. Runs the worker meanwhile if no other thread does.
+    /// Runs the worker meanwhile if no other thread does.
     pub(crate) fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, Error> {
         let started = monotonic_now();
         let deadline = started + timeout;
@@ -88,7 +84,7 @@ impl WorkerLink {
         }
     }
 
-    /// Sleeps until `cq` has a completion, the worker's thread ends, or `timeout` has passed.
+    /// Sleeps until a completion, the end of the worker's thread, or the timeout.
     fn park(&self, cq: &Cq, waker: &Waker, timeout: Duration) {
         cq.req_notify(waker);
         self.end.alarm.arm(waker);
@@ -101,7 +97,7 @@ impl WorkerLink {
     }
 }
 
-/// Reports that the thread of a worker has ended. A panic may end it while other threads wait.
+/// A panic may end the worker's thread while other threads wait.
 #[derive(Debug)]
 pub(crate) struct ThreadEnd {
     has_come: AtomicBool,
@@ -114,7 +110,7 @@ impl ThreadEnd {
     }
 }
 
-/// Held by the worker's thread: reports its end when dropped.
+/// Reports the end of the worker's thread when dropped.
 pub(crate) struct Alive(pub(crate) Arc<ThreadEnd>);
 
 impl Drop for Alive {
@@ -124,7 +120,7 @@ impl Drop for Alive {
     }
 }
 
-/// A worker's link to its handles, created before the worker.
+/// Created before the worker.
 pub(crate) struct Mailbox {
     pub(crate) link: WorkerLink,
     pub(crate) commands: Receiver<Command>,
@@ -143,7 +139,6 @@ impl Mailbox {
     }
 }
 
-/// Waker that ends a [`thread::park`].
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -153,7 +148,6 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// Waker for the thread that it belongs to, while that waits for a completion.
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 

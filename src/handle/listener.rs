@@ -15,7 +15,6 @@ use crate::mail::command::{Command, Incoming};
 /// Waits for peers at one address. Dropping it stops new connections; existing ones stay.
 #[derive(Debug)]
 pub struct Listener {
-    /// One link for each worker of the endpoint.
     links: Vec<WorkerLink>,
     local: SocketAddr,
     requests: HandleEnd<Incoming>,
@@ -37,9 +36,8 @@ impl Listener {
     }
 
     /// Asks for one call of `waker` when [`next_request`](Self::next_request) may have something
-    /// new. Call it once more afterwards, with a timeout of zero: earlier requests cause no call of
-    /// `waker`. The endpoint's worker makes the call, which must not wait for completions or for an
-    /// endpoint.
+    /// new. Call that once more, with a timeout of zero: earlier requests cause no call. The
+    /// endpoint's worker calls `waker`, which must not wait for completions or an endpoint.
     pub fn notify(&self, waker: &Waker) {
         self.requests.notify(waker);
     }

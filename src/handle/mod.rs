@@ -1,5 +1,4 @@
-//! Handles of applications: endpoints, listeners, connections, and waiting for completions. Handles
-//! send commands to workers; an endpoint starts and ends the workers.
+//! Handles of applications: they send commands to workers; an endpoint starts and ends these.
 
 pub(crate) mod comp_channel;
 pub(crate) mod connecting;

@@ -10,19 +10,17 @@ use crate::handle::link::WorkerLink;
 use crate::mail::command::Command;
 use crate::mail::figures::EndpointFigures;
 
-/// Asks the workers of an endpoint for their counters. A watch does not run an endpoint without a
-/// thread, so it does not disturb the application's work. A watch does not keep the endpoint alive.
+/// Asks the workers of an endpoint for their counters. A watch neither runs an endpoint without a
+/// thread nor keeps it alive.
 #[derive(Debug)]
 pub struct Watch {
     workers: Vec<Watched>,
 }
 
-/// Last known state of a worker.
 #[derive(Debug)]
 struct Watched {
     link: WorkerLink,
-    /// An outstanding answer. No further request is sent meanwhile, so a worker that does not run
-    /// has at most one request waiting.
+    /// Answer that is awaited; meanwhile the worker gets no further request.
     pending: Option<Receiver<EndpointFigures>>,
     last: EndpointFigures,
 }
@@ -32,8 +30,7 @@ struct Watched {
 pub struct Seen {
     /// The latest counters.
     pub figures: EndpointFigures,
-    /// All counters are current. False if the application does not run its endpoint, which then
-    /// does not answer.
+    /// All counters are current. False if the application does not run its endpoint.
     pub is_new: bool,
 }
 
@@ -95,5 +92,4 @@ impl Watched {
     }
 }
 
-/// Bit above all numbers that a worker assigns.
 const QUEUE_SHIFT: u32 = 48;

@@ -1,8 +1,5 @@
-//! Channels from a worker to a handle. The handle blocks in [`Receive::receive`], or registers a
-//! waker.
-//!
-//! Each connection has one, for a few messages in its life. A channel of `crossbeam` would take 1.3
-//! KiB; this one takes less than 256 bytes.
+//! Channels from a worker to a handle, which blocks in [`Receive::receive`] or registers a waker.
+//! Each connection has one: less than 256 bytes, where one of `crossbeam` would take 1.3 KiB.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,11 +11,9 @@ use urnic_engine::verbs::Alarm;
 
 use crate::clock::monotonic_now;
 
-/// The worker's end.
 #[derive(Debug)]
 pub(crate) struct WorkerEnd<T>(Arc<Shared<T>>);
 
-/// The handle's end.
 #[derive(Debug)]
 pub(crate) struct HandleEnd<T>(Arc<Shared<T>>);
 
@@ -38,12 +33,10 @@ struct Queue<T> {
     is_heard: bool,
 }
 
-/// A channel with room for any number of messages.
 pub(crate) fn unlimited<T>() -> (WorkerEnd<T>, HandleEnd<T>) {
     limited(usize::MAX)
 }
 
-/// A channel with room for `limit` messages.
 pub(crate) fn limited<T>(limit: usize) -> (WorkerEnd<T>, HandleEnd<T>) {
     let queue = Queue { messages: VecDeque::new(), limit, tellers: 1, is_heard: true };
     let (queue, arrived, alarm) = (Mutex::new(queue), Condvar::new(), Alarm::new());
@@ -52,12 +45,10 @@ pub(crate) fn limited<T>(limit: usize) -> (WorkerEnd<T>, HandleEnd<T>) {
 }
 
 impl<T> Shared<T> {
-    // A panic of another holder leaves the queue consistent: every step on it is atomic.
     fn queue(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports to the handle's end that something has changed.
     fn ring(&self) {
         self.arrived.notify_all();
         self.alarm.ring();
@@ -77,12 +68,12 @@ impl<T> Queue<T> {
 }
 
 impl<T> WorkerEnd<T> {
-    /// Sends a message to the handle. Drops the message if the handle was dropped or has no room.
+    /// Drops the message if the handle was dropped or has no room.
     pub(crate) fn tell(&self, message: T) {
         let _heard = self.try_tell(message);
     }
 
-    /// Sends a message to the handle. Returns the message if the handle was dropped or has no room.
+    /// Returns the message if the handle was dropped or has no room.
     pub(crate) fn try_tell(&self, message: T) -> Result<(), TrySendError<T>> {
         {
             let mut queue = self.0.queue();
@@ -133,12 +124,10 @@ impl<T> Drop for HandleEnd<T> {
     }
 }
 
-/// The receiving end of a channel.
 pub(crate) trait Receive<T> {
-    /// Takes the oldest message.
     fn try_receive(&self) -> Result<T, TryRecvError>;
 
-    /// Takes the oldest message, waiting for at most `timeout` (`None`: for ever).
+    /// `None` waits for ever.
     fn receive(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError>;
 }
 

@@ -17,11 +17,10 @@ use urnic_engine::port::{ConnectionCounters, ListenParams, PortDrops};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::Qp;
 
-/// Name of a connection of an endpoint, for commands. Assigned by the handles, never reused.
+/// Assigned by the handles, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionKey(pub(crate) u64);
 
-/// Private Data and depths, owned while they are in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedOffer {
     private_data: Vec<u8>,
@@ -39,8 +38,7 @@ impl OwnedOffer {
     }
 }
 
-/// A connection that a peer has opened, with its Request: the listener makes a handle of it.
-/// Dropping it closes the connection.
+/// A peer's connection with its Request, for the listener. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) claim: Claim,
@@ -91,8 +89,7 @@ pub(crate) enum Command {
     /// Report the endpoint's IPv4 address: at once, even if there is none yet, and then when it has
     /// one, until `until`.
     AwaitAddress { until: Instant, reply: Sender<Option<IpAddr>> },
-    /// Report the frames dropped before they reached a connection; none where the kernel drops
-    /// them.
+    /// Report the frames dropped before they reached a connection, unless the kernel does that.
     Drops { reply: Sender<PortDrops> },
     /// Close all connections, and report whether the peers have received everything. At `until`,
     /// reset the others.
@@ -102,7 +99,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The connection that the command concerns.
     pub(crate) const fn key(&self) -> Option<ConnectionKey> {
         match self {
             Self::Accept { key, .. }

@@ -24,20 +24,18 @@ pub enum EndpointEvent {
         /// Length of the network prefix in bits.
         prefix_len: u8,
     },
-    /// The lease of an address has ended, or another address has replaced it. Connections of that
-    /// address are over.
+    /// The lease has ended, or another address replaces it. Connections of the address are over.
     AddressLost {
         /// The address.
         address: IpAddr,
     },
-    /// DHCP has asked for an address for
-    /// [`ADDRESS_PATIENCE_NS`](urnic_engine::limits::ADDRESS_PATIENCE_NS), and no server has given
-    /// one. DHCP continues to ask.
+    /// DHCP has asked for [`ADDRESS_PATIENCE_NS`](urnic_engine::limits::ADDRESS_PATIENCE_NS) in
+    /// vain, and continues.
     AddressOverdue,
 }
 
 impl EndpointEvent {
-    /// Converts a port's event; `None` if the event belongs to a connection.
+    /// `None` if the event belongs to a connection.
     pub(crate) const fn of(event: &PortEvent) -> Option<Self> {
         Some(match event {
             PortEvent::LinkDown => Self::LinkDown,
@@ -54,8 +52,7 @@ impl EndpointEvent {
     }
 }
 
-/// The last events of an endpoint. New events replace the oldest that the application has not
-/// taken.
+/// New events replace the oldest that the application has not taken.
 #[derive(Clone, Debug)]
 pub(crate) struct EventFeed {
     sender: Sender<EndpointEvent>,
@@ -80,15 +77,13 @@ impl EventFeed {
     }
 }
 
-/// Callers that wait for an address from DHCP.
 #[derive(Debug, Default)]
 pub(crate) struct AddressWaiters {
     waiting: Vec<(Instant, Sender<Option<IpAddr>>)>,
 }
 
 impl AddressWaiters {
-    /// Adds a caller that waits until `until`. At [`ADDRESS_WAITERS_MAX`] callers, drops the one
-    /// with the earliest deadline.
+    /// Adds a caller. At [`ADDRESS_WAITERS_MAX`], drops the one with the earliest deadline.
     pub(crate) fn add(&mut self, until: Instant, reply: Sender<Option<IpAddr>>) {
         let now = monotonic_now();
         self.waiting.retain(|(until, _)| *until > now);

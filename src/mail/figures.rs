@@ -1,8 +1,7 @@
 //! The main counters of an endpoint: for each open connection, and the sum for closed connections.
 //!
-//! One table defines them: their names, their sources in the engine, their meanings, and which of
-//! them only a TCP of urnic's own counts. Answers to `urnic top`, control messages and JSON of the
-//! command follow it.
+//! One table has their names, sources in the engine, meanings, and who counts them. Answers to
+//! `urnic top`, control messages and JSON follow it.
 
 use std::net::SocketAddr;
 
@@ -11,8 +10,7 @@ use urnic_netdev::Refusals;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $of:ident $field:ident = $($from:ident).+,)*) => {
-        /// Counters of connections, of all layers. Over the kernel's TCP the counters of segments
-        /// and frames stay 0.
+        /// Counters of connections. Over the kernel's TCP those of segments and frames stay 0.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Figures {
             $($(#[$doc])* pub $field: u64,)*
@@ -25,8 +23,7 @@ macro_rules! figures {
                 [$((stringify!($field), self.$field),)*]
             }
 
-            /// All counters with their names; `None` for counts of segments and frames over the
-            /// kernel's TCP: unknown is not zero.
+            /// All counters with their names; `None` for unknown counts of segments and frames.
             #[must_use]
             pub fn known(&self) -> [(&'static str, Option<u64>); FIGURES] {
                 [$((stringify!($field), Of::$of.known(self, self.$field)),)*]
@@ -54,7 +51,7 @@ macro_rules! figures {
                 Self { $($field: counters.$($from).+,)* }
             }
 
-            /// Returns true if the endpoint has a TCP of its own: only this TCP counts segments and
+            /// Returns true if the endpoint has a TCP of its own, which alone counts segments and
             /// frames. An endpoint with an open connection has received at least one segment.
             #[must_use]
             pub const fn knows_segments(&self) -> bool {
@@ -67,11 +64,8 @@ macro_rules! figures {
     };
 }
 
-/// The carriers that count it.
 enum Of {
-    /// All.
     Any,
-    /// A TCP of urnic's own.
     Tcp,
 }
 
@@ -123,8 +117,7 @@ figures! {
     Tcp frames_sent = frames_sent,
     /// Frames of `frames_sent` with more than one segment (super-frames).
     Tcp super_frames_sent = alignment.super_frames,
-    /// Refused accesses of peers: a steering tag, an offset or a right that they do not have. Each
-    /// ends its connection.
+    /// Refused accesses of peers: a steering tag, an offset or a right that they do not have.
     Any accesses_refused = accesses_refused,
 }
 
@@ -161,7 +154,6 @@ impl EndpointFigures {
         self.open.iter().fold(self.closed, |sum, one| sum.plus(&one.figures))
     }
 
-    /// Adds the counters of other connections of the same endpoint.
     pub(crate) fn add(&mut self, other: Self) {
         let Self { connections_closed, connections_rejected, closed, open, refusals } = other;
         self.connections_closed += connections_closed;
@@ -171,7 +163,6 @@ impl EndpointFigures {
         self.refusals = self.refusals.plus(&refusals);
     }
 
-    /// Adds the counters of a connection that is over.
     pub(crate) fn close(&mut self, counters: &ConnectionCounters) {
         self.connections_closed += 1;
         self.closed = self.closed.plus(&Figures::of(counters));

@@ -4,15 +4,12 @@ use crate::error::Error;
 use urnic_engine::port::ConnectionCounters;
 use urnic_engine::stream::StreamEvent;
 
-/// Message about a connection.
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// An event of the connection's stream. Boxed, since few are queued at a time.
     Event(Box<StreamEvent>),
     /// The connection could not be opened, or the last request for it could not be executed.
     Refused(Box<Error>),
-    /// The peer has closed its half, behind messages that wait for receives.
     PeerEnding,
-    /// The connection is over.
     Closed(Box<ConnectionCounters>),
 }

@@ -15,20 +15,17 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    /// Creates one that has not been rung.
     pub(crate) fn new() -> Result<Arc<Self>, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::system("opening an eventfd", &errno.into()))?;
         Ok(Arc::new(Self { fd }))
     }
 
-    /// Makes the descriptor readable.
     pub(crate) fn ring(&self) {
         // The only error is a full counter, in which case the descriptor is readable already.
         let _readable_anyway = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor unreadable until the next ring.
     pub(crate) fn clear(&self) {
         // The only error is an empty counter: it is clear.
         let _clear_anyway = rustix::io::read(&self.fd, &mut [0; 8]);

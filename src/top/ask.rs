@@ -33,8 +33,7 @@ pub enum Answer {
     Strange(String),
 }
 
-/// The shown endpoints of this user, by process: at most [`PROCESSES_MAX`]. Some may have ended;
-/// [`Process::ask`] finds that out.
+/// The shown endpoints of this user, by process: at most [`PROCESSES_MAX`]. Some may have ended.
 ///
 /// # Errors
 /// If the folder cannot be read, or other users can access it.
@@ -56,7 +55,7 @@ pub fn running() -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// Parses the name of the socket: `PID`, or `PID.ENDPOINT`.
+/// Parses `PID`, or `PID.ENDPOINT`.
 fn named(path: &Path) -> Option<Process> {
     let name = path.file_name()?.to_str()?;
     let (pid, endpoint) = name.split_once('.').unwrap_or((name, "0"));

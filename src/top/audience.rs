@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::limits::{READ_TIME_MAX, READERS_MAX};
 use urnic_engine::time::Instant;
 
-/// Readers with the rest of the answer for each.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     readers: Vec<Reader>,
@@ -22,37 +21,32 @@ struct Reader {
 }
 
 impl Audience {
-    /// Returns true if there is no room for a further reader.
     pub(super) const fn is_full(&self) -> bool {
         self.readers.len() >= READERS_MAX
     }
 
-    /// Adds a reader, if there is room. Its stream never blocks.
+    /// The stream never blocks.
     pub(super) fn admit(&mut self, now: Instant, stream: UnixStream, answer: Arc<str>) {
         if !self.is_full() && stream.set_nonblocking(true).is_ok() {
             self.readers.push(Reader { stream, answer, written: 0, until: now + READ_TIME_MAX });
         }
     }
 
-    /// Writes what can be written. Drops readers that have everything, have closed or take too
-    /// long.
+    /// Drops readers that have everything, have closed or take too long.
     pub(super) fn write(&mut self, now: Instant) {
         self.readers.retain_mut(|reader| reader.write() && now < reader.until);
     }
 
-    /// The streams of readers that have not read everything.
     pub(super) fn streams(&self) -> impl Iterator<Item = &UnixStream> {
         self.readers.iter().map(|reader| &reader.stream)
     }
 
-    /// Time at which the next reader will have taken too long.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.readers.iter().map(|reader| reader.until).min()
     }
 }
 
 impl Reader {
-    /// Returns true if there is more to write later.
     fn write(&mut self) -> bool {
         loop {
             let rest = &self.answer.as_bytes()[self.written..];

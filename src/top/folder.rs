@@ -10,9 +10,8 @@ use rustix::process::geteuid;
 
 use crate::environment::runtime_folder;
 
-/// Returns the folder for the sockets of shown endpoints: `$XDG_RUNTIME_DIR/urnic`, or if that
-/// variable is missing or names another user's folder, `urnic-top-UID` in the folder for temporary
-/// files.
+/// Returns `$XDG_RUNTIME_DIR/urnic`, or if that variable is missing or names another user's folder,
+/// `urnic-top-UID` in the folder for temporary files.
 #[must_use]
 pub fn folder() -> PathBuf {
     match runtime_folder() {
@@ -21,7 +20,6 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Creates the folder, unless it exists.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// Processes to which an answer is written at a time. Others wait until one of them has read its
-/// answer or exceeded [`READ_TIME_MAX`].
+/// Processes to which an answer is written at a time. Others wait.
 pub const READERS_MAX: usize = 8;
 /// Time that a process may take to read an answer.
 pub const READ_TIME_MAX: Duration = Duration::from_secs(2);
@@ -13,8 +12,7 @@ pub const CONNECTIONS_TOLD_MAX: usize = 1024;
 pub const ANSWER_LEN_MAX: usize = 2 << 20;
 /// Time that an endpoint may take to answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
-/// Time to wait for the workers of an endpoint. After this time their previous counters are
-/// reported.
+/// Time to wait for the workers; then their previous counters are reported.
 pub(super) const WORKER_TIME_MAX: Duration = Duration::from_millis(250);
 /// Time for which an answer is reused, so that many readers ask the workers only as often as one.
 pub(super) const ANSWER_AGE_MAX: Duration = Duration::from_millis(10);

@@ -4,9 +4,6 @@
 //! access. Each connection to it gets one line of JSON and is closed. Reading neither runs the
 //! endpoint nor delays it: a separate thread asks the workers, and drops processes that do not
 //! read.
-//!
-//! [`running`] finds the sockets of this user's processes. Asking a process that has ended removes
-//! its socket.
 
 mod ask;
 mod audience;

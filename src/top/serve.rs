@@ -87,8 +87,7 @@ fn failed(folder: &Path, error: &io::Error) -> Error {
     Error::Top { folder: folder.to_owned(), reason: error.to_string() }
 }
 
-/// Creates a socket that listens before it gets its name. So a socket that refuses belongs to a
-/// process that has ended.
+/// A socket listens before it gets its name: one that refuses belongs to a process that has ended.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let new =
         path.with_file_name(format!("new-{}", path.file_name().unwrap_or_default().display()));
@@ -106,7 +105,6 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// State of the thread.
 struct Room {
     listener: UnixListener,
     stop: Arc<Wakeup>,
@@ -128,8 +126,7 @@ impl Room {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
-                        // Without descriptors, the socket would report a waiting reader
-                        // continuously.
+                        // Otherwise a waiting reader would be reported continuously.
                         self.is_resting = error.kind() != io::ErrorKind::WouldBlock;
                         break;
                     }
@@ -140,15 +137,14 @@ impl Room {
     }
 
     fn admit(&mut self, stream: UnixStream) {
-        // The folder keeps other users out; this check does so too, if the folder was opened to
-        // them later.
+        // The folder keeps other users out, unless it was opened to them later.
         if check_peer(&stream, None).is_ok() {
             let answer = self.answer();
             self.audience.admit(monotonic_now(), stream, answer);
         }
     }
 
-    /// Sleeps until there is something to do. Returns false if the thread must end.
+    /// Returns false if the thread must end.
     fn wait(&self) -> bool {
         let mut polled = vec![PollFd::new(&self.stop, PollFlags::IN)];
         if !self.audience.is_full() && !self.is_resting {
@@ -169,7 +165,6 @@ impl Room {
         }
     }
 
-    /// The current counters, or those of a moment ago.
     fn answer(&mut self) -> Arc<str> {
         let now = monotonic_now();
         if let Some((made, answer)) = &self.last

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use crate::error::Error;
 
-/// Listens at all queues, or at none. The first queue chooses the TCP port if it is 0; the others
-/// use the same. Returns the address with the TCP port.
+/// Listens at all queues, or at none; the first one chooses a port for 0. Returns the address.
 pub(crate) fn listen_at_all<Q>(
     queues: &mut [Q],
     mut local: SocketAddr,

@@ -21,8 +21,7 @@ use crate::mail::wakeup::Wakeup;
 use crate::worker::engine::{Engine, Owed};
 use urnic_engine::time::{Duration, Instant};
 
-/// An engine with its mailbox. Run by a thread of its own, or by the threads that wait for
-/// something.
+/// Run by a thread of its own, or by the threads that wait for something.
 #[derive(Debug)]
 pub(crate) struct Worker {
     engine: Box<dyn Engine>,
@@ -30,28 +29,24 @@ pub(crate) struct Worker {
     wakeup: Arc<Wakeup>,
     waker: Waker,
     spin: Duration,
-    /// Without work, sleeps after [`BARE_SPIN`] instead of after `spin`.
     is_brief: bool,
     idle_since: Option<Instant>,
     stopped: bool,
     finishing: Vec<Finishing>,
 }
 
-/// A caller that waits until the peers have received everything.
 #[derive(Debug)]
 struct Finishing {
     until: Instant,
     reply: Sender<bool>,
 }
 
-/// Interval of the checks if the peers have received everything.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// Time to wait for the peers' FINs after they have received everything of this end.
 const ANSWERS_AWAITED: Duration = Duration::from_millis(200);
 
-/// Time to look for work before yielding the core: the time of a few frames. A yield takes as long
-/// as a look for work.
+/// The time of a few frames; a yield takes as long as a look for work.
 const BARE_SPIN: Duration = Duration::from_micros(5);
 
 impl Worker {
@@ -66,26 +61,22 @@ impl Worker {
         Self { engine, commands, wakeup, waker, spin, is_brief, idle_since, stopped, finishing }
     }
 
-    /// Sets whether a worker without work sleeps almost at once, instead of yielding the core for
-    /// the spin time. If another thread polls its memory on the same core, a thread that yields
-    /// gets the core back only after a whole time slice.
+    /// Makes a worker without work sleep almost at once, not yield for the spin time. If another
+    /// thread polls its memory on the same core, a yield returns only after a whole time slice.
     pub(crate) const fn set_brief(&mut self, is_brief: bool) {
         self.is_brief = is_brief;
     }
 
-    /// Works until the endpoint is shut down.
     pub(crate) fn run(mut self) {
         while !self.stopped {
             self.turn_or_wait(None);
         }
     }
 
-    /// Runs once. After the spin time without work, sleeps until there is work, or until
-    /// `deadline`.
+    /// Runs once. After the spin time without work, sleeps until work or `deadline`.
     ///
     /// # Panics
-    /// If the engine or its device panics. The worker must be dropped then, with its engine, which
-    /// fails all work.
+    /// If the engine or its device panics. The worker must be dropped then, which fails all work.
     pub(crate) fn turn_or_wait(&mut self, deadline: Option<Instant>) {
         let worked = catch_unwind(AssertUnwindSafe(|| self.work_or_wait(deadline)));
         if let Err(panic) = worked {
@@ -105,15 +96,14 @@ impl Worker {
         if idle < self.spin.min(BARE_SPIN) {
             std::hint::spin_loop();
         } else if idle < self.spin && !self.is_brief {
-            // With more threads than cores, the thread that this one waits for may be waiting for
-            // this core.
+            // With more threads than cores, the awaited thread may need this core.
             std::thread::yield_now();
         } else if !self.stopped && deadline.is_none_or(|deadline| deadline > now) {
             self.wait(now, deadline);
         }
     }
 
-    /// Runs once. Returns false if there was nothing to do.
+    /// Returns false if there was nothing to do.
     fn turn(&mut self, now: Instant) -> bool {
         let mut worked = false;
         while !self.stopped {
@@ -140,7 +130,6 @@ impl Worker {
         worked || moved > 0
     }
 
-    /// Answers callers whose peers have received everything, or whose time is over.
     #[cold]
     fn finish(&mut self, now: Instant) {
         let owed = self.engine.owed();
@@ -165,8 +154,7 @@ impl Worker {
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
         // Commands ring the wakeup themselves; only queue pairs need a request.
         if self.engine.arm(&self.waker) {
-            // Checks at intervals: no event of a socket reports that its peer has received
-            // everything.
+            // No event of a socket reports that its peer has received everything.
             let look = |finishing: &Finishing| finishing.until.min(now + LOOK_AFTER);
             let finishing = self.finishing.iter().map(look).min();
             let next = [self.engine.next_wakeup(), deadline, finishing];

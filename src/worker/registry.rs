@@ -22,12 +22,10 @@ struct Entry {
     /// `None` until the connection's listener knows of the connection.
     notices: Option<WorkerEnd<Notice>>,
     local: SocketAddr,
-    /// The listener at which the peer opened the connection.
     listener: Option<u64>,
     remote: SocketAddr,
 }
 
-/// Destination of Requests that arrive at an address.
 #[derive(Debug)]
 struct Listening {
     /// Never reused: a later listener at the same address has another number.
@@ -35,16 +33,13 @@ struct Listening {
     requests: WorkerEnd<Incoming>,
 }
 
-/// The two names of each connection, the engine's and its handle's, and the handle that gets its
-/// events.
+/// The engine's and the handle's name of each connection, and the handle that gets its events.
 #[derive(Debug)]
 pub(crate) struct Registry<Id> {
     entries: HashMap<Id, Entry>,
     ids: HashMap<ConnectionKey, Id>,
-    /// Listeners by their address.
     listeners: HashMap<SocketAddr, Listening>,
     newest_listener: u64,
-    /// Counters of connections that are over.
     over: EndpointFigures,
     outbox: Outbox,
 }
@@ -56,12 +51,11 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         Self { entries, ids, listeners, newest_listener: 0, over, outbox }
     }
 
-    /// The engine's name of a handle's connection; `None` if it is over.
+    /// `None` if the connection is over.
     pub(crate) fn id(&self, key: ConnectionKey) -> Option<Id> {
         self.ids.get(&key).copied()
     }
 
-    /// Adds a connection opened here.
     pub(crate) fn opened(
         &mut self,
         id: Id,
@@ -76,7 +70,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.entries.insert(id, entry);
     }
 
-    /// Adds a connection that a peer opened at the listener's address `local`.
+    /// `local` is the listener's address.
     pub(crate) fn incoming(&mut self, id: Id, local: SocketAddr, remote: SocketAddr) {
         let key = self.outbox.next_key();
         self.ids.insert(key, id);
@@ -94,9 +88,8 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.listeners.remove(&local);
     }
 
-    /// Passes an event to its handle. Returns false for a Request that no listener accepts: its
-    /// connection must be ended. A dropped handle has closed its connection, which continues to its
-    /// end.
+    /// Returns false for a Request that no listener accepts: its connection must be ended. A
+    /// dropped handle has closed its connection.
     pub(crate) fn event(&mut self, id: Id, event: StreamEvent) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return true };
         trace_event(entry, &event);
@@ -112,18 +105,15 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         }
     }
 
-    /// Reports that the peer has closed its half, behind messages that wait.
     pub(crate) fn peer_ending(&self, id: Id) {
         if let Some(notices) = self.entries.get(&id).and_then(|entry| entry.notices.as_ref()) {
             notices.tell(Notice::PeerEnding);
         }
     }
 
-    /// Gives a Request to the listener, if it has room.
-    ///
-    /// RFC 9293 §3.9.1.1, §3.9.1.4: a connection belongs to the passive OPEN that it matched, and
-    /// ends with it. A later listener at the same address may have other parameters, and may belong
-    /// to another application.
+    /// Gives a Request to the listener, if it has room. RFC 9293 §3.9.1.1, §3.9.1.4: a connection
+    /// ends with the passive OPEN that it matched. A later listener at the address may be of
+    /// another application.
     fn request(&mut self, id: Id, request: PeerRequest) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let (sender, notices) = unlimited();
@@ -147,7 +137,6 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         }
     }
 
-    /// Reports that the last request for a connection could not be executed.
     pub(crate) fn refused(&self, id: Id, error: Error) {
         let Some(entry) = self.entries.get(&id) else { return };
         debug!(target: "urnic", remote = %entry.remote, %error, "connection refused its request");
@@ -156,12 +145,10 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         }
     }
 
-    /// All connections.
     pub(crate) fn all(&self) -> Vec<Id> {
         self.entries.keys().copied().collect()
     }
 
-    /// Counters of all connections, open and closed.
     pub(crate) fn figures(
         &self,
         mut counters: impl FnMut(Id) -> ConnectionCounters,
@@ -178,12 +165,10 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         EndpointFigures { open, ..self.over.clone() }
     }
 
-    /// Counts a connection that the application rejects.
     pub(crate) const fn rejected(&mut self) {
         self.over.connections_rejected += 1;
     }
 
-    /// Removes a connection that is over.
     pub(crate) fn closed(&mut self, id: Id, counters: Box<ConnectionCounters>) {
         if let Some(entry) = self.entries.remove(&id) {
             self.over.close(&counters);
@@ -196,7 +181,6 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
     }
 }
 
-/// Logs an event of a connection.
 fn trace_event(entry: &Entry, event: &StreamEvent) {
     let remote = entry.remote;
     match event {

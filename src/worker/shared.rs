@@ -38,30 +38,26 @@ use crate::mail::wakeup::Wakeup;
 use crate::worker::Worker;
 use urnic_engine::time::{Duration, Instant};
 
-/// A worker, and the threads that wait while another thread runs it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedWorker {
     /// Empty before the worker exists, after its end, and after a panic in it.
     worker: Mutex<Option<Box<Worker>>>,
-    /// Number of turns that have ended.
     turns: AtomicU64,
-    /// Threads that sleep until the next turn has ended. Changed only under `gate`.
+    /// Changed only under `gate`.
     sleepers: AtomicUsize,
     gate: Mutex<()>,
     turned: Condvar,
     /// A thread has polled the worker since its own thread checked last.
     was_polled: AtomicBool,
-    /// The worker's own thread is running it now, and may sleep in it. A polling thread clears the
-    /// flag when it rings the wakeup to end that sleep.
+    /// The own thread is running the worker, and may sleep in it. A polling thread clears the flag
+    /// when it rings the wakeup.
     is_with_thread: AtomicBool,
     /// The worker's own thread leaves it to polling threads.
     rests: AtomicBool,
-    /// A polling thread has handed over and sleeps until something arrives. False while threads
-    /// poll.
+    /// A polling thread has handed over and sleeps. False while threads poll.
     is_awaited: AtomicBool,
-    /// Number of continuous polls that found the worker taken since the last ring.
+    /// Continuous polls that found the worker taken since the last ring.
     refused: AtomicUsize,
-    /// The worker's own thread must end.
     has_stopped: AtomicBool,
 }
 
@@ -74,15 +70,14 @@ impl SharedWorker {
         lock(&self.worker).take()
     }
 
-    /// Number of turns that have ended. Read it before looking for the results of turns, and pass
-    /// it to [`turn`](Self::turn).
+    /// Number of ended turns. Read it before looking for results, for [`turn`](Self::turn).
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)
     }
 
     /// Runs the worker once. If another thread is running it, retries for `spin` and then sleeps,
-    /// until more than `seen` turns have ended or `deadline` is reached. Without `seen`, the caller
-    /// may have missed the end of a turn: it sleeps for [`UNSEEN_SLEEP`] at most.
+    /// until more than `seen` turns have ended or `deadline` is reached. Without `seen`, sleeps for
+    /// [`UNSEEN_SLEEP`] at most: the caller may have missed a turn.
     pub(crate) fn turn(
         &self,
         seen: Option<u64>,
@@ -109,8 +104,7 @@ impl SharedWorker {
     }
 
     /// Runs the worker once, without sleeping, unless another thread is running it. `stays`: the
-    /// caller polls continuously until it calls [`hand_over`](Self::hand_over), so the worker's own
-    /// thread rests meanwhile.
+    /// caller polls continuously until it calls [`hand_over`](Self::hand_over).
     pub(crate) fn poll(&self, wakeup: &Wakeup, stays: bool) -> Result<(), Error> {
         if stays {
             self.was_polled.store(true, Ordering::Relaxed);
@@ -119,8 +113,7 @@ impl SharedWorker {
         if let Some(turned) = self.try_turn(Some(Instant::ZERO), false) {
             return turned;
         }
-        // The worker's own thread may sleep while it holds the worker. A thread that polls
-        // continuously wakes it, once.
+        // The own thread may sleep while it holds the worker: a continuous poller wakes it, once.
         if stays
             && self.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX
             && self.is_with_thread.swap(false, Ordering::AcqRel)
@@ -131,7 +124,6 @@ impl SharedWorker {
         Ok(())
     }
 
-    /// Lets the worker's own thread take over, since the polling thread will sleep now.
     pub(crate) fn hand_over(&self, thread: &Thread) {
         self.was_polled.store(false, Ordering::Relaxed);
         self.is_awaited.store(true, Ordering::Relaxed);
@@ -141,7 +133,7 @@ impl SharedWorker {
         }
     }
 
-    /// Body of the worker's own thread: runs the worker, except while other threads do.
+    /// Runs the worker in its own thread, except while other threads do.
     pub(crate) fn run(&self) {
         let mut rest = SHORT_REST;
         while !self.has_stopped.load(Ordering::Acquire) {
@@ -168,8 +160,7 @@ impl SharedWorker {
     /// Sleeps for `time`, unless a polling thread has handed over and the worker is free.
     fn rest(&self, time: Duration) {
         self.rests.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `hand_over`: this side sees `is_awaited`, or `hand_over` sees
-        // `rests`.
+        // Pairs with the fence in `hand_over`.
         fence(Ordering::SeqCst);
         if !self.is_awaited.load(Ordering::Relaxed) || self.is_taken() {
             thread::park_timeout(time);
@@ -177,22 +168,19 @@ impl SharedWorker {
         self.rests.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if another thread is running the worker.
     fn is_taken(&self) -> bool {
         self.try_lock().is_none()
     }
 
-    /// Ends [`run`](Self::run).
     pub(crate) fn stop(&self) {
         self.has_stopped.store(true, Ordering::Release);
     }
 
-    /// Runs the worker once; `None` if another thread is running it. With `is_brief`, a worker
-    /// without work sleeps almost at once, instead of after the spin time.
+    /// `None` if another thread is running the worker. With `is_brief`, a worker without work
+    /// sleeps almost at once.
     fn try_turn(&self, deadline: Option<Instant>, is_brief: bool) -> Option<Result<(), Error>> {
         let place = self.try_lock()?;
-        // Order of drops, however the turn ends: first a worker that has panicked, then the lock.
-        // Then the other threads look.
+        // Drops in this order, also after a panic: the worker, the lock, then `EndOfTurn`.
         let _last = EndOfTurn(self);
         let mut place = place;
         let Some(mut worker) = place.take() else { return Some(Err(Error::Down)) };
@@ -215,8 +203,7 @@ impl SharedWorker {
     fn sleep(&self, seen: u64, now: Instant, deadline: Option<Instant>) {
         let gate = lock(&self.gate);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence at the end of a turn: this side sees the end, or the end sees this
-        // sleeper.
+        // Pairs with the fence at the end of a turn.
         fence(Ordering::SeqCst);
         if self.turns() == seen && self.try_lock().is_none() {
             match deadline {
@@ -231,25 +218,21 @@ impl SharedWorker {
     }
 }
 
-/// Shortest and longest rest of the worker's own thread while other threads poll; each rest is
-/// twice as long as the one before. If they stop without handing over, the worker is not run until
-/// the rest ends.
+/// Shortest and longest rest of the own thread while other threads poll; each is twice the one
+/// before. If they stop without handing over, the worker is not run until the rest ends.
 const SHORT_REST: Duration = Duration::from_micros(20);
 const LONG_REST: Duration = Duration::from_micros(500);
 
-/// Returns the rest that follows one of this length.
 fn longer(rest: Duration) -> Duration {
     (rest * 2).min(LONG_REST)
 }
 
-/// Polls that find the worker taken before the polling thread wakes the worker's own thread. Waking
-/// costs more than a poll, so a thread that polls only now and then never does it.
+/// Waking costs more than a poll: a thread that polls only now and then never does it.
 const REFUSED_MAX: usize = 16;
 
 /// Longest sleep of a thread that may have missed a turn.
 const UNSEEN_SLEEP: Duration = Duration::from_millis(1);
 
-/// Reports the end of a turn to the other threads when dropped.
 struct EndOfTurn<'a>(&'a SharedWorker);
 
 impl Drop for EndOfTurn<'_> {
@@ -264,7 +247,7 @@ impl Drop for EndOfTurn<'_> {
     }
 }
 
-/// Takes a lock, even after a panic of another holder: these locks protect no partial updates.
+/// Ignores poisoning: these locks protect no partial updates.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,17 +8,14 @@ use anyhow::{Context, ensure};
 
 use crate::device::DeviceSpec;
 
-/// Default TCP port of a server.
 pub(crate) const DEFAULT_PORT: u16 = 7174;
 
-/// A host: an IP address, or a name that has addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostName {
     Literal(IpAddr),
     Name(String),
 }
 
-/// A host and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPort {
     pub(crate) host: HostName,
@@ -26,10 +23,7 @@ pub(crate) struct HostPort {
 }
 
 impl HostName {
-    /// Returns the addresses that a device can reach, IPv4 first.
-    ///
-    /// # Errors
-    /// If there is none.
+    /// Addresses that a device can reach, IPv4 first. Fails if there is none.
     pub(crate) fn resolve(&self, dev: &DeviceSpec) -> anyhow::Result<Vec<IpAddr>> {
         let name = match self {
             Self::Literal(address) => return Ok(vec![*address]),
@@ -52,10 +46,6 @@ impl HostName {
 }
 
 impl HostPort {
-    /// See [`HostName::resolve`]; adds the port.
-    ///
-    /// # Errors
-    /// If the host has no address.
     pub(crate) fn resolve(&self, dev: &DeviceSpec) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = self.host.resolve(dev)?.into_iter();
         Ok(addresses.map(|address| SocketAddr::new(address, self.port)).collect())

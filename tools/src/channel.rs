@@ -5,39 +5,31 @@ use urnic::{Access, Mr, Pd, PostError, Qp, RecvWr, SendOp, SendWr, Wc, WcOpcode,
 
 use crate::protocol::{CONTROL_LEN_MAX, Control};
 
-/// Numbers of messages for which a channel has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffers {
     /// Receive buffers, shared by payload and control messages.
     pub(crate) receive: usize,
-    /// Largest payload message in bytes.
     pub(crate) payload_len: usize,
-    /// Control messages in flight from this end.
     pub(crate) control: usize,
 }
 
-/// Receive buffers of one size, and buffers from which control messages are sent.
-///
-/// Every receive buffer is long enough for a control message and for a payload message, because the
-/// peer chooses which comes next.
+/// Receive buffers of one size, and send buffers. Every receive buffer is long enough for control
+/// and payload messages, because the peer chooses which comes next.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// The receive buffers, followed by the send buffers.
     memory: Mr,
     slot_len: usize,
-    /// Receive buffers.
     slots: usize,
-    /// Number of send buffers.
     outbox_places: usize,
     outbox_next: usize,
-    /// Control messages whose bytes the engine may still read.
+    /// The engine may still read them.
     outbox_open: usize,
 }
 
-/// Reason why a control message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendError {
-    /// All send buffers are in use, because the peer has received none of the messages.
+    /// The peer has received none of the messages in the send buffers.
     #[error("the peer does not receive the answers to its requests")]
     NotTaken,
     #[error(transparent)]
@@ -45,7 +37,6 @@ pub(crate) enum SendError {
 }
 
 impl Channel {
-    /// Registers the buffers and posts the receive buffers.
     pub(crate) fn new(pd: &Pd, qp: &Qp, buffers: Buffers) -> anyhow::Result<Self> {
         let Buffers { receive, payload_len, control } = buffers;
         let slot_len = payload_len.max(CONTROL_LEN_MAX);
@@ -66,7 +57,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Sends a control message. Its buffer is in use until [`sent`](Self::sent).
+    /// The buffer is in use until [`sent`](Self::sent).
     pub(crate) fn send(&mut self, qp: &Qp, message: &Control) -> Result<(), SendError> {
         if self.outbox_open == self.outbox_places {
             return Err(SendError::NotTaken);
@@ -81,12 +72,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Frees the buffer of the oldest control message, which has completed.
+    /// The oldest message has completed.
     pub(crate) const fn sent(&mut self) {
         self.outbox_open = self.outbox_open.saturating_sub(1);
     }
 
-    /// Reads the control message of a completed receive, and reposts its buffer.
+    /// Reposts its buffer.
     pub(crate) fn take_control(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<Control> {
         let len = wc.byte_len as usize;
         ensure!(len <= CONTROL_LEN_MAX, "the peer sent a control message of {len} bytes");
@@ -97,7 +88,6 @@ impl Channel {
         Ok(Control::parse(&octets[..len])?)
     }
 
-    /// Reads a received payload message.
     pub(crate) fn payload(&self, wc: &Wc) -> anyhow::Result<Vec<u8>> {
         let slot = self.slot(wc)?;
         let mut octets = vec![0; wc.byte_len as usize];
@@ -105,13 +95,11 @@ impl Channel {
         Ok(octets)
     }
 
-    /// Reposts the buffer of a received payload message.
     pub(crate) fn repost(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         self.post_slot(qp, self.slot(wc)?)
     }
 
-    /// Sends a received payload message back in place. Repost its buffer when the request with the
-    /// `wr_id` of [`echo_id`] has completed.
+    /// Sends payload back in place. Repost its buffer when [`echo_id`] has completed.
     pub(crate) fn echo(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         let slot = self.slot(wc)?;
         let at = slot * self.slot_len;
@@ -125,7 +113,6 @@ impl Channel {
         Ok(())
     }
 
-    /// Reposts a buffer whose echo has been sent.
     pub(crate) fn echoed(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         let slot = usize::try_from(wc.wr_id.0 - ECHO_SENT)?;
         self.post_slot(qp, slot)
@@ -147,16 +134,14 @@ impl Channel {
     }
 }
 
-/// Identifies a control message that is being sent.
 pub(crate) const CONTROL_SENT: WrId = WrId(1 << 32);
-/// Identifies the echo of the buffer whose number is added.
+/// The number of the buffer is added.
 const ECHO_SENT: u64 = 1 << 33;
 
 const fn echo_id(slot: usize) -> WrId {
     WrId(ECHO_SENT + slot as u64)
 }
 
-/// Error text if memory for receive buffers is missing.
 const RECEIVE_BUFFERS: &str = "memory for receive buffers (a smaller --size needs less)";
 
 #[cfg(test)]

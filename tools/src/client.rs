@@ -31,17 +31,14 @@ use crate::keys;
 use crate::protocol::auth::{Challenge, Opening, proven_reply};
 use crate::protocol::{Control, Hello, Session, Welcome};
 
-/// Queue depths of a client's session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depths {
-    /// Requests of the session in flight at a time.
     pub(crate) send: usize,
     /// Payload messages to receive at a time, and their length in bytes.
     pub(crate) recv: usize,
     pub(crate) recv_len: usize,
 }
 
-/// A session with `urnic serve`.
 #[derive(Debug)]
 pub(crate) struct Client<'h> {
     pub(crate) host: &'h Host,
@@ -53,28 +50,23 @@ pub(crate) struct Client<'h> {
     cq: Cq,
     waiting: Waiting,
     life: SignsOfLife,
-    /// Ends the session early, if the command does not check for signals itself.
+    /// Ends commands that do not check for signals themselves.
     interrupt: Interrupt,
 }
 
 /// Messages that show a server that its idle client is still there.
 #[derive(Clone, Copy, Debug)]
 struct SignsOfLife {
-    /// Interval of these messages.
     interval: Duration,
     last: Instant,
-    /// Set while the last one has not been answered.
     open: bool,
 }
 
-/// An event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// The request with this name has completed.
     Done(WrId),
-    /// Payload has arrived. It occupies its buffer until [`Client::release`].
+    /// The payload occupies its buffer until [`Client::release`].
     Payload(Wc),
-    /// A control message of the server.
     Control(Control),
 }
 
@@ -104,10 +96,8 @@ const fn payload(session: &Session) -> Option<Payload> {
 }
 
 impl<'h> Client<'h> {
-    /// Connects to the first of `remotes` that answers, and requests a session.
-    ///
-    /// # Errors
-    /// The reason why the last attempt failed; the message says what to do.
+    /// Connects to the first of `remotes` that answers, and requests a session. The error is that
+    /// of the last attempt, and says what to do.
     pub(crate) fn connect(
         host: &'h Host,
         remotes: &[SocketAddr],
@@ -188,7 +178,6 @@ impl<'h> Client<'h> {
         Ok(client)
     }
 
-    /// Address of the server.
     pub(crate) const fn remote(&self) -> SocketAddr {
         self.remote
     }
@@ -198,29 +187,25 @@ impl<'h> Client<'h> {
         self.interrupt = interrupt.clone();
     }
 
-    /// Reads payload that has arrived.
     pub(crate) fn read_payload(&self, wc: &Wc) -> anyhow::Result<Vec<u8>> {
         self.channel.payload(wc)
     }
 
-    /// Reposts the buffer of payload.
     pub(crate) fn release(&self, wc: &Wc) -> anyhow::Result<()> {
         self.channel.repost(&self.qp, wc).map_err(|error| self.reason(error))
     }
 
-    /// Posts a request.
     #[inline]
     pub(crate) fn post(&self, wr: SendWr) -> anyhow::Result<()> {
         self.qp.post_send(wr).map_err(|_| self.lost())
     }
 
-    /// Sends a control message.
     pub(crate) fn send(&mut self, message: &Control) -> anyhow::Result<()> {
         let sent = self.channel.send(&self.qp, message);
         sent.map_err(|_| self.lost())
     }
 
-    /// Returns the next event, without waiting.
+    /// Does not wait.
     #[inline]
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Happened>> {
         if self.interrupt.has_come() {
@@ -261,10 +246,7 @@ impl<'h> Client<'h> {
         Ok(None)
     }
 
-    /// Waits for the next event.
-    ///
-    /// # Errors
-    /// If none comes within the timeout, or the session has ended.
+    /// Fails if no event comes within the timeout, or the session has ended.
     pub(crate) fn wait(&mut self) -> anyhow::Result<Happened> {
         loop {
             if let Some(happened) = self.poll()? {
@@ -274,11 +256,8 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Call when there is no event: lets the endpoint work, for `sleep_max` at most, and checks the
-    /// timeout.
-    ///
-    /// # Errors
-    /// If no event has come for longer than the timeout.
+    /// Call when there is no event: lets the endpoint work, for `sleep_max` at most. Fails if no
+    /// event has come for longer than the timeout.
     pub(crate) fn idle(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
         // Short sleeps show if this process itself was stopped.
         self.host.endpoint.turn(sleep_max.min(SIGNAL_INTERVAL))?;
@@ -296,10 +275,7 @@ impl<'h> Client<'h> {
     }
 
     /// Call when this end does not wait for the server: lets the endpoint work, for `sleep_max` at
-    /// most, and sends a keep-alive message when one is due.
-    ///
-    /// # Errors
-    /// If the last keep-alive was not answered within the timeout, or the session has ended.
+    /// most, and sends a keep-alive when due. Fails if the last one was not answered in time.
     pub(crate) fn pause(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
         let now = monotonic_now();
         self.waiting.end();
@@ -317,18 +293,14 @@ impl<'h> Client<'h> {
         Ok(())
     }
 
-    /// Restarts the deadline of the keep-alive if this process was stopped: messages of the server
-    /// may still have to be read.
+    /// Restarts the deadline of the keep-alive if this process was stopped: messages may wait.
     fn excuse_silence(&mut self, now: Instant) {
         if self.was_stopped(now) && self.life.open {
             self.life.last = now;
         }
     }
 
-    /// Waits for `time`, and keeps the session alive.
-    ///
-    /// # Errors
-    /// As for [`pause`](Self::pause), and if the server sends a message.
+    /// Waits for `time`, and keeps the session alive. Fails if the server sends a message.
     pub(crate) fn rest(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = monotonic_now() + time;
         loop {
@@ -347,13 +319,12 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Checks that the server has a buffer for a chunk: without one no file could be transferred.
+    /// Fails if the server has no buffer for a chunk: no file could be transferred.
     fn check_places(&self) -> anyhow::Result<()> {
         ensure!(self.welcome.credits > 0, "{} has no room for a chunk of a file", self.remote);
         Ok(())
     }
 
-    /// Waits for a control message.
     pub(crate) fn wait_control(&mut self) -> anyhow::Result<Control> {
         loop {
             match self.wait()? {
@@ -364,12 +335,12 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Requests the server's counters: the answer comes when all data sent before has arrived.
+    /// The answer comes when all data sent before has arrived.
     pub(crate) fn ask_counters(&mut self) -> anyhow::Result<()> {
         self.send(&Control::CountersRequest)
     }
 
-    /// Waits for the requested counters, and ignores credits that come meanwhile.
+    /// Ignores credits that come meanwhile.
     pub(crate) fn wait_counters(&mut self) -> anyhow::Result<Counters> {
         loop {
             match self.wait_control()? {
@@ -380,7 +351,6 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Returns the processor time that the server has used so far.
     pub(crate) fn processor_time(&mut self) -> anyhow::Result<Duration> {
         self.send(&Control::ProcessorTimeRequest)?;
         loop {
@@ -392,7 +362,7 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Ends the server's part of a bidirectional session; returns its number of messages.
+    /// Returns the number of messages of the server.
     pub(crate) fn stop(&mut self) -> anyhow::Result<u64> {
         self.send(&Control::Stop)?;
         match self.wait_control()? {
@@ -401,14 +371,13 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Returns this end's counters.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
         let counters = self.connection.counters().map_err(|_| self.lost())?;
         Ok(Counters::of(&counters, &self.host.options.dev))
     }
 }
 
-/// Error: the file at the other end differs from the file that was sent.
+/// The file at the other end differs from the file that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the file that has arrived is not the one that was sent; was it changed meanwhile? The next \

@@ -2,20 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Measures real time since its creation.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     start: Instant,
 }
 
 impl Stopwatch {
-    /// Starts now.
     #[expect(clippy::disallowed_methods, reason = "throughput is reported in real time")]
     pub(crate) fn start() -> Self {
         Self { start: Instant::now() }
     }
 
-    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }

@@ -10,7 +10,6 @@ use urnic_replay::{FrameComments, Written};
 
 use crate::report::{complain, count};
 
-/// Returns true if the output file is the input file.
 pub(crate) fn is_same(source: &Path, target: &Path) -> bool {
     let source = match source.as_os_str() == "-" {
         true => rustix::fs::fstat(io::stdin()),
@@ -21,11 +20,8 @@ pub(crate) fn is_same(source: &Path, target: &Path) -> bool {
     source.is_ok_and(|source| target.is_ok_and(|target| file(source) == file(target)))
 }
 
-/// Writes a capture with its comments. The new file replaces an earlier file when it is complete.
-/// It replaces the capture itself (`is_own`) only if all frames were copied.
-///
-/// # Errors
-/// If the capture cannot be read or the file cannot be written.
+/// The new file replaces an earlier one when it is complete, and the capture itself (`is_own`) only
+/// if all frames were copied.
 pub(crate) fn write(
     comments: FrameComments,
     source: impl io::Read,
@@ -60,8 +56,7 @@ pub(crate) fn write(
     Ok(written)
 }
 
-/// Creates a file that will replace `known`, with its permissions, and its owner as far as that is
-/// permitted.
+/// Creates a file that will replace `known`, with its permissions, and its owner if permitted.
 fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempFile> {
     let Some(known) = known else {
         return Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
@@ -72,7 +67,6 @@ fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempF
     Ok(file)
 }
 
-/// Reports what was written to `target`, and what of the capture was left out.
 pub(crate) fn tell(target: &Path, written: &Written) {
     let name = match target.as_os_str() == "-" {
         true => "standard output".to_owned(),

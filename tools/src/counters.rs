@@ -7,30 +7,26 @@ use urnic::{ConnectionCounters, FIGURES, Figures};
 
 use crate::device::DeviceSpec;
 
-/// Fields of [`Counters`]: the figures of the session, and the two counts of copies.
+/// The figures of the session, and the two counts of copies.
 pub(crate) const FIELD_COUNT: usize = FIGURES - OF_TOP.len() + 2;
 
-/// Counters of the connections of a session, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Bytes copied in user space for sending. For Writes and Sends the engine copies only FPDUs
-    /// that were cut (`tests/copies.rs` checks this): frames and vectored writes refer to
-    /// registered memory, unless `--send-path` stages it. Read Responses are copied once. An AF_XDP
-    /// socket can send only from its packet memory, so there all bytes are copied once more, with
-    /// their headers.
+    /// that were cut (`tests/copies.rs` checks this), unless `--send-path` stages payload. Read
+    /// Responses are copied once. An AF_XDP socket sends only from its packet memory: there all
+    /// bytes are copied once more, with their headers.
     pub(crate) payload_bytes_copied_tx: u64,
-    /// The counters of the library. Those of [`OF_TOP`] are not sent.
+    /// Figures of [`OF_TOP`] are not sent.
     pub(crate) figures: Figures,
 }
 
-/// Figures that only `urnic top` shows.
 pub(crate) const OF_TOP: [&str; 4] =
     ["bytes_sent", "bytes_received", "bytes_held_now", "accesses_refused"];
 const COPIED_TX: &str = "payload_bytes_copied_tx";
 const COPIED_RX: &str = "payload_bytes_copied_rx";
 
 impl Counters {
-    /// Counters of one connection on a device.
     pub(crate) const fn of(counters: &ConnectionCounters, device: &DeviceSpec) -> Self {
         let ConnectionCounters { tcp, rdma_tx, .. } = counters;
         let copied_by_device = if device.copies_to_send() { tcp.bytes_sent } else { 0 };
@@ -43,14 +39,14 @@ impl Counters {
         }
     }
 
-    /// Bytes of payload copied in user space from the receive buffer: once to registered memory,
-    /// and once more if their FPDU was incomplete and had to be held.
+    /// Copies from the receive buffer: once to registered memory, and once more if their FPDU was
+    /// incomplete and had to be held.
     pub(crate) const fn payload_bytes_copied_rx(&self) -> u64 {
         self.figures.bytes_placed.saturating_add(self.figures.bytes_held)
     }
 
-    /// All fields with their names, in the order of the control message; `None` over the kernel's
-    /// TCP for counts of segments and frames.
+    /// Counters in the order of the control message; `None` over the kernel's TCP for counts of
+    /// segments and frames.
     fn known(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> {
         let (tx, rx) = (self.payload_bytes_copied_tx, self.payload_bytes_copied_rx());
         let figures = self.figures.known().into_iter();
@@ -64,13 +60,12 @@ impl Counters {
         })
     }
 
-    /// All fields, in the order of the control message.
+    /// Counters in the order of the control message.
     pub(crate) fn fields(&self) -> [u64; FIELD_COUNT] {
         let mut counts = self.known().map(|(_, count)| count.unwrap_or(0));
         std::array::from_fn(|_| counts.next().unwrap_or(0))
     }
 
-    /// Builds the counters from all fields.
     pub(crate) fn from_fields(fields: [u64; FIELD_COUNT]) -> Self {
         let of = |name: &str| {
             let index = Self::default().known().position(|(known, _)| known == name);
@@ -80,12 +75,11 @@ impl Counters {
         Self { payload_bytes_copied_tx: of(COPIED_TX), figures }
     }
 
-    /// Count of segments or frames; `None` over the kernel's TCP.
+    /// `None` over the kernel's TCP.
     pub(crate) fn of_tcp(&self, count: u64) -> Option<u64> {
         self.figures.knows_segments().then_some(count)
     }
 
-    /// Returns the sum, field by field.
     pub(crate) const fn plus(&self, other: &Self) -> Self {
         let copied_tx = self.payload_bytes_copied_tx;
         Self {

@@ -6,10 +6,8 @@
 
 use urnic_replay::figures::count;
 
-/// Shown instead of an unknown figure.
 pub(crate) const UNKNOWN: &str = "–";
 
-/// A rate: `46.7 Mbit/s`.
 pub(crate) fn bits_per_second(rate: f64) -> String {
     scaled(rate, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
@@ -50,12 +48,12 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// Shows a figure by `show`; an unknown figure is a dash.
+/// An unknown figure is a dash.
 pub(crate) fn known<T>(figure: Option<T>, show: impl FnOnce(T) -> String) -> String {
     figure.map_or_else(|| UNKNOWN.to_owned(), show)
 }
 
-/// Shows three digits in the smallest unit in which the rounded number is below 1000.
+/// The unit is the smallest in which the rounded number is below 1000.
 fn scaled(number: f64, units: &[&str]) -> String {
     if !number.is_finite() {
         return UNKNOWN.into();

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The rows of a command in a document: the names in the first cell, and the second cell.
+/// Names in the first cell, and the second cell.
 fn defined(document: &str, command: &str) -> Vec<(Vec<String>, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(document);
     let text = fs::read_to_string(path).unwrap();
@@ -27,7 +27,7 @@ fn defined(document: &str, command: &str) -> Vec<(Vec<String>, String)> {
     rows
 }
 
-/// Holds the labels of figures that a command has printed against `docs/figures.md`, both ways.
+/// Compares labels with `docs/figures.md`, both ways.
 pub(crate) fn compare(command: &str, printed: impl IntoIterator<Item = String>) {
     let printed: BTreeSet<_> = printed.into_iter().collect();
     let rows = defined("figures.md", command).into_iter();
@@ -38,14 +38,13 @@ pub(crate) fn compare(command: &str, printed: impl IntoIterator<Item = String>) 
     assert!(missing.is_empty(), "{command} does not print {missing:?}");
 }
 
-/// Holds `docs/figures.md` against a text: each label of the command is in it.
 pub(crate) fn are_printed(command: &str, text: &str) {
     let labels = defined("figures.md", command).into_iter().flat_map(|(names, _)| names);
     let missing: Vec<_> = labels.filter(|label| !has_words(text, label)).collect();
     assert!(missing.is_empty(), "{command} does not print {missing:?}");
 }
 
-/// Returns true if `label` is in the text, and is no part of longer words or numbers.
+/// A part of longer words or numbers does not count.
 pub(crate) fn has_words(text: &str, label: &str) -> bool {
     text.match_indices(label).any(|(at, found)| {
         let (before, behind) = (&text[..at], &text[at + found.len()..]);
@@ -53,7 +52,7 @@ pub(crate) fn has_words(text: &str, label: &str) -> bool {
     })
 }
 
-/// Holds the fields of objects against `docs/json.md`, both ways.
+/// Compares fields with `docs/json.md`, both ways.
 pub(crate) fn compare_json<T: Serialize>(command: &str, printed: &[T]) {
     let mut found = BTreeSet::new();
     for one in printed {
@@ -77,7 +76,7 @@ pub(crate) fn compare_json<T: Serialize>(command: &str, printed: &[T]) {
     assert!(missing.is_empty(), "{command} does not print {missing:?}");
 }
 
-/// The path of each value: `a.b[].c`.
+/// Finds paths of the form `a.b[].c`.
 fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -91,13 +90,12 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// First cells of the rows of a table.
 pub(crate) fn rows(text: &str) -> Vec<String> {
     let cells = text.lines().filter_map(|line| line.strip_prefix('│')?.split('┆').next());
     cells.map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// Labels of figures in sentences: the words behind each number, up to a mark or one of a few small words.
+/// The words behind each number, up to a mark or one of a few small words.
 pub(crate) fn sentences(text: &str) -> Vec<String> {
     let mut labels = Vec::new();
     let is_number = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
@@ -123,7 +121,7 @@ pub(crate) fn sentences(text: &str) -> Vec<String> {
 
 const SMALL: [&str; 6] = ["in", "by", "between", "to", "at", "from"];
 
-/// Labels of figures in a line of fields that are two blanks apart: what is beside the numbers.
+/// Fields are two blanks apart; labels are beside the numbers.
 pub(crate) fn fields(text: &str) -> Vec<String> {
     let is_value =
         |word: &&str| word.starts_with(|first: char| first.is_ascii_digit() || first == '–');

@@ -34,7 +34,6 @@ pub(crate) struct TransferOptions {
     pub(crate) client: ClientOptions,
 }
 
-/// Returns true if a file name means standard input or standard output.
 pub(crate) fn is_standard_stream(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
@@ -62,7 +61,7 @@ impl FromStr for Remote {
     }
 }
 
-/// Handles a failed transfer: ends the session, and says what is kept for the next attempt.
+/// Ends the session, and says what is kept for the next attempt.
 pub(crate) fn broken_off(
     client: Client<'_>,
     error: anyhow::Error,
@@ -70,7 +69,6 @@ pub(crate) fn broken_off(
     where_kept: &str,
 ) -> anyhow::Error {
     if error.is::<Interrupted>() {
-        // The server learns at once that the transfer has ended.
         let _as_far_as_it_goes = client.close();
     }
     if error.is::<Unverified>() || moved == 0 {
@@ -81,7 +79,6 @@ pub(crate) fn broken_off(
     BrokenOff { error, kept }.into()
 }
 
-/// Reason why a transfer failed, followed by what is kept of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{error:#}; {kept}")]
 pub(crate) struct BrokenOff {
@@ -89,20 +86,18 @@ pub(crate) struct BrokenOff {
     kept: String,
 }
 
-/// Returns true if a signal has ended the command, even if a part of its work is kept.
+/// A part of its work may be kept.
 pub(crate) fn is_interrupted(error: &anyhow::Error) -> bool {
     let inner = error.downcast_ref::<BrokenOff>().map_or(error, |broken_off| &broken_off.error);
     inner.is::<Interrupted>()
 }
 
-/// Result of a transfer.
 #[derive(Debug, Serialize)]
 pub(crate) struct FileReport {
     op: &'static str,
     file: String,
     peer: SocketAddr,
     bytes: u64,
-    /// Bytes already present from an earlier attempt.
     resumed_bytes: u64,
     seconds: f64,
     gbps: f64,
@@ -133,10 +128,6 @@ impl FileReport {
         }
     }
 
-    /// Prints the report.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn print(&self, json: bool) -> std::io::Result<()> {
         if json {
             return report::print_json(self);

@@ -3,21 +3,21 @@
 //! The sources are plain text in a few forms, which [`parse`] reads:
 //!
 //! * lines without indentation are a paragraph, until a blank line, however the source breaks them;
-//! * `Examples:` and other lines without indentation that end with a colon, and begin a list, are headings;
+//! * `Examples:` and other lines without indentation that end with a colon, and begin a list, are
+//!   headings;
 //! * below a heading `Example…`, lines with two spaces are commands, which are never wrapped;
-//! * below other headings, a line with two spaces is a row: a term, two spaces or more, and its meaning, which
-//!   hangs below itself;
+//! * below other headings, a line with two spaces is a row: a term, two spaces or more, and its
+//!   meaning, which hangs below itself;
 //! * lines with six spaces are a paragraph about the line before.
 
 use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 
-/// Largest width, and the width for an unknown terminal, in columns.
+/// Columns; the largest width also serves an unknown terminal.
 const WIDTH_MAX: usize = 100;
 const WIDTH_MIN: usize = 40;
 
-/// Builds the command line, with texts wrapped for this terminal.
 pub(crate) fn tree<C: CommandFactory>() -> Command {
     wrapped_tree(C::command(), width())
 }
@@ -33,7 +33,7 @@ fn wrapped_tree(tree: Command, width: usize) -> Command {
         .fold(rewrap(tree.term_width(width)), |tree, name| tree.mut_subcommand(name, rewrap))
 }
 
-/// Width of the terminal in columns, determined as clap does.
+/// Returns the width that clap determines.
 fn width() -> usize {
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let columns = terminal.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
@@ -41,23 +41,16 @@ fn width() -> usize {
     columns.or_else(said).unwrap_or(WIDTH_MAX).clamp(WIDTH_MIN, WIDTH_MAX)
 }
 
-/// A piece of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// A line that ends with a colon.
     Heading(String),
-    /// Text at the margin.
     Paragraph(String),
-    /// A command.
     Command(String),
-    /// Text about the line before.
     Remark(String),
-    /// A term and its meaning.
     Row(String, String),
     Blank,
 }
 
-/// Reads a text.
 fn parse(text: &str) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut has_commands = false;
@@ -104,7 +97,6 @@ fn parse(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Wraps a text at `width` columns.
 fn wrapped(text: &str, width: usize) -> String {
     let pieces = parse(text);
     let mut lines = Vec::new();
@@ -130,7 +122,6 @@ fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Length of the longest term in the group of rows around one.
 fn column(pieces: &[Piece], index: usize) -> usize {
     let term = |piece: &Piece| match piece {
         Piece::Row(term, _) => Some(term.chars().count()),
@@ -141,8 +132,7 @@ fn column(pieces: &[Piece], index: usize) -> usize {
     after.chain(before).max().unwrap_or(0)
 }
 
-/// Adds `text` in lines of at most `width` columns: the first begins with `first`, the others with `hang`
-/// spaces.
+/// The first line begins with `first`, the others with `hang` spaces.
 fn fill(lines: &mut Vec<String>, first: &str, text: &str, hang: usize, width: usize) {
     let (mut line, mut has_words) = (first.to_owned(), false);
     for word in text.split_whitespace() {
@@ -160,10 +150,9 @@ fn fill(lines: &mut Vec<String>, first: &str, text: &str, hang: usize, width: us
     lines.push(line.trim_end().to_owned());
 }
 
-/// Names of the sections of a manual page, in their usual order.
+/// Sections in their usual order.
 const SECTIONS: [&str; 5] = ["NOTES", "EXIT STATUS", "DEVICES", "ENVIRONMENT", "EXAMPLES"];
 
-/// Writes a text as sections of a manual page.
 pub(crate) fn roff(text: &str) -> String {
     let mut bodies = SECTIONS.map(|_| String::new());
     let mut section = 0;
@@ -210,7 +199,6 @@ pub(crate) fn roff(text: &str) -> String {
     text.replace(".RE\n.fi\n.PP\n.nf\n.RS 4\n", "")
 }
 
-/// Escapes text so that roff reads it as text.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }

@@ -1,5 +1,4 @@
-//! Common start of every command on a device: an RNIC, an endpoint on the device, a protection
-//! domain.
+//! Common start of every command on a device: an RNIC, an endpoint, a protection domain.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -106,7 +105,6 @@ impl From<SendPathKind> for SendPath {
 }
 
 impl StackKind {
-    /// Name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Optimized => "optimized",
@@ -116,7 +114,6 @@ impl StackKind {
 }
 
 impl StackOptions {
-    /// Returns the stack that the options select.
     pub(crate) const fn stack_kind(&self) -> StackKind {
         match self.stack {
             Some(kind) => kind,
@@ -151,20 +148,18 @@ impl StackOptions {
         }
     }
 
-    /// Options of a connection.
     pub(crate) fn connect_options(&self, private_data: Vec<u8>) -> ConnectOptions {
         let (startup, lower_layer) = (self.startup(), self.lower_layer());
         ConnectOptions { startup, private_data, lower_layer, ..ConnectOptions::default() }
     }
 
-    /// Parameters of a listener.
     pub(crate) fn listen_params(&self) -> ListenParams {
         let lower_layer = self.lower_layer();
         ListenParams { startup: self.startup(), lower_layer, ..ListenParams::default() }
     }
 }
 
-/// An endpoint on the device of a command, polled by the command's own thread.
+/// Polled by the command's own thread.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) rnic: Rnic,
@@ -176,12 +171,10 @@ pub(crate) struct Host {
     /// Set after options without effect were reported, so that this happens once, not for each
     /// connection.
     is_noted: Cell<bool>,
-    /// Keeps the endpoint visible to `urnic top`.
     _shown: Option<Shown>,
 }
 
-/// Shows the endpoint to `urnic top`. If that is impossible, for example because another user has
-/// the name of the folder, the command prints this and continues.
+/// Prints a failure and continues, for example if another user has the name of the folder.
 fn shown(endpoint: &Endpoint) -> anyhow::Result<Option<Shown>> {
     match Shown::start(endpoint) {
         Ok(shown) => Ok(Some(shown)),
@@ -194,10 +187,7 @@ fn shown(endpoint: &Endpoint) -> anyhow::Result<Option<Shown>> {
 }
 
 impl Host {
-    /// Opens the device. The thread polls for work for `spin` before it sleeps.
-    ///
-    /// # Errors
-    /// If the device cannot be opened; the message says what to do.
+    /// The thread polls for `spin` before it sleeps. Errors say what to do.
     pub(crate) fn open(options: &StackOptions, spin: Duration) -> anyhow::Result<Self> {
         if options.dev.is_kernel() && options.stack == Some(StackKind::Optimized) {
             bail!(
@@ -237,7 +227,6 @@ impl Host {
         Ok(Self { key, ..Self::open(&options.stack, spin)? })
     }
 
-    /// Opens an endpoint on an end of a link in memory.
     #[cfg(test)]
     pub(crate) fn on_link(
         device: urnic_netdev::memory::MemoryDevice,
@@ -262,15 +251,11 @@ impl Host {
 }
 
 impl Host {
-    /// Allocates memory for `len` bytes of transfers. The memory is published if the device sends
-    /// published memory without a copy. Otherwise it is of huge pages if it fills at least half of
-    /// one: a page of 2 MiB for each of a thousand connections with small messages would be 2 GiB.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// Allocates memory for `len` bytes of transfers. It is published if the device sends published
+    /// memory without a copy. Otherwise it is of huge pages if it fills at least half of one: a
+    /// page of 2 MiB for each of a thousand connections with small messages would be 2 GiB.
     pub(crate) fn memory(&self, len: usize) -> io::Result<Arc<Region>> {
-        // Memory that cannot be published, for example beyond a number of connections or
-        // descriptors, is copied for sending.
+        // What cannot be published, for example beyond some descriptors, is copied for sending.
         if self.options.dev.sends_published()
             && let Ok(region) = Region::published(self.rnic.publisher(), len)
         {
@@ -279,15 +264,14 @@ impl Host {
         if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
     }
 
-    /// Reports options that the peer has made ineffective, once. `framing` is that of a connection
-    /// with `payload` in this direction.
+    /// `framing` is that of a connection with `payload` in this direction. Reports only once.
     pub(crate) fn note_framing(&self, framing: Framing, payload: Payload) {
         if !self.is_noted.replace(true) {
             without_effect(&self.options, framing, payload).iter().for_each(|line| complain(line));
         }
     }
 
-    /// Advice if checksums were wrong; `None` if none was.
+    /// `None` if no checksum was wrong.
     pub(crate) fn checksum_advice(&self) -> Option<String> {
         let wrong = self.endpoint.drops().ok()?.tcp_checksum;
         let dev = &self.options.dev;
@@ -302,7 +286,6 @@ impl Host {
     }
 }
 
-/// Direction of a session's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     ToPeer,
@@ -310,7 +293,7 @@ pub(crate) enum Payload {
     Both,
 }
 
-/// Returns a line for each option of this end that has no effect, or less effect than expected.
+/// A line for each option of this end that has no effect, or less than expected.
 fn without_effect(options: &StackOptions, framing: Framing, payload: Payload) -> Vec<String> {
     let mut lines = Vec::new();
     if options.markers && payload != Payload::FromPeer && !framing.markers_to_peer {
@@ -331,8 +314,7 @@ fn without_effect(options: &StackOptions, framing: Framing, payload: Payload) ->
     lines
 }
 
-/// Raises this process's limit of descriptors as far as permitted: each connection over the
-/// kernel's TCP takes one.
+/// Each connection over the kernel's TCP takes a descriptor.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, opening a connection fails later.
@@ -342,6 +324,6 @@ fn allow_descriptors() {
 /// Smallest length for which memory is of huge pages, in bytes.
 const HUGE_LEN_MIN: usize = 1 << 20;
 
-/// Time for which a waiting thread polls for work before it sleeps: longer than most answers take
-/// on a link, short enough to leave a core to others.
+/// Time of polling before a sleep: longer than most answers take on a link, short enough to leave a
+/// core to others.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);

@@ -47,7 +47,6 @@ Environment:
   URNIC_TOP        1 is the same as --top
   XDG_RUNTIME_DIR  folder for the socket of --top; by default the folder for temporary files";
 
-/// All findings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Found {
     devices: Vec<Device>,
@@ -55,12 +54,10 @@ pub(crate) struct Found {
     machine: Machine,
 }
 
-/// A kind of device.
 #[derive(Debug, Serialize)]
 struct Device {
     device: &'static str,
     usable: bool,
-    /// Its offloads here.
     offloads: &'static str,
     /// Missing right or feature.
     missing: Option<String>,
@@ -68,7 +65,6 @@ struct Device {
     remedy: Option<String>,
 }
 
-/// An interface of the kernel.
 #[derive(Debug, Serialize)]
 struct Interface {
     name: String,
@@ -78,19 +74,14 @@ struct Interface {
     driver: Option<String>,
 }
 
-/// The processor and its memory.
 #[derive(Debug, Serialize)]
 struct Machine {
     cores: usize,
-    /// Set if the processor has an instruction for CRC32c.
     crc32c_instruction: bool,
-    /// Set if the processor has an instruction for SHA-256.
     sha256_instruction: bool,
-    /// Huge pages in the kernel's reserve, if known.
     huge_pages_free: Option<u64>,
 }
 
-/// Examines the machine.
 pub(crate) fn look() -> Found {
     Found {
         devices: vec![
@@ -118,14 +109,13 @@ const fn kernel() -> Device {
     }
 }
 
-/// Device in memory shared with another process: it needs a socket and an event, and no privilege.
+/// Needs a socket and an event, and no privilege.
 fn shared(device: &'static str) -> Device {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let tried = eventfd(0, flags).map_err(io::Error::from);
     judged(device, SHARED, tried, "an eventfd", "ulimit -n 1024")
 }
 
-/// Device in memory that another process may read but not write.
 fn published() -> Device {
     let tried = Publisher::new().allocate(1);
     let remedy = "use a kernel from 5.1 on, or --dev vhost-user:PATH,…";
@@ -144,15 +134,14 @@ fn ib() -> Device {
     }
 }
 
-/// Returns true if a simulated fabric runs: its abstract control socket exists. The kernel shows
-/// the NUL at the end of its name as '@', like the NUL at its beginning.
+/// The abstract control socket of a running simulator exists. The kernel shows the NUL at the end
+/// of its name as '@', like the NUL at its beginning.
 fn has_simulator() -> bool {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     sockets.lines().any(|line| line.ends_with(":ctl@"))
 }
 
-/// Builds the entry of a device from the result of a trial: if the trial failed, the reason and the
-/// remedy.
+/// Builds an entry, with the reason and the remedy if the trial failed.
 fn judged<T>(
     device: &'static str,
     offloads: &'static str,
@@ -168,7 +157,6 @@ fn judged<T>(
 fn tap() -> Device {
     let device = of_kernel("tap", VNET, Tap::check_rights());
     let own = own_taps();
-    // An interface that this user may use needs the node, and no other right.
     if device.usable || own.is_empty() || !has_tun() {
         return device;
     }
@@ -177,13 +165,11 @@ fn tap() -> Device {
     Device { usable: true, missing, ..device }
 }
 
-/// Returns true if this process may open the driver's node.
 fn has_tun() -> bool {
     OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok()
 }
 
-/// TAP interfaces that this process may use without privilege: those of its user, and interfaces
-/// without an owner.
+/// Interfaces of its user, and without an owner.
 fn own_taps() -> Vec<String> {
     let user = rustix::process::geteuid().as_raw();
     let is_own = |name: &Name| {
@@ -207,7 +193,6 @@ fn xdp() -> Device {
     of_kernel("xdp", offloads, XdpSocket::check_rights())
 }
 
-/// Builds the entry of a device of the kernel from the result of opening one.
 fn of_kernel(device: &'static str, offloads: &'static str, tried: Result<(), OpenError>) -> Device {
     let (missing, remedy) = match tried {
         Ok(()) => (None, None),
@@ -254,7 +239,6 @@ fn machine() -> Machine {
 }
 
 impl Found {
-    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let mut table = report::table(&["device", "usable", "offloads"]);
         for device in &self.devices {

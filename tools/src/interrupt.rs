@@ -1,5 +1,4 @@
-//! SIGINT and SIGTERM: the first signal ends a command early with its results so far; the second
-//! signal ends it at once.
+//! SIGINT and SIGTERM: the first ends a command with its results; the second ends it at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,6 @@ use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// State of the signals that end a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     has_come: Arc<AtomicBool>,
@@ -16,11 +14,7 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Records signals from now on. Earlier signals end the program: while it connects, there is
-    /// nothing to report.
-    ///
-    /// # Errors
-    /// If the signals cannot be registered.
+    /// Records signals from now on. Earlier ones end the program: there is nothing to report.
     pub(crate) fn watch(&self) -> anyhow::Result<()> {
         if self.is_watched.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -34,18 +28,15 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Returns true if a signal has come.
     #[inline]
     pub(crate) fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Relaxed)
     }
 }
 
-/// Longest time in nanoseconds for which loops wait: a signal that comes between the check and the
-/// wait is unnoticed for that long.
+/// Longest wait of a loop in nanoseconds: a signal just before the wait is unnoticed so long.
 pub(crate) const CHECK_NS: u64 = 100_000_000;
 
-/// Error: a signal ended the command before it was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;

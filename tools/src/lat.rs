@@ -14,7 +14,6 @@ use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, Samples, Times, Timing};
 use crate::protocol::{Hello, Session};
 
-/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) op: Op,
@@ -22,7 +21,6 @@ pub(crate) struct Plan {
     pub(crate) iterations: u32,
 }
 
-/// Result of an interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Moment {
     iterations: u64,
@@ -30,10 +28,6 @@ pub(crate) struct Moment {
     times: Times,
 }
 
-/// Makes round trips and measures each.
-///
-/// # Errors
-/// If the server cannot be reached, refuses, or stops answering.
 pub(crate) fn measure(
     host: &Host,
     remotes: &[SocketAddr],
@@ -104,9 +98,8 @@ struct Trips<'h> {
 }
 
 impl Trips<'_> {
-    /// Makes round trips that are not measured. Their number and time are chosen so that both ends
-    /// are in the caches, and on separate cores: a server that slept is often woken on its client's
-    /// core, and stays there for some 20 ms.
+    /// Number and time are chosen so that both ends are in the caches, and on separate cores: a
+    /// server that slept is often woken on its client's core, and stays there for some 20 ms.
     fn warm_up(&mut self, plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<()> {
         let least = (plan.iterations / 10).clamp(WARM_UP_MIN, WARM_UP_MAX);
         let begin = monotonic_now();
@@ -151,7 +144,7 @@ impl Trips<'_> {
         let Self { client, source, target, remote, len, next } = self;
         let expected = [*next];
         *next = next.wrapping_add(1);
-        // The answer to the last Write has arrived, so the source is no longer read.
+        // The last answer has arrived, so the source is no longer read.
         source.copy_in(*len - 1, &expected);
         client.post(SendWr::write(WrId(0), *remote, [source.sge(0..*len)]))?;
         let mut seen = [0];
@@ -192,7 +185,6 @@ impl Trips<'_> {
     }
 }
 
-/// Waits for the next event without sleeping.
 fn next(client: &mut Client<'_>) -> anyhow::Result<Happened> {
     loop {
         client.idle(Duration::ZERO)?;
@@ -202,12 +194,10 @@ fn next(client: &mut Client<'_>) -> anyhow::Result<Happened> {
     }
 }
 
-/// Most requests whose completion was not polled.
 const SEND_DEPTH: usize = 64;
 /// Round trips before the measurement: a tenth of those measured, within these bounds.
 const WARM_UP_MIN: u32 = 10;
 const WARM_UP_MAX: u32 = 1_000;
-/// Shortest warm-up in nanoseconds.
 const WARM_UP_NS: u64 = 100_000_000;
-/// Spin time for which a thread never sleeps.
+/// A thread with this spin time never sleeps.
 pub(crate) const SPIN_ALWAYS: Duration = Duration::from_secs(3600);

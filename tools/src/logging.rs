@@ -6,14 +6,10 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Filter of events: a level, or levels of modules.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Targets);
 
 /// Parses `debug`, or `info,urnic::tcp=trace`.
-///
-/// # Errors
-/// If a part is not a level, or a module's name is invalid.
 pub(crate) fn filter(text: &str) -> Result<Filter, String> {
     for part in text.split(',') {
         let (target, level) = part.split_once('=').unwrap_or(("urnic", part));
@@ -28,14 +24,13 @@ pub(crate) fn filter(text: &str) -> Result<Filter, String> {
     text.parse().map(Filter).map_err(|error| format!("{error}"))
 }
 
-/// Prints events from now on, each with its time. Without a filter, events cost nothing.
+/// Each event has its time. Without a filter, events cost nothing.
 pub(crate) fn start(filter: Option<Filter>) {
     let Some(Filter(targets)) = filter else { return };
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(lines).with(targets).init();
 }
 
-/// Levels, from the fewest events to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The `urnic` command: the library's functions on a terminal.
 //!
-//! This file only dispatches. Each command is a file in [`cmd`], with its implementation in a
-//! folder of its own name.
+//! This file only dispatches: each command is a file in [`cmd`].
 //!
 //! Exit status: 0 on success, 1 if a verification failed, 2 if the command failed (usage, files, a
 //! peer that does not answer).
@@ -49,7 +48,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Counts heap bytes for tests of the memory of sessions.
 #[cfg(test)]
 #[global_allocator]
 static COUNTING: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;
@@ -152,12 +150,10 @@ impl Command {
     }
 }
 
-/// Exit status if a verification failed.
 const EXIT_UNVERIFIED: u8 = 1;
 /// Exit status of a command that failed; clap uses it for wrong usage.
 const EXIT_UNUSABLE: u8 = 2;
 
-/// Parses the command line; texts of help are wrapped for this terminal.
 fn parse() -> Result<Cli, clap::Error> {
     let mut tree = help::tree::<Cli>();
     let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
@@ -165,8 +161,7 @@ fn parse() -> Result<Cli, clap::Error> {
 }
 
 fn main() -> ExitCode {
-    // Also for a command line that cannot be parsed: a program that asked for JSON gets the reason
-    // as JSON.
+    // Also for a command line that cannot be parsed: who asked for JSON gets the reason as JSON.
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     let (mut is_json, mut is_stream) = (false, false);
     words.by_ref().for_each(|word| {
@@ -188,7 +183,7 @@ fn main() -> ExitCode {
     logging::start(cli.log);
     match cli.command.run() {
         Ok(code) => code,
-        // For example with 'head -1': the reader has read enough.
+        // The reader has read enough, for example 'head -1'.
         Err(error) if report::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let status = match () {

@@ -8,40 +8,35 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::clock::Stopwatch;
 use crate::{figure, report};
 
-/// Formats bytes for [`Progress::with_lines`].
 pub(crate) fn octets(count: u64) -> String {
     figure::bytes(count)
 }
 
-/// Formats a count of items.
 pub(crate) fn items(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
-/// Progress in bytes or items.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Count so far. The bar itself jumps to its end when it is cleared.
+    /// The bar itself jumps to its end when it is cleared.
     done: Cell<u64>,
     lines: Option<Lines>,
 }
 
-/// Periodic lines, if there is no terminal for a bar.
 #[derive(Debug)]
 struct Lines {
     since: Stopwatch,
-    /// Time of the next line, since the start.
     next: Cell<Duration>,
     show: fn(u64) -> String,
 }
 
-/// Time of the first line; the pause doubles after each line, up to the longest pause.
+/// The pause doubles after each line.
 const LINE_AFTER: Duration = Duration::from_secs(5);
 const LINE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Progress {
-    /// Creates a bar for `total` bytes; it draws nothing if `quiet`, or without a terminal.
+    /// Draws nothing if `quiet`, or without a terminal.
     pub(crate) fn octets(total: u64, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -53,8 +48,7 @@ impl Progress {
         Self { bar, done: Cell::new(0), lines: None }
     }
 
-    /// Creates a bar for `total` items called `name`; it draws nothing if `quiet`, or without a
-    /// terminal.
+    /// Draws nothing if `quiet`, or without a terminal.
     pub(crate) fn items(total: u64, name: &str, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -66,7 +60,6 @@ impl Progress {
         Self { bar, done: Cell::new(0), lines: None }
     }
 
-    /// Prints periodic lines if no bar can be drawn.
     pub(crate) fn with_lines(mut self, show: fn(u64) -> String) -> Self {
         if self.bar.is_hidden() {
             let next = Cell::new(LINE_AFTER);
@@ -75,12 +68,10 @@ impl Progress {
         self
     }
 
-    /// Hides the bar while `action` writes other output.
     pub(crate) fn suspend<R>(&self, action: impl FnOnce() -> R) -> R {
         self.bar.suspend(action)
     }
 
-    /// Sets the number of finished bytes or items.
     pub(crate) fn set(&self, done: u64) {
         self.done.set(done);
         self.bar.set_position(done);
@@ -95,19 +86,17 @@ impl Progress {
         }
     }
 
-    /// Number of finished bytes or items.
     pub(crate) const fn done(&self) -> u64 {
         self.done.get()
     }
 
-    /// Sets the number finished in an earlier attempt, which does not count for the speed.
+    /// Sets the number of an earlier attempt, which does not count for the speed.
     pub(crate) fn resume(&self, done: u64) {
         self.done.set(done);
         self.bar.set_position(done);
         self.bar.reset_eta();
     }
 
-    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

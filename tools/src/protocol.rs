@@ -20,13 +20,12 @@
 //!              where the server has put them             ShaRequest → Sha
 //! ```
 //!
-//! A place of a region holds a chunk of the file, or all of a shorter file. No file is mapped: if a
-//! file changes during a transfer, only its session fails.
+//! A place of a region holds a chunk of the file, or all of a shorter file.
 //!
 //! `Working` says that an answer takes longer, `Failed` why none will come. A client that has asked
 //! nothing for a part of [`Welcome::idle_ms`] requests counters, as a keep-alive.
 //!
-//! The frame bounds everything that a peer sends, and it is checked before use.
+//! The frame bounds everything that a peer sends; it is checked before use.
 
 pub(crate) mod auth;
 mod control;
@@ -36,11 +35,11 @@ pub(crate) use control::{CONTROL_LEN_MAX, Control};
 use urnic::{RemoteBuffer, Stag, TaggedOffset};
 use urnic_replay::printable::printable;
 
-/// First bytes of Private Data in both directions.
+/// Begins Private Data in both directions.
 const MAGIC: [u8; 4] = *b"urnc";
-/// Version of this protocol. Other versions are refused.
+/// Other versions are refused.
 const VERSION: u16 = 3;
-/// Longest file name in bytes.
+/// Limit in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 400;
 /// Bytes of a file between two checks of received data.
 pub(crate) const CHUNK_LEN: u64 = 4 << 20;
@@ -49,7 +48,6 @@ pub(crate) const CHECKS_MAX: usize = 16;
 /// Chunks of a file in flight between its two ends: one crosses while others are read and written.
 pub(crate) const PLACES_MAX: u32 = 4;
 
-/// Kind of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     /// A region that the client writes and reads.
@@ -69,7 +67,6 @@ pub(crate) enum Session {
 }
 
 impl Session {
-    /// Name in the log.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Memory => "reads and writes".into(),
@@ -82,8 +79,7 @@ impl Session {
         }
     }
 
-    /// Control messages that a client may have unanswered: the server has a receive buffer for
-    /// each, as long as a payload message.
+    /// Control messages that a client may have unanswered, with a receive buffer each.
     pub(crate) const fn requests_max(&self) -> usize {
         match self {
             // A keep-alive, and the question at the end.
@@ -94,7 +90,6 @@ impl Session {
         }
     }
 
-    /// Control messages for which a client must have receive buffers.
     pub(crate) const fn answers_max(&self) -> usize {
         match self {
             // Two answers, and the credits for each half of the buffers.
@@ -104,7 +99,6 @@ impl Session {
     }
 }
 
-/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) session: Session,
@@ -114,15 +108,12 @@ pub(crate) struct Hello {
     pub(crate) depth: u32,
 }
 
-/// Answer of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// Region of the server.
     pub(crate) region: RemoteBuffer,
     /// Bytes of the region or of the file to get.
     pub(crate) len: u64,
-    /// Payload messages for which the server has buffers now, or the number of chunk buffers in the
-    /// region.
+    /// Payload messages for which the server has buffers now, or chunk buffers in the region.
     pub(crate) credits: u32,
     /// Chunks of the file to put that the server already has from an earlier session.
     pub(crate) chunks_present: u64,
@@ -130,13 +121,10 @@ pub(crate) struct Welcome {
     pub(crate) idle_ms: u32,
 }
 
-/// Reason why Private Data, or a control message, is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
-    /// Another protocol.
     #[error("the peer speaks RDMA, but is no 'urnic serve'")]
     Foreign,
-    /// Another version.
     #[error("the peer speaks version {0} of the control protocol, this is version {VERSION}")]
     Version(u16),
     /// Too short, too long, or with invalid contents.
@@ -225,20 +213,17 @@ impl Welcome {
     }
 }
 
-/// Builds the Private Data of a rejection.
 pub(crate) fn emit_refusal(reason: &str) -> Vec<u8> {
     let mut out = header();
     out.extend(truncated(reason, REASON_LEN_MAX).as_bytes());
     out
 }
 
-/// Returns the reason in the Private Data of a rejection; `None` if the rejection is not from
-/// `urnic serve`.
+/// `None` if the rejection is not from `urnic serve`.
 pub(crate) fn refusal_from(octets: &[u8]) -> Option<String> {
     check_header(octets).ok()?.text(REASON_LEN_MAX).ok().map(|text| printable(&text))
 }
 
-/// Returns the beginning of a text, of at most `len_max` bytes.
 fn truncated(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {
@@ -247,7 +232,7 @@ fn truncated(text: &str, len_max: usize) -> &str {
     &text[..end]
 }
 
-/// Most bytes of a reason that fit into an MPA frame of RFC 6581 with the header.
+/// Bytes that fit into an MPA frame of RFC 6581 with the header.
 const REASON_LEN_MAX: usize = 480;
 
 fn header() -> Vec<u8> {
@@ -272,7 +257,6 @@ fn emit_region(out: &mut Vec<u8>, region: RemoteBuffer) {
     out.extend(region.to.0.to_be_bytes());
 }
 
-/// Bytes not read yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -302,7 +286,6 @@ impl<'a> Input<'a> {
         Ok(RemoteBuffer { stag: Stag(self.u32()?), to: TaggedOffset(self.u64()?) })
     }
 
-    /// Takes all remaining bytes.
     fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

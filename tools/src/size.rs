@@ -2,10 +2,6 @@
 //!
 //! K, M, G and T are powers of 1024, with or without `i`, `iB`; case does not matter.
 
-/// Parses a size.
-///
-/// # Errors
-/// If `text` is not a number with an optional unit, or is 2⁶⁴ or more.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let scale = match unit.to_ascii_lowercase().as_str() {
@@ -19,7 +15,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     scaled(number, scale)
 }
 
-/// Formats a size so that [`parse`] can read it, with at most two decimals.
+/// Writes at most two decimals, in the form that [`parse`] reads.
 pub(crate) fn format(bytes: u64) -> String {
     let unit = [(1_u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")]
         .into_iter()
@@ -35,7 +31,6 @@ pub(crate) fn format(bytes: u64) -> String {
     format!("{whole}{decimals}{name}")
 }
 
-/// Splits `text` into the number at its beginning and the unit behind it.
 pub(crate) fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -43,10 +38,7 @@ pub(crate) fn split(text: &str) -> (&str, &str) {
     (number, unit.trim_start())
 }
 
-/// Multiplies a decimal number by `scale`, rounded down.
-///
-/// # Errors
-/// If it is not a number, or the product is 2⁶⁴ or more.
+/// Rounds down. Fails if the product is 2⁶⁴ or more.
 pub(crate) fn scaled(number: &str, scale: u64) -> Result<u64, String> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let is_number = !(whole.is_empty() && decimals.is_empty())

@@ -2,7 +2,6 @@
 
 use urnic::Terminate;
 
-/// Describes a peer's Terminate in words, with its code from the RFCs.
 pub(crate) fn words(terminate: &Terminate) -> String {
     format!("{} (Terminate {})", terminate.code.text(), terminate.code)
 }

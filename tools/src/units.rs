@@ -6,11 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::size;
 
-/// Parses a time such as `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h` or `7d`; a number alone is
-/// in seconds, for every option.
-///
-/// # Errors
-/// If the unit is not known, or there is no number.
+/// Parses `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h` or `7d`; a number alone is in seconds, for
+/// every option.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = size::split(text);
     let nanos = match unit {
@@ -26,10 +23,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     size::scaled(number, nanos).map(Duration::from_nanos)
 }
 
-/// Parses a time as [`duration`] does, of at least a millisecond.
-///
-/// # Errors
-/// As for [`duration`], and if it is shorter.
+/// Parses a [`duration`] of at least a millisecond.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if time < Duration::from_millis(1) {
@@ -38,11 +32,8 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Parses a rate in bits per second, such as `10G`, `1.5Mbit`, `10Gbit/s` or `100Gbps`; K, M, G and
-/// T are powers of 1000.
-///
-/// # Errors
-/// If it is not a number with an optional unit, or is 0.
+/// Parses bits per second, such as `10G`, `1.5Mbit`, `10Gbit/s` or `100Gbps`, not 0; K, M, G and T
+/// are powers of 1000.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let (number, unit) = size::split(text);
     let unit = unit.to_ascii_lowercase();
@@ -67,10 +58,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a percentage from 0 to 100, with or without a sign.
-///
-/// # Errors
-/// If it is not a number, or outside that range.
+/// Parses a number from 0 to 100, with or without a sign.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim();
     let number = number.strip_suffix('%').unwrap_or(number).trim_end();
@@ -81,7 +69,6 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A parser for `on` and `off`.
 pub(crate) fn on_off() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(["on", "off"]).map(|text| text == "on")
 }

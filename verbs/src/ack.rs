@@ -4,12 +4,11 @@ use urnic::{CompletionLevel, environment};
 
 use crate::device::{Personality, personality};
 
-/// Environment variable for the meaning; `urnic run --ack` sets it.
+/// `urnic run --ack` sets it.
 const ACK: &str = "URNIC_ACK";
 
-/// Returns what completions of a queue pair mean. By default they promise what the shown device
-/// promises: on InfiniBand that the message has reached the peer, on iWARP nothing about the peer
-/// (RFC 5040 §5.5 rule 9).
+/// Returns what the shown device promises by default: on InfiniBand that the message has reached
+/// the peer, on iWARP nothing about the peer (RFC 5040 §5.5 rule 9).
 pub(crate) fn completion() -> CompletionLevel {
     match (environment(ACK), personality()) {
         (Some(word), _) if word == "peer" => CompletionLevel::Placed,

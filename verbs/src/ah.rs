@@ -1,5 +1,4 @@
-//! Address handles: checked and kept, though no datagram is ever sent with one. Applications make
-//! one to see whether the device accepts a peer's address.
+//! Address handles: they tell whether the device accepts a peer's address. No datagram is sent.
 #![expect(unsafe_code, reason = "C's pointers to handles and attributes")]
 
 use std::sync::Arc;
@@ -15,8 +14,6 @@ use crate::process::next_handle;
 
 type AhObject = Object<ibv_ah, Arc<Pd>>;
 
-/// `ibv_create_ah`.
-///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
 #[unsafe(no_mangle)]
@@ -36,8 +33,6 @@ unsafe extern "C" fn ibv_create_ah(of: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *
     AhObject::make(c, |_| Arc::clone(domain))
 }
 
-/// `ibv_destroy_ah`.
-///
 /// # Safety
 /// `ah` is live and not used again.
 #[unsafe(no_mangle)]
@@ -47,7 +42,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// `ibv_init_ah_from_wc`: refused, because there are no datagrams.
+/// Refused, because there are no datagrams.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_init_ah_from_wc(
     _context: *mut ibv_context,
@@ -59,7 +54,7 @@ extern "C" fn ibv_init_ah_from_wc(
     libc::EOPNOTSUPP
 }
 
-/// `ibv_create_ah_from_wc`: refused, because there are no datagrams.
+/// Refused like [`ibv_init_ah_from_wc`].
 #[unsafe(no_mangle)]
 extern "C" fn ibv_create_ah_from_wc(
     _pd: *mut ibv_pd,
@@ -70,8 +65,7 @@ extern "C" fn ibv_create_ah_from_wc(
     or_null(Err(Errno::NOT_SUPPORTED))
 }
 
-/// `ibv_resolve_eth_l2_from_gid`: for drivers that build Ethernet headers themselves. Here the
-/// kernel or urnic's own interface does that.
+/// Refused: only drivers that build Ethernet headers themselves need it.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_resolve_eth_l2_from_gid(
     _context: *mut ibv_context,

@@ -13,19 +13,14 @@ use crate::errno::Errno;
 use crate::event_queue::EventQueue;
 use crate::object::CPtr;
 
-/// One event for C.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AsyncEvent {
-    /// Event of a queue pair.
     Qp(CPtr<ibv_qp>, u32),
-    /// Event of a completion queue.
     Cq(CPtr<ibv_cq>, u32),
-    /// Event of a shared receive queue.
     Srq(CPtr<ibv_srq>, u32),
 }
 
 impl AsyncEvent {
-    /// Returns an event that C has.
     pub(crate) fn of_c(event: &ibv_async_event) -> Self {
         // The kind selects the field of the union; all fields are pointers.
         let of = event.element;
@@ -52,8 +47,7 @@ impl AsyncEvent {
     }
 }
 
-/// Returns the event of a queue pair whose connection has failed: an access that this end refused
-/// has one of its own, as on InfiniBand.
+/// An access that this end refused has an event of its own, as on InfiniBand.
 pub(crate) fn error_event(event: &ConnectionEvent) -> u32 {
     match event {
         ConnectionEvent::Failed(error) if error.is_access_refusal() => IBV_EVENT_QP_ACCESS_ERR,
@@ -61,7 +55,6 @@ pub(crate) fn error_event(event: &ConnectionEvent) -> u32 {
     }
 }
 
-/// The events of an open device.
 #[derive(Debug)]
 pub(crate) struct AsyncEvents(EventQueue<AsyncEvent>);
 
@@ -86,8 +79,8 @@ impl AsyncEvents {
         self.0.push(AsyncEvent::Srq(srq, kind));
     }
 
-    /// Takes the next event, and waits for one unless the descriptor is non-blocking. `count` counts
-    /// it while no other thread can destroy its object.
+    /// Waits for an event unless the descriptor is non-blocking. `count` counts it while no other
+    /// thread can destroy its object.
     pub(crate) fn take_counted(
         &self,
         count: impl FnMut(&AsyncEvent),
@@ -95,17 +88,14 @@ impl AsyncEvents {
         Ok(self.0.take(count)?.to_c())
     }
 
-    /// Removes the pending events of a queue pair that is being destroyed.
     pub(crate) fn forget_qp(&self, qp: CPtr<ibv_qp>) {
         self.0.remove(|event| matches!(event, AsyncEvent::Qp(of, _) if *of == qp));
     }
 
-    /// Removes the pending events of a completion queue that is being destroyed.
     pub(crate) fn forget_cq(&self, cq: CPtr<ibv_cq>) {
         self.0.remove(|event| matches!(event, AsyncEvent::Cq(of, _) if *of == cq));
     }
 
-    /// Removes the pending events of a shared receive queue that is being destroyed.
     pub(crate) fn forget_srq(&self, srq: CPtr<ibv_srq>) {
         self.0.remove(|event| matches!(event, AsyncEvent::Srq(of, _) if *of == srq));
     }

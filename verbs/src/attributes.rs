@@ -16,22 +16,18 @@ use crate::device::{copy_text, node_guid};
 use crate::errno::{Errno, number};
 use crate::gid::{self, PORT};
 
-/// Maximum depth of a queue in work requests. The engine could take more; each entry costs memory.
+/// Depth in work requests. The engine could take more; each entry costs memory.
 pub(crate) const WR_MAX: u32 = 16_384;
-/// Maximum number of bytes that a request may carry inline.
 pub(crate) const INLINE_MAX: u32 = 512;
-/// Maximum number of elements in a request's list.
 pub(crate) const ELEMENTS_MAX: u32 = 6;
 const _: () = assert!(ELEMENTS_MAX as usize == SGE_MAX);
-/// Maximum depth of a queue in completions.
 pub(crate) const CQE_MAX: c_int = (1 << 20) - 1;
 const _: () = assert!(CQE_MAX.cast_unsigned() as usize == CQ_DEPTH_MAX - 1);
 
 /// Vendor ID: not 0, and none of a vendor for whose devices applications have workarounds.
 const VENDOR_ID: u32 = 0xffff;
 const PORT_PHYSICALLY_UP: u8 = 5;
-/// Nominal rate, which applications print: 4 lanes of 10 Gbit/s. The actual rate depends on the
-/// host.
+/// Nominal rate, which applications print: 4 lanes of 10 Gbit/s.
 const WIDTH_4X: u8 = 2;
 const SPEED_10_GBPS: u8 = 4;
 
@@ -75,7 +71,7 @@ const VERSION: &std::ffi::CStr = {
     }
 };
 
-/// Speed of the port in units of 100 Mbit/s: four lanes of 10 Gbit/s.
+/// Speed in units of 100 Mbit/s: four lanes of 10 Gbit/s.
 pub(crate) const PORT_SPEED: u64 = 400;
 
 fn port_attributes() -> ibv_port_attr {
@@ -96,8 +92,7 @@ fn port_attributes() -> ibv_port_attr {
     attributes
 }
 
-/// Returns the LID: the low half of the host's address. Applications that connect by LID are on one
-/// network.
+/// The low half of the host's address. Applications that connect by LID are on one network.
 pub(crate) fn lid() -> u16 {
     let octets = match gid::first_address() {
         IpAddr::V4(address) => [address.octets()[2], address.octets()[3]],
@@ -106,8 +101,6 @@ pub(crate) fn lid() -> u16 {
     u16::from_be_bytes(octets)
 }
 
-/// `ibv_query_device`.
-///
 /// # Safety
 /// `place` points at memory for the answer.
 #[unsafe(no_mangle)]
@@ -120,8 +113,7 @@ unsafe extern "C" fn ibv_query_device(
     0
 }
 
-/// The operation behind `ibv_query_device_ex`; `size` is the size of the structure that the
-/// application knows.
+/// `size` is the size of the structure that the application knows.
 ///
 /// # Safety
 /// `place` points at `size` bytes for the answer.
@@ -143,8 +135,6 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     0
 }
 
-/// The operation behind the macro `ibv_query_port`.
-///
 /// # Safety
 /// `place` points at `len` bytes for the answer.
 pub(crate) unsafe extern "C" fn query_port(
@@ -161,7 +151,7 @@ pub(crate) unsafe extern "C" fn query_port(
     0
 }
 
-/// `ibv_query_port` for applications built before the macro: 48 bytes.
+/// Serves applications built before the macro, which know 48 bytes.
 ///
 /// # Safety
 /// `place` points at 48 bytes for the answer.

@@ -12,22 +12,18 @@ use crate::fault::{self, Call};
 use crate::object::{CPtr, Object};
 use crate::waited::WaitedAt;
 
-/// A completion channel.
 #[derive(Debug)]
 pub(crate) struct CompChannel {
     pub(crate) events: Arc<CqEvents>,
 }
 
-/// Events of a channel, in order of arrival; each is the completion queue that has completions.
+/// Each event is the completion queue that has completions.
 pub(crate) type CqEvents = EventQueue<CPtr<ibv_cq>>;
 
-/// Event queues of the existing channels.
 static EVENTS: WaitedAt<CqEvents> = WaitedAt::new();
 
 type ChannelObject = Object<ibv_comp_channel, Arc<CompChannel>>;
 
-/// Returns the object behind C's pointer.
-///
 /// # Safety
 /// `channel` came from [`ibv_create_comp_channel`] and was not destroyed.
 pub(crate) unsafe fn channel<'a>(channel: *mut ibv_comp_channel) -> &'a Arc<CompChannel> {
@@ -35,15 +31,11 @@ pub(crate) unsafe fn channel<'a>(channel: *mut ibv_comp_channel) -> &'a Arc<Comp
     unsafe { ChannelObject::of(channel) }
 }
 
-/// Returns the events of a channel, which may be destroyed.
-///
-/// # Errors
-/// EBADF if it is destroyed.
+/// EBADF if the channel is destroyed.
 pub(crate) fn events(channel: *mut ibv_comp_channel) -> Result<Arc<CqEvents>, Errno> {
     EVENTS.find(channel)
 }
 
-/// Makes a channel of an open device.
 pub(crate) fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
     fault::check(Call::CreateCompChannel)?;
     let events = Arc::new(EventQueue::new()?);
@@ -54,14 +46,13 @@ pub(crate) fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel,
     Ok(c)
 }
 
-/// `ibv_create_comp_channel`.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     or_null(create(context))
 }
 
-/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses the channel. A thread that waits
-/// for an event of the channel continues to wait.
+/// EBUSY while a completion queue uses the channel. A thread that waits for an event of the channel
+/// continues to wait.
 ///
 /// # Safety
 /// `channel` is live. If the function returns 0, only threads that take events from it use it

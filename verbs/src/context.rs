@@ -17,19 +17,17 @@ use crate::object::Object;
 use crate::process::{Process, process};
 use crate::waited::WaitedAt;
 
-/// An open device.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) process: Arc<Process>,
     pub(crate) events: Arc<AsyncEvents>,
 }
 
-/// Event queues of the open devices.
 static EVENTS: WaitedAt<AsyncEvents> = WaitedAt::new();
 
 type ContextObject = Object<verbs_context, Arc<Context>>;
 
-/// Opens the device. `fill_in` writes the operations that inline functions of C call.
+/// `fill_in` writes the operations that inline functions of C call.
 pub(crate) fn open(
     device: *mut ibv_device,
     fill_in: fn(&mut verbs_context),
@@ -59,8 +57,6 @@ fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
 }
 
-/// Returns the object behind C's pointer.
-///
 /// # Safety
 /// `context` came from [`open`] and is open.
 pub(crate) unsafe fn context<'a>(context: *mut ibv_context) -> &'a Arc<Context> {
@@ -68,15 +64,12 @@ pub(crate) unsafe fn context<'a>(context: *mut ibv_context) -> &'a Arc<Context> 
     unsafe { ContextObject::of(whole(context)) }
 }
 
-/// Returns the events of a device, which may be closed.
-///
-/// # Errors
-/// EBADF if it is closed.
+/// EBADF if the device is closed.
 pub(crate) fn events(context: *mut ibv_context) -> Result<Arc<AsyncEvents>, Errno> {
     EVENTS.find(context)
 }
 
-/// `ibv_close_device`. A thread that waits for the device's events continues to wait.
+/// A thread that waits for the device's events continues to wait.
 ///
 /// # Safety
 /// `context` came from `ibv_open_device` and is not used again, except by threads that take its

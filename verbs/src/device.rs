@@ -14,20 +14,18 @@ use crate::errno::Errno;
 use crate::gid;
 use crate::object::{CPtr, Object};
 
-/// Bytes behind an `ibv_device`, all zero. Vendor libraries read them to find out if the device is
-/// theirs; it is not theirs if the bytes are zero.
+/// Zeros behind an `ibv_device`. Vendor libraries read there if the device is theirs.
 type BehindDevice = [u64; 64];
 
-/// Transport that the device shows. The wire is iWARP in both cases.
+/// The wire is iWARP in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Personality {
     /// RoCE v2: accepted by applications that know only InfiniBand's transport.
     Ib,
-    /// iWARP.
     Iwarp,
 }
 
-/// Environment variable for the personality; `urnic run --personality` sets it.
+/// `urnic run --personality` sets it.
 pub(crate) const PERSONALITY: &str = "URNIC_PERSONALITY";
 
 pub(crate) fn personality() -> Personality {
@@ -38,7 +36,7 @@ pub(crate) fn personality() -> Personality {
     })
 }
 
-/// Returns the device. It is never freed: applications keep it after they have freed the list.
+/// Returns the device. It is never freed: applications keep it after the list.
 pub(crate) fn device() -> *mut ibv_device {
     static DEVICE: OnceLock<CPtr<ibv_device>> = OnceLock::new();
     DEVICE
@@ -57,7 +55,6 @@ pub(crate) fn device() -> *mut ibv_device {
         .0
 }
 
-/// Copies text into a field of C, truncated to fit and terminated by a zero.
 pub(crate) fn copy_text<const LEN: usize>(field: &mut [c_char; LEN], text: &CStr) {
     let octets = text.to_bytes();
     for (place, octet) in field.iter_mut().zip(octets.iter().take(LEN - 1)) {
@@ -65,7 +62,7 @@ pub(crate) fn copy_text<const LEN: usize>(field: &mut [c_char; LEN], text: &CStr
     }
 }
 
-/// Returns the node's GUID in network order. It is the same in all processes of a host, and not 0.
+/// Returns a number in network order: the same in all processes of a host, and not 0.
 pub(crate) fn node_guid() -> u64 {
     let host = match gid::first_address() {
         IpAddr::V4(address) => u64::from(address.to_bits()),
@@ -75,8 +72,6 @@ pub(crate) fn node_guid() -> u64 {
     (0x02ff_ff00_0000_0000_u64 | (host << 8) | 1).to_be()
 }
 
-/// `ibv_get_device_list`.
-///
 /// # Safety
 /// `count` is NULL or points at memory for the number.
 #[unsafe(no_mangle)]
@@ -88,8 +83,6 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
     Box::into_raw(Box::new([device(), ptr::null_mut()])).cast()
 }
 
-/// `ibv_free_device_list`.
-///
 /// # Safety
 /// `list` came from [`ibv_get_device_list`] and is freed once.
 #[unsafe(no_mangle)]
@@ -100,8 +93,6 @@ unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     }
 }
 
-/// `ibv_get_device_name`.
-///
 /// # Safety
 /// `device` is from a list of [`ibv_get_device_list`].
 #[unsafe(no_mangle)]
@@ -110,13 +101,12 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_ch
     unsafe { &raw const (*device).name }.cast()
 }
 
-/// `ibv_get_device_guid`.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
     node_guid()
 }
 
-/// `ibv_get_device_index`: -1, because no kernel numbers this device.
+/// -1, because no kernel numbers this device.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     Errno::NOT_SUPPORTED.set();

@@ -1,5 +1,5 @@
-//! Converts errors to C's: verbs return the error number, functions that make objects return NULL
-//! and set `errno`, and rdma_cm returns -1 and sets `errno`.
+//! Errors as C returns them: verbs the error number, functions that make objects NULL, rdma_cm -1;
+//! all set `errno`.
 #![expect(unsafe_code, reason = "errno is a place in C's memory")]
 
 use std::io;
@@ -8,7 +8,6 @@ use std::ptr;
 use libc::c_int;
 use urnic::{Error, PortError};
 
-/// An error number of `errno.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
@@ -18,7 +17,6 @@ impl Errno {
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const BUSY: Self = Self(libc::EBUSY);
 
-    /// Stores it in this thread's `errno`.
     pub(crate) fn set(self) {
         // SAFETY: no preconditions.
         let place = unsafe { libc::__errno_location() };
@@ -70,8 +68,7 @@ impl From<Error> for Errno {
     }
 }
 
-/// Returns 0, or the error number, which is also in `errno` then: verbs of rdma-core call the
-/// kernel, and applications read either.
+/// Returns 0 or the error number, which is also in `errno`: applications read either.
 pub(crate) fn number(done: Result<(), Errno>) -> c_int {
     done.map_or_else(
         |errno| {
@@ -82,7 +79,6 @@ pub(crate) fn number(done: Result<(), Errno>) -> c_int {
     )
 }
 
-/// Returns 0, or -1 with `errno`, as rdma_cm does.
 pub(crate) fn minus_one(done: Result<(), Errno>) -> c_int {
     done.map_or_else(
         |errno| {
@@ -93,7 +89,6 @@ pub(crate) fn minus_one(done: Result<(), Errno>) -> c_int {
     )
 }
 
-/// Returns the object, or NULL with `errno`.
 pub(crate) fn or_null<C>(made: Result<*mut C, Errno>) -> *mut C {
     made.unwrap_or_else(|errno| {
         errno.set();

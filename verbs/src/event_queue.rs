@@ -1,5 +1,5 @@
 //! Queues of events with a descriptor that is readable while an event waits, and counts of the
-//! events that C has taken and not acknowledged.
+//! unacknowledged ones.
 //!
 //! 1. A thread of the library pushes an event, which makes the descriptor readable.
 //! 2. A thread of the application takes the event. The event is counted as taken for its object.
@@ -24,8 +24,8 @@ use rustix::fs::OFlags;
 
 use crate::errno::Errno;
 
-/// Events in order of arrival. The descriptor is an eventfd that counts them, so `poll`, `epoll`
-/// and `select` work, and `O_NONBLOCK` set by the application is respected.
+/// The descriptor is an eventfd that counts the events, so `poll`, `epoll` and `select` work, and
+/// `O_NONBLOCK` set by the application is respected.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     fd: OwnedFd,
@@ -43,15 +43,14 @@ impl<T> EventQueue<T> {
     }
 
     pub(crate) fn push(&self, event: T) {
-        // The count changes together with the queue, under the queue's lock.
         let mut queue = locked(&self.queue);
         queue.push_back(event);
         // The write cannot block: the counter would have to be full.
         let _counted = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the oldest event, and waits for one unless the application made the descriptor
-    /// non-blocking. Calls `taken` with the event under the queue's lock, to count it as taken.
+    /// Waits for an event unless the application made the descriptor non-blocking. Calls `taken`
+    /// under the queue's lock.
     pub(crate) fn take(&self, taken: impl FnOnce(&T)) -> Result<T, Errno> {
         loop {
             let mut queue = locked(&self.queue);
@@ -68,7 +67,6 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Removes and returns the events for which `gone` returns true, with their counts.
     pub(crate) fn remove(&self, gone: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = locked(&self.queue);
         let (out, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(gone);
@@ -79,14 +77,13 @@ impl<T> EventQueue<T> {
         out
     }
 
-    /// Subtracts one event. The event was counted, so the read does not block.
+    /// The event was counted, so the read does not block.
     fn uncount(&self) {
         let _counted = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 }
 
-/// Events of one object that C has taken and not acknowledged. C destroys the object only after
-/// acknowledging them. C may acknowledge more events than it has taken.
+/// Events of one object that C has taken and not acknowledged. C may acknowledge more than that.
 #[derive(Debug, Default)]
 pub(crate) struct Unacknowledged {
     count: Mutex<u32>,
@@ -104,15 +101,13 @@ impl Unacknowledged {
         self.changed.notify_all();
     }
 
-    /// Waits until all are acknowledged.
     pub(crate) fn wait(&self) {
         let count = locked(&self.count);
         drop(self.changed.wait_while(count, |count| *count > 0));
     }
 }
 
-/// Locks a mutex even if a thread panicked while holding it: no change under these locks is left
-/// half done.
+/// Ignores poisoning: no change under these locks is left half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,8 +24,8 @@
 //! - *A signal handler calls `exit` and has interrupted an allocation.* The exit handler allocates
 //!   nothing, and the closing thread exists already. If the closing thread has to allocate, it
 //!   waits for the interrupted thread; the limit of step 3 ends the wait.
-//! - *Another thread is opening the network.* `existing` of [`process`](crate::process) finds no process, and the
-//!   handler returns at once.
+//! - *Another thread is opening the network.* `existing` of [`process`](crate::process) finds no
+//!   process, and the handler returns at once.
 //! - *A forked child exits.* The child has the handler but not the closing thread. Unless it opened
 //!   a network of its own, and with it started its own closing thread, the handler returns at once.
 //!
@@ -51,19 +51,16 @@ const DRAINED_FOR: Duration = Duration::from_secs(1);
 /// Time that the closing thread may need beyond [`DRAINED_FOR`].
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The connections of a process.
 pub(crate) trait Connections {
     /// Closes the connections in order; resets connections that are not closed within `limit`.
     fn finish(&self, limit: Duration) -> Result<(), Error>;
 }
 
-/// Returns the connections of this process, if its network is open and no other thread is opening
-/// it now.
+/// Returns the connections of this process, unless another thread is opening the network.
 type Existing = fn() -> Option<Arc<dyn Connections>>;
 
-/// The thread that closes connections at the end of the process. It is created long before: a
-/// signal handler that calls `exit` may have interrupted an allocation, and any allocation would
-/// then deadlock.
+/// The thread that closes connections at the end of the process. It is created long before: `exit`
+/// must not allocate, since a signal handler may have interrupted an allocation.
 #[derive(Debug)]
 struct Closer {
     existing: Existing,
@@ -75,9 +72,7 @@ struct Closer {
 enum Step {
     #[default]
     Parked,
-    /// The exit handler runs: the thread must close the connections.
     Wanted,
-    /// The connections are closed.
     Done,
 }
 
@@ -87,7 +82,6 @@ impl Closer {
         self.changed.notify_all();
     }
 
-    /// Body of the thread: waits for the exit handler, and closes all connections.
     fn run(&self) {
         let parked = locked(&self.step);
         drop(self.changed.wait_while(parked, |step| *step == Step::Parked));
@@ -99,7 +93,7 @@ impl Closer {
         self.set(Step::Done);
     }
 
-    /// Makes the thread close the connections, and waits for it up to a limit. Allocates nothing.
+    /// Allocates nothing.
     fn close(&self) {
         self.set(Step::Wanted);
         let waiting = locked(&self.step);
@@ -109,15 +103,12 @@ impl Closer {
     }
 }
 
-/// Closer of this process, or NULL if its thread could not be started. In a forked child it is the
-/// parent's until the child opens its own network.
+/// NULL if the thread could not be started; the parent's in a child without its own network.
 static CLOSER: AtomicPtr<Closer> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes the end of the process wait for its connections, unless the process ends by a signal or by
-/// `_exit`. Called for each network that a process opens.
+/// Called for each network that a process opens.
 pub(crate) fn prepare(existing: Existing) {
     static PREPARED: Once = Once::new();
-    // It lives as long as the process, as its thread does.
     let closer: &'static Closer =
         Box::leak(Box::new(Closer { existing, step: Mutex::default(), changed: Condvar::new() }));
     let start = move || thread::Builder::new().name("urnic-exit".to_owned()).spawn(|| closer.run());
@@ -138,10 +129,9 @@ static ENDING: AtomicI32 = AtomicI32::new(0);
 
 /// Parks the calling thread for ever if the process is exiting, unless it is the ending thread.
 ///
-/// Some applications destroy their channels and return from `main` while threads still wait at
-/// those channels. Such a thread must not see an error while the exit handler waits for peers: it
-/// would report the error and exit with another code. The ending thread itself continues, because
-/// an exit handler of the application may run after this library's and call this library.
+/// Some applications return from `main` while threads still wait at their channels. Such a thread
+/// would report an error and exit with another code. The ending thread continues, because an exit
+/// handler of the application may call this library.
 pub(crate) fn wait_if_under_way() {
     let own = gettid().as_raw_nonzero().get();
     while ![0, own].contains(&ENDING.load(Ordering::Acquire)) {
@@ -149,9 +139,7 @@ pub(crate) fn wait_if_under_way() {
     }
 }
 
-/// Exit handler. It must not wait without a limit, and must not allocate: a signal handler may have
-/// called `exit` in the middle of an allocation. The ending thread cannot close connections itself,
-/// because its thread-local values are destroyed.
+/// The ending thread cannot close connections itself: its thread-local values are destroyed.
 extern "C" fn at_exit() {
     ENDING.store(gettid().as_raw_nonzero().get(), Ordering::Release);
     // SAFETY: NULL, or a value that stays for the life of the process.

@@ -11,10 +11,9 @@ use urnic::environment;
 
 use crate::errno::Errno;
 
-/// Environment variable that lists the faults.
 const VARIABLE: &str = "URNIC_FAIL";
 
-/// A call that can be made to fail. The variable names it in lower case.
+/// The variable names it in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     OpenDevice,
@@ -73,10 +72,8 @@ const ERRORS: [(&str, c_int); 14] = [
     ("ETIMEDOUT", libc::ETIMEDOUT),
 ];
 
-/// Effect of a fault on the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The call fails.
     Error(Errno),
     /// The peer seems to reject the connection; only for `rdma_connect`.
     Reject,
@@ -85,7 +82,6 @@ enum Outcome {
 #[derive(Debug)]
 struct Fault {
     call: Call,
-    /// Number of the call that fails, from 1.
     number: u64,
     outcome: Outcome,
     calls: AtomicU64,
@@ -122,7 +118,7 @@ impl Fault {
         text.split(',').filter(|part| !part.is_empty()).map(Self::parse).collect()
     }
 
-    /// Counts a call. Returns the effect if this is the call that must fail.
+    /// Returns the effect if this is the call that must fail.
     fn meets(&self, call: Call) -> Option<Outcome> {
         let is_it =
             self.call == call && self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.number;
@@ -146,7 +142,6 @@ fn outcome(call: Call) -> Option<Outcome> {
     faults().iter().filter_map(|fault| fault.meets(call)).last()
 }
 
-/// Returns the error if this call must fail.
 pub(crate) fn check(call: Call) -> Result<(), Errno> {
     match outcome(call) {
         Some(Outcome::Error(errno)) => Err(errno),
@@ -154,7 +149,7 @@ pub(crate) fn check(call: Call) -> Result<(), Errno> {
     }
 }
 
-/// Like [`check`], for `rdma_connect`. Returns true if the peer must seem to reject the connection.
+/// Returns true if the peer must seem to reject the connection.
 pub(crate) fn check_connect() -> Result<bool, Errno> {
     match outcome(Call::Connect) {
         Some(Outcome::Error(errno)) => Err(errno),

@@ -30,8 +30,7 @@ use std::sync::{Arc, Once};
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static HANDLER: Once = Once::new();
 
-/// Returns the number of forks between the process that called this function first and this
-/// process.
+/// Returns the number of forks from the process that called this first to this process.
 pub(crate) fn generation() -> u32 {
     HANDLER.call_once(|| {
         // SAFETY: the handler is a function of this library, which applications do not unload: the
@@ -45,13 +44,13 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
 }
 
-/// A value that each process has for itself. A forked child begins with a new value, since threads
-/// that it does not have may have held the parent's locks.
+/// A value that each process has for itself: a forked child lacks the threads that may have held
+/// the parent's locks.
 pub(crate) struct PerProcess<T: 'static> {
     /// Value of the process that used it last, or NULL. Values live as long as the process.
     value: AtomicPtr<OfProcess<T>>,
-    /// Makes the value of a process. The argument is the parent's value in a forked child, if the
-    /// parent had one: a lock in it may be held by a thread that does not exist.
+    /// The argument is the parent's value in a forked child, if the parent had one. A lock in it
+    /// may be held by a thread that does not exist.
     make: fn(Option<&T>) -> T,
 }
 
@@ -72,13 +71,12 @@ impl<T: Sync> PerProcess<T> {
         (place, unsafe { place.as_ref() })
     }
 
-    /// Returns the value of this process if it was used before. Allocates nothing.
+    /// Allocates nothing.
     pub(crate) fn present(&self) -> Option<&'static T> {
         let (_, last) = self.last();
         last.filter(|last| last.generation == generation()).map(|own| &own.value)
     }
 
-    /// Returns the value of this process, and makes it at the first use.
     pub(crate) fn of_this(&self) -> &'static T {
         let generation = generation();
         loop {
@@ -105,25 +103,22 @@ pub(crate) fn forget<T>(inherited: Arc<T>) {
     std::mem::forget(inherited);
 }
 
-/// `ibv_fork_init`: does nothing. The device pins no memory, so copy-on-write works as usual.
+/// Does nothing. The device pins no memory, so copy-on-write works as usual.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_fork_init() -> libc::c_int {
     0
 }
 
-/// `ibv_is_fork_initialized`: reports that `ibv_fork_init` is not needed.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_is_fork_initialized() -> libc::c_uint {
     crate::abi::IBV_FORK_UNNEEDED
 }
 
-/// `ibv_dontfork_range`: see [`ibv_fork_init`].
 #[unsafe(no_mangle)]
 extern "C" fn ibv_dontfork_range(_base: *mut libc::c_void, _size: usize) -> libc::c_int {
     0
 }
 
-/// `ibv_dofork_range`: see [`ibv_fork_init`].
 #[unsafe(no_mangle)]
 extern "C" fn ibv_dofork_range(_base: *mut libc::c_void, _size: usize) -> libc::c_int {
     0

@@ -1,5 +1,4 @@
-//! The GID table: the addresses of this host, encoded as RoCE does (IPv4 addresses are
-//! IPv4-mapped).
+//! The GID table: the addresses of this host, encoded as RoCE does (IPv4 as IPv4-mapped).
 #![expect(unsafe_code, reason = "entries are written where C wants them")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +13,6 @@ use crate::process::addresses;
 /// The one port of the device.
 pub(crate) const PORT: u8 = 1;
 
-/// One address of an interface that is up.
 #[derive(Clone, Debug)]
 pub(crate) struct Gid {
     pub(crate) address: IpAddr,
@@ -27,7 +25,6 @@ impl Gid {
     }
 }
 
-/// Returns the GID of an address.
 pub(crate) const fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -35,7 +32,6 @@ pub(crate) const fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Returns the address of a GID.
 pub(crate) fn address(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
@@ -81,7 +77,7 @@ fn entry(index: usize, gid: &Gid) -> ibv_gid_entry {
     }
 }
 
-/// `ibv_query_gid`: -1 if there is no such entry.
+/// -1 if there is no such entry.
 ///
 /// # Safety
 /// `gid` points at memory for one.
@@ -106,8 +102,6 @@ unsafe extern "C" fn ibv_query_gid(
     }
 }
 
-/// `_ibv_query_gid_ex`, behind the macro `ibv_query_gid_ex`.
-///
 /// # Safety
 /// `place` points at memory for one.
 #[unsafe(no_mangle)]
@@ -133,8 +127,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     }
 }
 
-/// `_ibv_query_gid_table`, behind the macro `ibv_query_gid_table`. Returns the number of entries
-/// written, or a negative error number if there is memory for too few.
+/// Returns the number of entries written, or a negative error number if there is no room.
 ///
 /// # Safety
 /// `entries` points at memory for `max_entries` entries.
@@ -159,8 +152,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
     isize::try_from(table.len()).unwrap_or(isize::MAX)
 }
 
-/// `ibv_query_gid_type`, a private symbol that applications use nevertheless. All entries have the
-/// type that it calls RoCE v2.
+/// A private symbol that applications use. All entries have the type that it calls RoCE v2.
 ///
 /// # Safety
 /// `kind` points at memory for the answer.
@@ -183,7 +175,7 @@ unsafe extern "C" fn ibv_query_gid_type(
 /// `IBV_GID_TYPE_SYSFS_ROCE_V2` of rdma-core's private header.
 const SYSFS_ROCE_V2: c_uint = 1;
 
-/// `ibv_query_pkey`: the only partition key is the default one.
+/// The only partition key is the default one.
 ///
 /// # Safety
 /// `pkey` points at memory for the answer.
@@ -203,10 +195,8 @@ unsafe extern "C" fn ibv_query_pkey(
     0
 }
 
-/// Full membership of the default partition; the same number in both byte orders.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
-/// `ibv_get_pkey_index`.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
     if port == PORT && pkey == DEFAULT_PKEY { 0 } else { -1 }

@@ -28,7 +28,6 @@
 //!   rsocket    sockets over rdma_cm
 //! ```
 
-/// Lets tests count heap allocations on the posting path.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;

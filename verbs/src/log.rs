@@ -14,11 +14,11 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use urnic::environment;
 
-/// Environment variable with the same values as `urnic --log`.
+/// Filter with the same values as `urnic --log`.
 const LOG: &str = "URNIC_LOG";
 
-/// Standard error without the lock of [`io::stderr`], which a thread of the parent may hold while a
-/// child is forked. Each line is one call.
+/// Output without the lock of [`io::stderr`], which a thread of the parent may hold during a fork.
+/// Each line is one call.
 struct Unlocked;
 
 impl Write for Unlocked {
@@ -31,9 +31,8 @@ impl Write for Unlocked {
     }
 }
 
-/// Format of a line: as that of `urnic --log`, without spans. The crate's own format looks up the
-/// span of the thread, and at the first line of a thread that takes a lock, too. The library has no
-/// spans.
+/// Format of `urnic --log` without spans: the crate's own format takes a lock to look up the span
+/// at a thread's first line.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -55,8 +54,7 @@ where
     }
 }
 
-/// Starts logging if it is requested, and if the application has not installed a `tracing`
-/// subscriber itself.
+/// Starts the log, unless the application has installed a `tracing` subscriber itself.
 #[expect(clippy::print_stderr, reason = "the user who asked for a log reads standard error")]
 pub(crate) fn start() {
     let Some(text) = environment(LOG).and_then(|text| text.into_string().ok()) else { return };

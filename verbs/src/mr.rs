@@ -30,7 +30,6 @@ struct Held {
 
 type MrObject = Object<ibv_mr, Mutex<Held>>;
 
-/// Converts C's access flags to the engine's rights.
 fn access(flags: c_uint) -> Result<Access, Errno> {
     let known = IBV_ACCESS_OPTIONAL_RANGE | (IBV_ACCESS_ON_DEMAND - 1) | IBV_ACCESS_HUGETLB;
     if flags & IBV_ACCESS_ON_DEMAND != 0 {
@@ -58,8 +57,8 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
     Ok(access)
 }
 
-/// Makes all pages present, as a device that pins them does. So memory that is not mapped is an
-/// error now instead of a signal later.
+/// Makes all pages present, as a device that pins them does: unmapped memory is an error now, not a
+/// signal later.
 fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> {
     let Some(last) = addr.addr().checked_add(len) else { return Err(Errno::INVALID) };
     let page = rustix::param::page_size();
@@ -74,14 +73,12 @@ fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> 
     let advised = unsafe { rustix::mm::madvise(first, last - start, advice) };
     match advised {
         Ok(()) => Ok(()),
-        // Kernels before 5.14 do not know the advice: the region is registered with its pages as
-        // they are.
+        // Kernels before 5.14 do not know the advice: the pages stay as they are.
         Err(rustix::io::Errno::INVAL) if !knows_populate() => Ok(()),
         Err(_) => Err(Errno(libc::EFAULT)),
     }
 }
 
-/// Returns true if the kernel supports the advice: a call for no memory succeeds.
 fn knows_populate() -> bool {
     // SAFETY: a length of 0 names no memory.
     unsafe { rustix::mm::madvise(ptr::null_mut(), 0, rustix::mm::Advice::LinuxPopulateRead) }
@@ -115,7 +112,7 @@ fn register(
     Ok(MrObject::make(c, |_| Mutex::new(Held { pd: Arc::clone(pd), registered })))
 }
 
-/// Returns the application's memory as a region, with all pages present.
+/// Makes all pages present.
 pub(crate) fn region(addr: *mut c_void, len: usize, access: Access) -> Result<Arc<Region>, Errno> {
     if len > 0 {
         populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
@@ -134,8 +131,6 @@ fn context_of(pd: *mut ibv_pd) -> *mut crate::abi::ibv_context {
     unsafe { (*pd).context }
 }
 
-/// `ibv_reg_mr`.
-///
 /// # Safety
 /// `of` is a live domain; the memory stays mapped until the region is deregistered.
 #[unsafe(no_mangle)]
@@ -150,7 +145,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     or_null(register(of, pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
 }
 
-/// `ibv_reg_mr_iova`: peers and requests name the first byte by `iova`.
+/// Peers and requests name the first byte by `iova`.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -166,7 +161,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     unsafe { ibv_reg_mr_iova2(of, addr, len, iova, access.cast_unsigned()) }
 }
 
-/// `ibv_reg_mr_iova2`, which the macro `ibv_reg_mr` calls if the rights are not constant.
+/// The macro `ibv_reg_mr` calls it if the rights are not constant.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -183,8 +178,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     or_null(register(of, pd, addr, len, iova, access))
 }
 
-/// `ibv_dereg_mr`: when it returns, no peer can access the memory. EBUSY while windows are bound to
-/// it.
+/// When it returns, no peer can access the memory. EBUSY while windows are bound to it.
 ///
 /// # Safety
 /// `mr` is live, and not used again if the function returns 0.

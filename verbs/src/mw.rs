@@ -17,18 +17,15 @@ use crate::process::next_handle;
 use crate::qp::qp;
 use crate::work::{Request, binding};
 
-/// A window.
 #[derive(Debug)]
 struct Mw {
-    /// Window of the engine. Declared before its domain, so that it is dropped first.
+    /// Declared before its domain, so that it is dropped first.
     inner: urnic::Mw,
     _pd: Arc<Pd>,
 }
 
 type MwObject = Object<ibv_mw, Mw>;
 
-/// The operation behind `ibv_alloc_mw`. The new window is not bound.
-///
 /// # Safety
 /// `of` is a live domain.
 pub(crate) unsafe extern "C" fn alloc_mw(of: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
@@ -50,8 +47,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(of: *mut ibv_pd, kind: c_uint) -> *mut 
     MwObject::make(c, |_| Mw { inner, _pd: Arc::clone(domain) })
 }
 
-/// The operation behind `ibv_dealloc_mw`, which also unbinds. When it returns, no peer accesses
-/// memory through the window.
+/// Unbinds and frees the window. When it returns, no peer accesses memory through it.
 ///
 /// # Safety
 /// `mw` is live and not used again.
@@ -61,8 +57,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     0
 }
 
-/// The operation behind `ibv_bind_mw`: posts a binding of a window of type 1, which gives the
-/// window a new key.
+/// Posts a binding of a window of type 1, which gets a new key.
 ///
 /// # Safety
 /// The queue pair, the window and the region are live, `bind` points at a binding.

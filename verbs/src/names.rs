@@ -26,11 +26,9 @@ const NODE_TYPES: [&CStr; 8] = [
     c"unspecified",
 ];
 
-/// Texts by `enum ibv_port_state`.
 const PORT_STATES: [&CStr; 6] =
     [c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
 
-/// Texts by `enum ibv_event_type`.
 const EVENT_TYPES: [&CStr; 20] = [
     c"CQ error",
     c"local work queue catastrophic error",
@@ -54,7 +52,6 @@ const EVENT_TYPES: [&CStr; 20] = [
     c"WQ fatal",
 ];
 
-/// Texts by `enum ibv_wc_status`.
 const WC_STATUSES: [&CStr; 24] = [
     c"success",
     c"local length error",
@@ -82,7 +79,6 @@ const WC_STATUSES: [&CStr; 24] = [
     c"TM software rendezvous",
 ];
 
-/// Texts by `enum rdma_cm_event_type`.
 const CM_EVENTS: [&CStr; 20] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
@@ -106,8 +102,7 @@ const CM_EVENTS: [&CStr; 20] = [
     c"RDMA_CM_EVENT_INTERNAL",
 ];
 
-/// Each rate with its value in Mb/s, and its multiple of 2.5 Gb/s; 0 if rdma-core has no multiple
-/// for it.
+/// Each rate in Mb/s, and its multiple of 2.5 Gb/s; 0 if rdma-core has none.
 const RATES: [(c_uint, c_int, c_int); 23] = [
     (IBV_RATE_2_5_GBPS, 2_500, 1),
     (IBV_RATE_5_GBPS, 5_000, 2),
@@ -134,7 +129,7 @@ const RATES: [(c_uint, c_int, c_int); 23] = [
     (IBV_RATE_1200_GBPS, 1_275_000, 480),
 ];
 
-/// Returns the text of a value; `unknown` if the table has none.
+/// `unknown` if the table has none.
 fn text(
     texts: &[&'static CStr],
     value: impl TryInto<usize>,

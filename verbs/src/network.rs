@@ -25,7 +25,7 @@ use urnic::{Endpoint, EndpointConfig, Rnic, environment};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 
-/// Environment variable that names the device; `urnic run --dev` sets it.
+/// `urnic run --dev` sets it.
 pub(crate) const DEV: &str = "URNIC_DEV";
 /// Environment variable that shows the endpoint to `urnic top`.
 const TOP: &str = "URNIC_TOP";
@@ -33,8 +33,7 @@ const TOP: &str = "URNIC_TOP";
 /// Time to wait for an address from DHCP.
 const LEASE_AWAITED: Duration = Duration::from_secs(10);
 
-/// Ephemeral TCP ports for ids. Those of queue pairs and of connections opened by the interface's
-/// own TCP are chosen above this range.
+/// Ephemeral TCP ports for ids. Queue pairs and the interface's own connections get ports above.
 const ANY_FIRST: u16 = 32_768;
 const ANY_LEN: u16 = 16_384;
 
@@ -51,27 +50,22 @@ fn spec() -> &'static Result<Option<DeviceSpec>, String> {
     })
 }
 
-/// Returns the interface, or `None` for the kernel's TCP.
+/// `None` for the kernel's TCP.
 pub(crate) fn device() -> Option<&'static DeviceSpec> {
     spec().as_ref().ok()?.as_ref()
 }
 
-/// The network of a process.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) endpoint: Endpoint,
-    /// Address that DHCP leased.
     pub(crate) leased: Option<IpAddr>,
-    /// TCP ports to which ids are bound.
     bound: Arc<Mutex<HashSet<u16>>>,
-    /// Shows the endpoint to `urnic top` as long as it exists.
     _shown: Option<Shown>,
     /// Keeps other processes from the interface if its device does not do that.
     _lock: Option<Socket>,
 }
 
 impl Network {
-    /// Opens the network that `URNIC_DEV` names.
     pub(crate) fn open(rnic: &Rnic, config: &EndpointConfig) -> Result<Self, Errno> {
         let opened = match spec() {
             Ok(None) => return Ok(Self::of(Endpoint::kernel(rnic, config)?)),
@@ -107,8 +101,7 @@ impl Network {
     }
 }
 
-/// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. A failure is reported on
-/// standard error, and the application continues.
+/// A failure is reported on standard error, and the application continues.
 fn shown(endpoint: &Endpoint) -> Option<Shown> {
     let asked = environment(TOP)?.to_ascii_lowercase();
     if ["", "0", "n", "no", "f", "false", "off"].iter().any(|no| asked == *no) {
@@ -188,8 +181,7 @@ fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     })
 }
 
-/// Backlog of the socket that holds the name. Each process that finds the name taken leaves an
-/// entry in it, and the holder never accepts one.
+/// Each process that finds the name taken leaves an entry in the holder's backlog.
 const PROBES: c_int = 4096;
 /// Time that a holder has from bind to listen.
 const LISTENS_WITHIN: Duration = Duration::from_millis(50);
@@ -201,22 +193,20 @@ fn local_socket(path: &str) -> std::io::Result<(Socket, SockAddr)> {
 }
 
 /// Takes a name of the abstract namespace, which any user may take. The second value is true if the
-/// name is taken by a process that does not hold it for urnic: the process belongs to a user other
-/// than this one and root, or it does not listen.
+/// name is taken by a process that does not hold it for urnic: it belongs to a user other than this
+/// one and root, or does not listen.
 ///
 /// 1. A process binds a socket to the name, and listens. It holds the name until it ends.
-/// 2. For another process the bind fails. This process connects to the name, to find out the user
-///    of the holder.
+/// 2. For another process the bind fails. It connects to the name, to find out the holder's user.
 /// 3. The holder never accepts: the connection remains in its backlog.
 ///
-/// Racy case: *the holder is between bind and listen.* The connection is refused. The process waits
+/// Racy case: *the holder is between bind and listen.* The connection is refused; the process waits
 /// [`LISTENS_WITHIN`], and begins again.
 #[expect(clippy::disallowed_methods, reason = "another process has no way to say that it listens")]
 fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     let take = || -> std::io::Result<Socket> {
         let (socket, at) = local_socket(path)?;
         socket.bind(&at)?;
-        // Other processes find out who has the name by connecting (unix(7), SO_PEERCRED).
         socket.listen(PROBES)?;
         Ok(socket)
     };
@@ -229,7 +219,6 @@ fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     };
     let (taken, is_foreign) = match look() {
         (_, None) => {
-            // A holder may be between bind and listen.
             std::thread::sleep(LISTENS_WITHIN);
             look()
         }
@@ -238,7 +227,7 @@ fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
     (taken, is_foreign.unwrap_or(true))
 }
 
-/// Returns true if a user other than this one and root has the name, and `None` if nothing listens
+/// Returns true if a user other than this one and root has the name; `None` if nothing listens
 /// there. Sockets of other types have names of their own.
 fn is_of_another(path: &str) -> Option<bool> {
     let connect = || -> std::io::Result<UCred> {
@@ -256,8 +245,7 @@ fn is_of_another(path: &str) -> Option<bool> {
     }
 }
 
-/// Returns the addresses of the interface, `leased` included; none if the network is the kernel's
-/// TCP.
+/// Returns the addresses of the interface, `leased` included; none with the kernel's TCP.
 pub(crate) fn addresses(leased: Option<IpAddr>) -> Vec<IpAddr> {
     let Some(spec) = device() else { return Vec::new() };
     leased.into_iter().chain(spec.addresses().unwrap_or_default()).collect()

@@ -1,5 +1,4 @@
-//! Functions of libibverbs that came after rdma-core 44 and work here: buffers, and registrations by
-//! attributes. The others are in `refused`.
+//! Functions of libibverbs newer than rdma-core 44 that work here. The others are in `refused`.
 #![expect(unsafe_code, reason = "functions exported to C, with C's pointers")]
 
 use std::ptr;
@@ -12,7 +11,7 @@ use crate::errno::{Errno, number, or_null};
 use crate::gid::PORT;
 use crate::mr::ibv_reg_mr_iova2;
 
-/// `ibv_query_port_speed`: in units of 100 Mbit/s, as the attributes of the port say.
+/// Returns units of 100 Mbit/s, as the attributes of the port say.
 ///
 /// # Safety
 /// `place` points at memory for the answer.
@@ -36,7 +35,7 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-/// `ibv_alloc_buf`: whole pages, which are zero.
+/// Allocates whole pages, which are zero.
 ///
 /// # Safety
 /// `place` points at memory for the handle.
@@ -62,7 +61,7 @@ unsafe extern "C" fn ibv_alloc_buf(
     }
 }
 
-/// `ibv_free_buf`: its registrations are gone before.
+/// The buffer's registrations are gone before.
 ///
 /// # Safety
 /// `buffer` is NULL, or came from [`ibv_alloc_buf`] and is not used again.
@@ -77,8 +76,6 @@ unsafe extern "C" fn ibv_free_buf(buffer: *mut Buffer) {
     let _a_mapping_of_this_file_can_be_unmapped = unsafe { rustix::mm::munmap(start, len) };
 }
 
-/// `ibv_reg_buf_mr`: registers a part of a buffer.
-///
 /// # Safety
 /// The domain and the buffer are live.
 #[unsafe(no_mangle)]
@@ -106,8 +103,7 @@ unsafe extern "C" fn ibv_reg_buf_mr(
     unsafe { ibv_reg_mr_ex(of, &raw const attr) }
 }
 
-/// Attributes of `ibv_reg_mr_ex`. Headers before rdma-core 59 lack the structure, and those before
-/// 64 its last field.
+/// Headers before rdma-core 59 lack the structure, and those before 64 its last field.
 #[repr(C)]
 pub(crate) struct ibv_mr_init_attr {
     length: usize,
@@ -129,8 +125,7 @@ const MASK_FD_OFFSET: u64 = 1 << 3;
 const MASK_DMAH: u64 = 1 << 4;
 const MASK_BUF: u64 = 1 << 5;
 
-/// `ibv_reg_mr_ex`: memory of the process. EOPNOTSUPP for memory behind a file of another device,
-/// and for hints of where to cache it.
+/// EOPNOTSUPP for memory behind a file of another device, and for hints of where to cache it.
 ///
 /// # Safety
 /// The domain is live; `attr` points at the fields that its mask names.

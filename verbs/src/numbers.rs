@@ -1,6 +1,6 @@
 //! Numbers of queue pairs. The upper 16 of their 24 bits are the TCP port at which the process
-//! listens for peers that connect to the queue pairs. So a peer that knows the number knows the
-//! port, and no two processes of a host use the same number.
+//! listens for their peers: a peer that knows the number knows the port, and no two processes of a
+//! host use the same number.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -8,26 +8,22 @@ use std::sync::{Arc, Mutex};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 
-/// Queue pairs per TCP port.
 const BLOCK: usize = 256;
-/// Numbers of the queue pairs of rdma_cm's ids. Peers find these queue pairs by their connections,
-/// so their numbers use TCP ports at which ordinary applications do not listen.
+/// Numbers for rdma_cm's ids. Peers find these queue pairs by their connections, so the numbers use
+/// TCP ports at which ordinary applications do not listen.
 const OF_IDS: std::ops::Range<u32> = 1..1024 << 8;
 
-/// Returns true if a number belongs to a queue pair that rdma_cm connects.
 pub(crate) const fn is_of_id(number: u32) -> bool {
     number >= OF_IDS.start && number < OF_IDS.end
 }
 
-/// The listener at the TCP port of a block of numbers.
 pub(crate) trait PeerListener: Debug + Send + Sync {
     fn tcp_port(&self) -> u16;
 
-    /// Requests a look for waiting peers, whose queue pair is ready now.
+    /// Peers may wait whose queue pair is ready now.
     fn look(self: Arc<Self>);
 }
 
-/// Queue pair numbers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     blocks: Mutex<Vec<Block>>,
@@ -53,8 +49,7 @@ impl Block {
 }
 
 impl Numbers {
-    /// Takes a number at which peers may request the queue pair. `listen` makes a listener if all
-    /// numbers of the present ones are in use.
+    /// `listen` makes a listener if all numbers of the present ones are in use.
     pub(crate) fn take(
         &self,
         listen: impl FnOnce() -> Result<Arc<dyn PeerListener>, Errno>,
@@ -71,22 +66,19 @@ impl Numbers {
         number
     }
 
-    /// Returns the next number of the range for rdma_cm. Numbers repeat when the range is
-    /// exhausted.
+    /// Numbers repeat when the range is exhausted.
     pub(crate) fn next_of_ids(&self) -> u32 {
         let mut next = locked(&self.next_of_ids);
         *next = if is_of_id(*next + 1) { *next + 1 } else { OF_IDS.start };
         *next
     }
 
-    /// Takes a number for a queue pair that an id connects. `is_free` returns true if no queue pair
-    /// has the number.
+    /// `is_free` returns true if no queue pair has the number.
     pub(crate) fn take_for_id(&self, is_free: impl Fn(u32) -> bool) -> Result<u32, Errno> {
         let mut numbers = OF_IDS.map(|_| self.next_of_ids());
         numbers.find(|number| is_free(*number)).ok_or(Errno::NO_MEMORY)
     }
 
-    /// Looks for waiting peers of the queue pair with this number, which is ready now.
     pub(crate) fn ready(&self, number: u32) {
         let blocks = locked(&self.blocks);
         if let Some(block) = blocks.iter().find(|block| u32::from(block.tcp_port) == number >> 8) {
@@ -94,7 +86,6 @@ impl Numbers {
         }
     }
 
-    /// Gives the number of a destroyed queue pair back.
     pub(crate) fn give_back(&self, number: u32) {
         for block in &mut *locked(&self.blocks) {
             if u32::from(block.tcp_port) == number >> 8 {

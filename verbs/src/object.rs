@@ -6,7 +6,6 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// An object whose first part C knows.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     c: C,
@@ -51,8 +50,6 @@ impl<C, T> Object<C, T> {
         place.cast()
     }
 
-    /// Returns the Rust part.
-    ///
     /// # Safety
     /// `c` came from [`make`](Self::make) of the same types and is not freed before the last use of
     /// the returned reference. C's functions have that contract with their callers.
@@ -62,8 +59,6 @@ impl<C, T> Object<C, T> {
         unsafe { &(*object).of }
     }
 
-    /// Frees the object.
-    ///
     /// # Safety
     /// As [`of`](Self::of), and nothing uses the object afterwards.
     pub(crate) unsafe fn free(c: *mut C) -> T {
@@ -104,8 +99,6 @@ impl<C: Copy> Place<C> {
     }
 }
 
-/// Returns the value behind a pointer of C, or `None` for NULL.
-///
 /// # Safety
 /// `c` is NULL or points at a value that stays valid and unchanged while the returned reference is
 /// used.

@@ -1,5 +1,4 @@
-//! Operations of an open device on all kinds of objects: the table that inline functions of C call,
-//! and asynchronous events.
+//! The table of operations that inline functions of C call, and asynchronous events.
 #![expect(unsafe_code, reason = "events name C's objects")]
 
 use libc::c_int;
@@ -14,7 +13,6 @@ use crate::qp::{self, qp};
 use crate::srq::{self, srq};
 use crate::{attributes, context, mw, parent_domain};
 
-/// Fills in the table of operations.
 fn fill_in(c: &mut verbs_context) {
     c.query_port = Some(attributes::query_port);
     c.query_device_ex = Some(attributes::query_device_ex);
@@ -36,19 +34,17 @@ fn fill_in(c: &mut verbs_context) {
     ops.dealloc_mw = Some(mw::dealloc_mw);
 }
 
-/// Opens the device.
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     context::open(device, fill_in)
 }
 
-/// `ibv_open_device`.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     or_null(open(device))
 }
 
-/// Returns the count of unacknowledged events of the event's object. The object is live: before it
-/// is destroyed it removes its events from the queue, and waits until C has acknowledged the others.
+/// The object is live: before it is destroyed it removes its events from the queue, and waits until
+/// C has acknowledged the others.
 fn unacknowledged<'a>(event: &AsyncEvent) -> &'a Unacknowledged {
     match event {
         // SAFETY: live, as above.
@@ -65,8 +61,6 @@ impl AsyncEvents {
         self.take_counted(|event| unacknowledged(event).taken())
     }
 
-    /// Counts an event that C has acknowledged.
-    ///
     /// # Safety
     /// The event was taken, and is acknowledged once.
     pub(crate) unsafe fn acknowledge(event: &ibv_async_event) {
@@ -74,7 +68,7 @@ impl AsyncEvents {
     }
 }
 
-/// `ibv_get_async_event`: waits for the next event. EBADF for a closed device.
+/// Waits for the next event. EBADF for a closed device.
 ///
 /// # Safety
 /// `event` points at memory for the event.
@@ -96,8 +90,6 @@ unsafe extern "C" fn ibv_get_async_event(
     }
 }
 
-/// `ibv_ack_async_event`.
-///
 /// # Safety
 /// The event was taken, and is acknowledged once.
 #[unsafe(no_mangle)]

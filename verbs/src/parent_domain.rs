@@ -1,9 +1,7 @@
-//! Thread domains, and parent domains: protection domains with a thread domain, or with allocators.
-//!
-//! Objects made with a parent domain behave as if made with its protection domain. A thread domain
-//! is a promise of the application that lets a library omit locks. Here it changes nothing, because
-//! uncontended locks are cheap. Objects of this library use no memory that an application's
-//! allocators could provide: the allocators are not called.
+//! Thread domains, and parent domains, which behave as their protection domains. A thread domain is
+//! a promise of the application that lets a library omit locks; it changes nothing here, because
+//! uncontended locks are cheap. Allocators are not called: no object uses memory that they could
+//! provide.
 #![expect(unsafe_code, reason = "C's pointers to domains")]
 
 use std::sync::Arc;
@@ -21,8 +19,6 @@ use crate::pd::{self, Td, pd};
 
 type TdObject = Object<ibv_td, Arc<Td>>;
 
-/// The operation behind `ibv_alloc_td`.
-///
 /// # Safety
 /// `attr` points at attributes.
 pub(crate) unsafe extern "C" fn alloc_td(
@@ -36,7 +32,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     TdObject::make(ibv_td { context: of }, |_| Arc::new(Td))
 }
 
-/// The operation behind `ibv_dealloc_td`: EBUSY while a parent domain uses it.
+/// EBUSY while a parent domain uses it.
 ///
 /// # Safety
 /// `td` is live, and not used again if the function returns 0.
@@ -50,7 +46,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     0
 }
 
-/// The operation behind `ibv_alloc_parent_domain`. `ibv_dealloc_pd` deallocates it.
+/// `ibv_dealloc_pd` deallocates it.
 ///
 /// # Safety
 /// `attr` points at attributes, whose domains are NULL or live.

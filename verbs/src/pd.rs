@@ -16,18 +16,14 @@ use crate::object::Object;
 use crate::process::next_handle;
 use crate::region::Registered;
 
-/// A protection domain.
 #[derive(Debug)]
 pub(crate) struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) inner: urnic::Pd,
-    /// Regions by local key, which is the steering tag. The domain and its parent domains share the
-    /// map.
+    /// Regions by steering tag. The domain and its parent domains share the map.
     regions: Arc<RwLock<HashMap<u32, Arc<Registered>>>>,
-    /// For a parent domain, the domain with which it was made: that domain cannot be deallocated
-    /// while the parent domain exists. `None` for other domains.
+    /// The domain of a parent domain; it cannot be deallocated before. `None` for other domains.
     base: Option<Arc<Self>>,
-    /// Thread domain of a parent domain, if it has one.
     _td: Option<Arc<Td>>,
 }
 
@@ -51,16 +47,15 @@ impl Pd {
         self.regions.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
-    /// Resolves an element of a request's list. Returns `None` if its key is not of this domain, or
-    /// its range is outside the region.
+    /// `None` if the key is not of this domain, or the range is outside the region.
     pub(crate) fn sge(&self, element: &ibv_sge) -> Option<Sge> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         regions.get(&element.lkey)?.sge(element.addr, element.length)
     }
 
-    /// Appends the memory of the elements to `sges`, without empty elements. Returns `false` if a
-    /// key is not of this domain, a range is outside its region, or a sink is not writable. As on
-    /// hardware, such a request is accepted, and completes with an error after the earlier ones.
+    /// Appends the elements' memory to `sges`. `false` if a key is not of this domain, a range is
+    /// outside its region, or a sink is not writable: as on hardware, such a request is accepted,
+    /// and completes with an error after the earlier ones.
     pub(crate) fn resolve(
         &self,
         elements: &[ibv_sge],
@@ -80,21 +75,17 @@ impl Pd {
         Ok(usable)
     }
 
-    /// Builds a receive into the memory of the elements.
     pub(crate) fn receive(&self, id: u64, elements: &[ibv_sge]) -> Result<RecvWr, Errno> {
         let mut wr = RecvWr::new(WrId(id), []);
         wr.inaccessible = !self.resolve(elements, true, &mut wr.sges)?;
         Ok(wr)
     }
 
-    /// Returns true if it is a parent domain.
     pub(crate) const fn is_parent(&self) -> bool {
         self.base.is_some()
     }
 }
 
-/// Returns the object behind C's pointer.
-///
 /// # Safety
 /// `pd` came from [`ibv_alloc_pd`] and was not deallocated.
 pub(crate) unsafe fn pd<'a>(pd: *mut ibv_pd) -> &'a Arc<Pd> {
@@ -102,7 +93,6 @@ pub(crate) unsafe fn pd<'a>(pd: *mut ibv_pd) -> &'a Arc<Pd> {
     unsafe { PdObject::of(pd) }
 }
 
-/// Makes a domain of an open device.
 pub(crate) fn alloc(of: *mut ibv_context, context: &Arc<Context>) -> *mut ibv_pd {
     let pd = Pd {
         context: Arc::clone(context),
@@ -114,7 +104,7 @@ pub(crate) fn alloc(of: *mut ibv_context, context: &Arc<Context>) -> *mut ibv_pd
     make(of, pd)
 }
 
-/// Makes a parent domain: another handle of the same domain.
+/// Makes another handle of the same domain.
 pub(crate) fn extend(of: *mut ibv_context, base: &Arc<Pd>, td: Option<Arc<Td>>) -> *mut ibv_pd {
     let pd = Pd {
         context: Arc::clone(&base.context),
@@ -132,8 +122,6 @@ fn make(of: *mut ibv_context, pd: Pd) -> *mut ibv_pd {
     PdObject::make(c, |_| Arc::new(pd))
 }
 
-/// `ibv_alloc_pd`.
-///
 /// # Safety
 /// `of` is an open device.
 #[unsafe(no_mangle)]
@@ -143,8 +131,7 @@ unsafe extern "C" fn ibv_alloc_pd(of: *mut ibv_context) -> *mut ibv_pd {
     or_null(fault::check(Call::AllocPd).map(|()| alloc(of, context)))
 }
 
-/// `ibv_dealloc_pd`: EBUSY while the domain has regions, windows, queue pairs, shared receive
-/// queues or parent domains.
+/// EBUSY while the domain has regions, windows, queue pairs, shared queues or parent domains.
 ///
 /// # Safety
 /// `pd` came from [`ibv_alloc_pd`] and is not used again if the function returns 0.

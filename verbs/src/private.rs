@@ -1,10 +1,7 @@
 //! Private symbols of libibverbs, which its drivers bind when they are loaded: perftest, UCX and
-//! libfabric load `libmlx5` or `libefa` before they list devices. No driver ever gets a device of
-//! this crate, so each function refuses. (`ibv_query_gid_type`, which applications call, is in
-//! `gid`.)
-//!
-//! No function here reads its arguments, and C's calling conventions leave their removal to the
-//! caller.
+//! libfabric load `libmlx5` or `libefa` before they list devices. No driver gets a device of this
+//! crate, so each function refuses. None reads its arguments: C's calling conventions leave their
+//! removal to the caller.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::ptr;
@@ -136,19 +133,19 @@ private! {
     verbs_uninit_context
 }
 
-/// Returns the number of attributes of a command to the kernel: 0, because no command is ever made.
+/// No command to the kernel is ever made.
 #[unsafe(no_mangle)]
 extern "C" fn __ioctl_final_num_attrs() -> c_uint {
     0
 }
 
-/// Returns a name for the opcode of a request, for the logs of drivers.
+/// Returns a text for the logs of drivers.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_wr_opcode_str() -> *const c_char {
     c"unknown".as_ptr()
 }
 
-/// Fails: no device has files in sysfs.
+/// No device has files in sysfs.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_read_ibdev_sysfs_file() -> c_int {
     Errno(libc::ENOENT).set();

@@ -1,5 +1,4 @@
-//! The one RNIC and endpoint of a process, made when the first device is opened or the first
-//! connection id needs one.
+//! The one RNIC and endpoint of a process, made at the first device or connection id.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -23,35 +22,28 @@ use crate::numbers::Numbers;
 use crate::object::CPtr;
 use crate::thread::run_as_own;
 
-/// Interface of a queue pair for completion queues, receive queues and connections, whose modules are
-/// below that of queue pairs.
+/// Queue pairs for modules below them: completion queues, receive queues and connections.
 pub(crate) trait QueuePair: Debug + Send + Sync {
     fn number(&self) -> u32;
 
-    /// Returns itself, for the module that made it.
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 
-    /// Returns the engine's current queue pair.
     fn inner(&self) -> urnic::Qp;
 
-    /// Returns its connection without rdma_cm (`peer::link::Link`), if one was started.
     fn link(&self) -> Option<Arc<dyn Any + Send + Sync>>;
 
-    /// Returns true if its requests or its receives complete to this queue.
     fn completes_to(&self, cq: *mut ibv_cq) -> bool;
 
     /// Returns true if it takes receives from this queue.
     fn receives_from(&self, srq: *mut ibv_srq) -> bool;
 
-    /// Stores the value that a completed Atomic fetched. Returns true if the application sees the
-    /// completion.
+    /// Returns true if the application sees the completion.
     fn store_fetched(&self, wc: &Wc) -> bool;
 
     /// Reports once that it is in error and has taken its last buffer from a shared queue.
     fn tell_last_wqe(&self);
 }
 
-/// State that all objects of a process share.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) rnic: Rnic,
@@ -59,17 +51,14 @@ pub(crate) struct Process {
     /// Queue pairs by number, which completions carry.
     qps: RwLock<HashMap<u32, Arc<dyn QueuePair>>>,
     pub(crate) numbers: Numbers,
-    /// The open device that all ids of rdma_cm show. It is opened once and never closed.
+    /// Opened once and never closed.
     pub(crate) of_ids: OnceLock<CPtr<ibv_context>>,
-    /// The protection domain of ids whose applications name none.
     pub(crate) pd_of_ids: OnceLock<CPtr<ibv_pd>>,
-    /// Fork generation (`fork::generation`) in which this was made.
     generation: u32,
 }
 
 impl Process {
-    /// Returns true if this process made the `Process`, false if it inherited the parent's by a
-    /// fork, without the threads.
+    /// False if this process inherited it by a fork, without the threads.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
@@ -83,9 +72,8 @@ impl Process {
         self.numbers.give_back(number);
     }
 
-    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. Only
-    /// calls of the application may keep a reference to a queue pair, threads of the library may
-    /// not: when `ibv_destroy_qp` returns, no other thread uses the queue pair or its domain.
+    /// `None` if there is no such queue pair. Only calls of the application may keep a reference to
+    /// one: when `ibv_destroy_qp` returns, no other thread uses it or its domain.
     pub(crate) fn with_qp<T>(
         &self,
         number: u32,
@@ -94,13 +82,11 @@ impl Process {
         self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(use_qp)
     }
 
-    /// Returns true if a queue pair completes to this queue.
     pub(crate) fn uses(&self, cq: *mut ibv_cq) -> bool {
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.values().any(|qp| qp.completes_to(cq))
     }
 
-    /// Returns true if a queue pair takes receives from this queue.
     pub(crate) fn uses_srq(&self, srq: *mut ibv_srq) -> bool {
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.values().any(|qp| qp.receives_from(srq))
@@ -119,9 +105,8 @@ static PROCESS: PerProcess<Mutex<Option<Arc<Process>>>> =
 /// Values for `handle` fields, which only people look at.
 static HANDLES: AtomicU32 = AtomicU32::new(1);
 
-/// Returns the RNIC and endpoint of this process, and makes them at the first call. They are kept
-/// until the process ends: applications open and close devices often, and the threads of an
-/// endpoint are expensive to start.
+/// Makes them at the first call, and keeps them until the process ends: applications open and close
+/// devices often, and the threads of an endpoint are expensive to start.
 pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     let mut process = locked(PROCESS.of_this());
     if let Some(process) = process.as_ref() {
@@ -148,34 +133,31 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     Ok(Arc::clone(process.insert(made)))
 }
 
-/// Returns the process's RNIC and endpoint if they exist and no other thread is making them now.
-/// Allocates nothing: the exit handler may have interrupted an allocation.
+/// `None` also while another thread makes them. Allocates nothing: the exit handler may have
+/// interrupted an allocation.
 pub(crate) fn existing() -> Option<Arc<Process>> {
     PROCESS.present()?.try_lock().ok()?.clone()
 }
 
-/// Returns the address that DHCP leased, and opens the network for that if it has to.
+/// Opens the network if DHCP needs it.
 fn leased() -> Option<IpAddr> {
     let uses_dhcp = network::device().is_some_and(DeviceSpec::uses_dhcp);
     uses_dhcp.then(|| process().ok()?.network.leased).flatten()
 }
 
-/// Returns the addresses of the interface; none if the network is the kernel's TCP.
+/// None with the kernel's TCP.
 pub(crate) fn addresses() -> Vec<IpAddr> {
     network::addresses(leased())
 }
 
-/// Returns the address of the interface from which `remote` is reached.
 pub(crate) fn source_for(spec: &DeviceSpec, remote: IpAddr) -> Result<IpAddr, Errno> {
     let leased = || addresses().into_iter().find(|own| own.is_ipv4() && remote.is_ipv4());
     let source = spec.source_for(remote);
     source.or_else(|| leased().filter(|_| spec.uses_dhcp())).ok_or(Errno(libc::ENETUNREACH))
 }
 
-/// Returns how connections start (MPA negotiation).
 pub(crate) fn startup() -> StartupConfig {
-    // Applications written for InfiniBand send first from either end (RFC 6581 §9.2), and with
-    // immediate data.
+    // Applications for InfiniBand send first from either end (RFC 6581 §9.2), with immediate data.
     let (peer_to_peer, immediates) = (true, true);
     StartupConfig { peer_to_peer, immediates, silence_probe: true, ..StartupConfig::default() }
 }

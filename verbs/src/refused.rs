@@ -1,8 +1,6 @@
-//! Functions that urnic does not support and that need no state: multicast, objects of other
-//! processes, memory of other devices, vendor options. Also the few helpers of libibverbs that
-//! librdmacm and `ibv_devinfo` use, which work.
-//!
-//! Refusals are those of rdma-core over a device whose driver lacks the operation.
+//! Functions that urnic does not support and that need no state, refused as rdma-core does over a
+//! device whose driver lacks the operation. Also the few helpers of libibverbs that librdmacm and
+//! `ibv_devinfo` use, which work.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::ffi::{CStr, CString, OsStr};
@@ -22,7 +20,7 @@ use crate::abi::{
 };
 use crate::errno::{Errno, minus_one, number, or_null};
 
-/// Defines functions that return a fixed answer: `name(arguments) -> type = answer;` …
+/// `name(arguments) -> type = answer;` …
 macro_rules! refused {
     ($($name:ident($($argument:ty),*) -> $type:ty = $answer:expr;)*) => {
         $(
@@ -80,12 +78,10 @@ refused! {
     _ibv_query_comp_cntr_caps() -> c_int = unsupported();
 }
 
-/// Refuses as verbs do: returns the error number.
 fn unsupported() -> c_int {
     number(Err(Errno::NOT_SUPPORTED))
 }
 
-/// Refuses as rdma_cm does.
 fn not_supported() -> c_int {
     minus_one(Err(Errno::NOT_SUPPORTED))
 }
@@ -94,8 +90,8 @@ fn none<C>() -> *mut C {
     or_null(Err(Errno::NOT_SUPPORTED))
 }
 
-/// `rdma_get_remote_ece`: returns the vendor options of the peer. The wire carries none, so all are
-/// zero, as for a peer without options. Fails unless the queue pair is the application's own.
+/// The wire carries no vendor options, so all are zero, as for a peer without options. Fails unless
+/// the queue pair is the application's own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     // SAFETY: an id of the caller's, or NULL.
@@ -108,8 +104,8 @@ unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece)
     0
 }
 
-/// Returns the path of sysfs: `SYSFS_PATH` without a final slash, or `/sys`. The variable is
-/// ignored if the process has rights that its user does not have.
+/// `SYSFS_PATH` without a final slash, or `/sys`. Ignores the variable if the process has rights
+/// that its user does not have.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
@@ -125,8 +121,8 @@ extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     .as_ptr()
 }
 
-/// Reads a file of sysfs without its line end, as a C string. Returns the length; -1 after an
-/// error, or if the string does not fit.
+/// Reads a file without its line end, as a C string. Returns the length; -1 after an error, or if
+/// the string does not fit.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_read_sysfs_file(
     folder: *const c_char,
@@ -152,7 +148,7 @@ unsafe extern "C" fn ibv_read_sysfs_file(
     }
 }
 
-/// Returns the content of a file without its line end, if it has fewer than `size` bytes.
+/// Refuses a file of `size` bytes or more, without its line end.
 fn sysfs_text(path: &Path, size: usize) -> Result<Vec<u8>, Errno> {
     let mut text = Vec::new();
     let limit = u64::try_from(size).unwrap_or(u64::MAX);
@@ -163,7 +159,6 @@ fn sysfs_text(path: &Path, size: usize) -> Result<Vec<u8>, Errno> {
     if text.len() < size { Ok(text) } else { Err(Errno::INVALID) }
 }
 
-/// Converts an address from the kernel's form to the application's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     to: *mut ibv_ah_attr,
@@ -175,8 +170,7 @@ unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     unsafe { to.write(ah_attr(&from)) };
 }
 
-/// Converts attributes of a queue pair from the kernel's form to the application's. `qp_state` and
-/// `rate_limit` keep their old values.
+/// Keeps `qp_state` and `rate_limit` of the destination.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     to: *mut ibv_qp_attr,
@@ -190,7 +184,6 @@ unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     unsafe { to.write(qp_attr(&from, &old)) };
 }
 
-/// Converts a path from the kernel's form to the application's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     to: *mut ibv_sa_path_rec,
@@ -224,7 +217,6 @@ unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     unsafe { to.write(path) };
 }
 
-/// Converts a path from the application's form to the kernel's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_path_rec_to_kern(
     to: *mut ib_user_path_rec,

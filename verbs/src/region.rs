@@ -1,4 +1,4 @@
-//! A registered region, as requests name it: by key and address.
+//! Registered regions.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,6 @@ use crate::event_queue::locked;
 pub(crate) struct Registered {
     pub(crate) mr: Mr,
     pub(crate) iova: u64,
-    /// Access rights as C's flags.
     pub(crate) flags: c_uint,
     /// Set when the region is deregistered: the memory may be unmapped.
     is_gone: Mutex<bool>,
@@ -28,12 +27,11 @@ impl Registered {
         *locked(&self.is_gone) = true;
     }
 
-    /// Returns the local and remote key, which is the steering tag.
     pub(crate) fn key(&self) -> u32 {
         self.mr.stag().0
     }
 
-    /// Returns the part of the region at an address; `None` if it is not entirely inside.
+    /// `None` if it is not entirely inside.
     pub(crate) fn sge(&self, addr: u64, len: u32) -> Option<Sge> {
         let start = usize::try_from(addr.checked_sub(self.iova)?).ok()?;
         let end = start.checked_add(usize::try_from(len).ok()?)?;

@@ -1,12 +1,10 @@
-//! Critical sections that C enters by one call and leaves by another (`ibv_wr_start` and
-//! `ibv_wr_complete`, `ibv_start_poll` and `ibv_end_poll`). One thread at a time is inside.
+//! Critical sections that C enters and leaves by separate calls. One thread at a time is inside.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::event_queue::locked;
 
-/// Value that the thread in the section uses. While no thread is inside, any thread may use the
-/// value for one call.
+/// Value for the thread inside. While none is inside, any thread may use it for one call.
 #[derive(Debug, Default)]
 pub(crate) struct Section<T> {
     state: Mutex<State<T>>,
@@ -16,9 +14,7 @@ pub(crate) struct Section<T> {
 #[derive(Debug, Default)]
 struct State<T> {
     value: T,
-    /// Thread in the section.
     inside: Option<ThreadMark>,
-    /// Number of threads that wait until the section is free.
     waiting: usize,
 }
 
@@ -41,19 +37,17 @@ impl<T> Section<T> {
         Self { state: Mutex::new(State { value, inside: None, waiting: 0 }), left: Condvar::new() }
     }
 
-    /// Enters the section, after waiting until no other thread is inside. A thread that is inside
-    /// already stays inside.
+    /// Waits until no other thread is inside. A thread that is inside already stays inside.
     pub(crate) fn enter(&self) {
         let own = ThreadMark::own();
         self.free(own).inside = Some(own);
     }
 
-    /// Uses the value in the section. C calls this only between entering and leaving.
+    /// C calls this only between entering and leaving.
     pub(crate) fn inside<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut locked(&self.state).value)
     }
 
-    /// Leaves the section and wakes a waiting thread.
     pub(crate) fn leave(&self) {
         let mut state = locked(&self.state);
         state.inside = None;
@@ -63,8 +57,8 @@ impl<T> Section<T> {
         }
     }
 
-    /// Uses the value for one call, while no other thread is in the section. The second argument of
-    /// `f` is true if this thread is inside.
+    /// Uses the value for one call, while no other thread is inside. The second argument of `f` is
+    /// true if this thread is.
     pub(crate) fn alone<R>(&self, f: impl FnOnce(&mut T, bool) -> R) -> R {
         let own = ThreadMark::own();
         let mut state = self.free(own);
@@ -77,7 +71,7 @@ impl<T> Section<T> {
         done
     }
 
-    /// Returns the state, after waiting until no other thread is in the section.
+    /// Waits until no other thread is in the section.
     fn free(&self, own: ThreadMark) -> MutexGuard<'_, State<T>> {
         let mut state = locked(&self.state);
         while state.inside.is_some_and(|inside| inside != own) {

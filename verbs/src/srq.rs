@@ -20,7 +20,6 @@ use crate::pd::{Pd, pd};
 use crate::process::next_handle;
 use crate::work::elements;
 
-/// A shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) pd: Arc<Pd>,
@@ -33,7 +32,7 @@ pub(crate) struct Srq {
 
 type SrqObject = Object<ibv_srq, Arc<Srq>>;
 
-/// Reports the limit event to C: fewer buffers are left than the application requested.
+/// Reports the limit event to C.
 #[derive(Debug)]
 struct Notify {
     context: Arc<Context>,
@@ -51,8 +50,6 @@ impl Wake for Notify {
     }
 }
 
-/// Returns the object behind C's pointer.
-///
 /// # Safety
 /// `srq` was made by this library and not destroyed.
 pub(crate) unsafe fn srq<'a>(srq: *mut ibv_srq) -> &'a Arc<Srq> {
@@ -60,7 +57,7 @@ pub(crate) unsafe fn srq<'a>(srq: *mut ibv_srq) -> &'a Arc<Srq> {
     unsafe { SrqObject::of(srq) }
 }
 
-/// Makes a queue, and writes its capabilities to `attr`.
+/// Writes the queue's capabilities to `attr`.
 ///
 /// # Safety
 /// `of` is NULL or live.
@@ -92,7 +89,7 @@ pub(crate) unsafe fn create(
     }))
 }
 
-/// `ibv_create_srq`. Ignores the limit in `attr`, as all devices do.
+/// Ignores the limit in `attr`, as all devices do.
 ///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
@@ -129,7 +126,7 @@ impl Srq {
     }
 }
 
-/// `ibv_modify_srq`: sets the limit. The size cannot be changed.
+/// Sets the limit. The size cannot be changed.
 ///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
@@ -145,8 +142,6 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     number(unsafe { srq(of) }.modify(&attr, mask.cast_unsigned()))
 }
 
-/// `ibv_query_srq`: returns the sizes and the limit.
-///
 /// # Safety
 /// `of` is live, `attr` points at memory for the answer.
 #[unsafe(no_mangle)]
@@ -158,8 +153,7 @@ pub(crate) unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_s
     0
 }
 
-/// `ibv_destroy_srq`: EBUSY while queue pairs use it. Waits until C has acknowledged the events
-/// that it took.
+/// EBUSY while queue pairs use it. Waits until C has acknowledged the events that it took.
 ///
 /// # Safety
 /// `of` is live, and not used again if the function returns 0.
@@ -180,7 +174,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
     0
 }
 
-/// The operation behind `ibv_post_srq_recv`: posts buffers up to the first that is refused.
+/// Posts buffers up to the first that is refused.
 ///
 /// # Safety
 /// `of` is live, `wr` is a list of buffers, `bad` points at memory for the first refused one.
@@ -206,7 +200,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     0
 }
 
-/// The operation behind `ibv_get_srq_num`: an arbitrary number that no peer needs.
+/// Returns an arbitrary number that no peer needs.
 ///
 /// # Safety
 /// `of` is live, `place` points at memory for the answer.

@@ -7,14 +7,13 @@ use std::thread;
 
 use crossbeam::channel::bounded;
 
-/// Runs `body` in a thread with the settings of the library's threads, and waits for it. Threads
-/// that `body` starts inherit the settings:
+/// Runs `body` in a thread with the settings of the library's threads, which threads that `body`
+/// starts inherit. Waits for the result only, not for the end of the thread: see
+/// [`fork`](crate::fork).
 ///
 /// * All signals are blocked, so that threads of the application that wait for signals get them.
-/// * The scheduler gives the thread a core soon after it wakes, for short slices: applications that
-///   poll memory leave no core idle, and wait for the data that this thread delivers.
-///
-/// Waits for the result only, not for the end of the thread: see [`fork`](crate::fork).
+/// * The scheduler gives the thread a core soon after a wake-up, for short slices: applications
+///   that poll memory leave no core idle.
 pub(crate) fn run_as_own<R: Send + 'static>(
     body: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<R> {

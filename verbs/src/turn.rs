@@ -41,33 +41,28 @@ use crate::event_queue::locked;
 use crate::fork::PerProcess;
 use crate::thread::run_as_own;
 
-/// An object that the thread advances.
 pub(crate) trait Turn: Send + Sync {
-    /// Handles all events that have occurred since the last turn. Only one thread calls it, so
-    /// turns of all objects of a process follow one after another.
+    /// Handles all events since the last turn. One thread calls it for all objects.
     fn turn(self: Arc<Self>);
 }
 
-/// Request for a turn, immediate or not before `at`.
 struct Request {
     of: Weak<dyn Turn>,
     at: Option<Instant>,
 }
 
-/// Requests an immediate turn, from any thread.
 pub(crate) fn request<T: Turn + 'static>(of: &Arc<T>) {
     let of: Weak<T> = Arc::downgrade(of);
     send(Request { of, at: None });
 }
 
-/// Requests a turn at a point in time.
 fn request_at<T: Turn + 'static>(of: &Arc<T>, at: Instant) {
     let of: Weak<T> = Arc::downgrade(of);
     send(Request { of, at: Some(at) });
 }
 
-/// Time of the next timed turn of one object. Requests a turn only for an earlier time than the one
-/// set, so few requests wait however often the object sets it.
+/// Time of the next timed turn of one object. Requests a turn only for an earlier time, so few
+/// requests wait however often the object sets it.
 #[derive(Debug, Default)]
 pub(crate) struct Timer(Mutex<Option<Instant>>);
 
@@ -83,8 +78,8 @@ impl Timer {
     }
 }
 
-/// The only waker of an object; it requests a turn. A handle that is armed at each turn recognizes
-/// the waker, so it holds the waker once. The waker does not keep the object alive.
+/// The only waker of an object. A handle that is armed at each turn recognizes it, so it holds it
+/// once. The waker does not keep the object alive.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWaker(OnceLock<Waker>);
 
@@ -111,7 +106,6 @@ impl Wake for Call {
     }
 }
 
-/// The channel to the thread of this process.
 struct Channel {
     sender: Sender<Request>,
     /// End for the thread, until the thread has started.
@@ -124,15 +118,13 @@ struct Channel {
 const LOG_PAUSE: Duration = Duration::from_millis(100);
 
 fn send(request: Request) {
-    // A forked child does not have the parent's thread.
     static CHANNEL: PerProcess<Mutex<Option<Channel>>> =
         PerProcess::new(|_parents| Mutex::new(None));
     send_by(&mut locked(CHANNEL.of_this()), request, monotonic_now(), start);
 }
 
-/// Sends a request. Starts the thread if it has not started; if that fails, the request waits in the
-/// channel until a later one starts the thread. `start` gets the requests, and true if it may log a
-/// failure.
+/// Sends a request, and starts the thread if there is none. If that fails, the request waits for a
+/// later start. `start` gets the requests, and true if it may log a failure.
 fn send_by(
     channel: &mut Option<Channel>,
     request: Request,
@@ -151,7 +143,6 @@ fn send_by(
     channel.requests.take_if(|requests| start(requests.clone(), may_log));
 }
 
-/// Starts the thread. Returns false if the system refuses it.
 fn start(requests: Receiver<Request>, may_log: bool) -> bool {
     let body = move || run(&requests);
     let start = move || thread::Builder::new().name("urnic-cm".to_owned()).spawn(body);
@@ -164,7 +155,6 @@ fn start(requests: Receiver<Request>, may_log: bool) -> bool {
     started.is_ok()
 }
 
-/// Timed turns that the thread has not made yet.
 #[derive(Default)]
 struct Later {
     /// Times of the turns, earliest first, each with the turn's number in `of`.
@@ -180,12 +170,10 @@ impl Later {
         self.of.insert(self.number, of);
     }
 
-    /// Returns the time from `now` to the first turn.
     fn next_in(&self, now: Instant) -> Option<Duration> {
         self.times.peek().map(|Reverse((at, _))| *at - now)
     }
 
-    /// Takes the first turn, if it is due.
     fn take_due(&mut self, now: Instant) -> Option<Weak<dyn Turn>> {
         let Reverse((at, number)) = *self.times.peek()?;
         if at > now {

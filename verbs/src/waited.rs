@@ -1,10 +1,8 @@
-//! Objects at which threads wait for events, found by C's pointers, which may be of destroyed
-//! objects.
+//! Objects at which threads wait for events, found by C's pointers, which may be stale.
 //!
-//! Applications such as `rping` destroy a channel or close a device, and then end, while another
-//! thread waits there or is between two waits. With a kernel's descriptor such a thread keeps
-//! waiting, or gets EBADF. So a call that waits looks its pointer up here, and reads nothing
-//! through the pointer before.
+//! Applications such as `rping` destroy a channel or close a device while another thread waits
+//! there; with a kernel's descriptor it keeps waiting, or gets EBADF. So a waiting call looks its
+//! pointer up here, and reads nothing through the pointer before.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,13 +13,12 @@ use crate::errno::Errno;
 use crate::exit;
 use crate::fork::PerProcess;
 
-/// Time that a call waits for the end of the process after its object was destroyed. An error would
-/// make the thread report it, and end the process with another exit code.
+/// Wait for the end of the process after the object was destroyed: a thread that got an error would
+/// end the process with another exit code.
 const END_AWAITED_FOR: Duration = Duration::from_secs(1);
 
 type Objects<T> = RwLock<BTreeMap<usize, Arc<T>>>;
 
-/// The existing objects of one kind.
 pub(crate) struct WaitedAt<T: 'static>(PerProcess<Objects<T>>);
 
 impl<T: Send + Sync> WaitedAt<T> {
@@ -29,23 +26,19 @@ impl<T: Send + Sync> WaitedAt<T> {
         Self(PerProcess::new(inherit))
     }
 
-    /// Registers the object under C's pointer, until it is [`remove`](Self::remove)d.
+    /// Registers an object until it is [`remove`](Self::remove)d.
     pub(crate) fn insert<C>(&self, c: *mut C, object: &Arc<T>) {
         let mut objects = self.0.of_this().write().unwrap_or_else(PoisonError::into_inner);
         objects.insert(c.addr(), Arc::clone(object));
     }
 
-    /// Removes the object. A thread that waits at it keeps a reference.
+    /// A thread that waits at it keeps a reference.
     pub(crate) fn remove<C>(&self, c: *mut C) {
         let mut objects = self.0.of_this().write().unwrap_or_else(PoisonError::into_inner);
         objects.remove(&c.addr());
     }
 
-    /// Returns the object behind C's pointer.
-    ///
-    /// # Errors
-    /// EBADF if the object does not exist and the process has not ended within a second.
-    /// NULL fails at once.
+    /// EBADF if the object does not exist, after waiting for the end of the process; NULL at once.
     pub(crate) fn find<C>(&self, c: *mut C) -> Result<Arc<T>, Errno> {
         let objects = self.0.of_this().read().unwrap_or_else(PoisonError::into_inner);
         let found = objects.get(&c.addr()).cloned();
@@ -58,8 +51,7 @@ impl<T: Send + Sync> WaitedAt<T> {
     }
 }
 
-/// Returns the parent's objects for a forked child. None if another thread of the parent was making
-/// or destroying one during the fork.
+/// None if another thread of the parent was making or destroying one during the fork.
 fn inherit<T>(parents: Option<&Objects<T>>) -> Objects<T> {
     let inherited = parents.and_then(|parents| parents.try_read().ok());
     inherited.map(|objects| RwLock::new(objects.clone())).unwrap_or_default()

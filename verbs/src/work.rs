@@ -17,7 +17,6 @@ use crate::abi::{
 use crate::errno::Errno;
 use crate::object::optional;
 
-/// Operation and flags of a request, without its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) id: u64,
@@ -27,7 +26,6 @@ pub(crate) struct Request {
     pub(crate) inline: bool,
 }
 
-/// Buffer in the peer's memory, from C's key and address.
 pub(crate) const fn remote(rkey: u32, addr: u64) -> RemoteBuffer {
     RemoteBuffer { stag: Stag(rkey), to: TaggedOffset(addr) }
 }
@@ -36,7 +34,6 @@ pub(crate) const fn remote(rkey: u32, addr: u64) -> RemoteBuffer {
 pub(crate) const ALL_BITS: u64 = u64::MAX;
 
 impl Request {
-    /// Converts a request of `ibv_post_send`.
     pub(crate) fn of(wr: &ibv_send_wr) -> Result<Self, Errno> {
         let flags = wr.send_flags;
         let solicited = flags & IBV_SEND_SOLICITED != 0;
@@ -86,8 +83,6 @@ pub(crate) const fn compare_and_swap(remote: RemoteBuffer, compare: u64, swap: u
     SendOp::CmpSwap { remote, compare, compare_mask: ALL_BITS, swap, swap_mask: ALL_BITS }
 }
 
-/// Returns the elements of a request's list.
-///
 /// # Safety
 /// `list` points at `count` elements, which stay valid while the returned slice is used.
 pub(crate) unsafe fn elements<'a>(
@@ -104,8 +99,8 @@ pub(crate) unsafe fn elements<'a>(
     }
 }
 
-/// Converts a request to bind a window of type 2 (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). The new key
-/// is the window's with the lowest byte of `rkey`: devices look at no other bits of it.
+/// Converts `IBV_WR_BIND_MW` and `ibv_wr_bind_mw`. The new key is the window's with the lowest byte
+/// of `rkey`: devices look at no other bits of it.
 ///
 /// # Safety
 /// `mw` and the region are NULL or live.
@@ -123,7 +118,7 @@ pub(crate) unsafe fn bind_type_2(
     unsafe { binding(info, Stag(mw.rkey & !0xff | rkey & 0xff)) }
 }
 
-/// Converts a binding, whose window gets the key `stag`.
+/// The window gets the key `stag`.
 ///
 /// # Safety
 /// The region is NULL or live.
@@ -141,8 +136,7 @@ pub(crate) unsafe fn binding(info: &ibv_mw_bind_info, stag: Stag) -> Result<Send
     Ok(SendOp::BindMw { bind: MwBind { stag, mr, from, len, base, access } })
 }
 
-/// Returns the rights of a window. The right to write locally, which applications name too, is the
-/// region's.
+/// The right to write locally, which applications name too, is the region's.
 fn window_access(flags: c_uint) -> Result<Access, Errno> {
     let rights = [
         (IBV_ACCESS_LOCAL_WRITE, Access::empty()),

@@ -18,13 +18,11 @@ use crate::wire::address::{Guid, Lid, Qpn};
 use crate::wire::mad::MAD_LEN;
 use crate::wire::smp::{self, NodeInfo, PortSetup, SMP_DATA_LEN, SmpAttribute};
 
-/// Longest wait for an answer of ibsim.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Interval at which the port's state is queried, since ibsim does not report changes.
+/// ibsim does not report changes.
 const ASK_EVERY_NS: u64 = 100_000_000;
-/// Time after which an answer is given up.
 const LATE_NS: u64 = 2_000_000_000;
-/// Most foreign answers that are skipped while waiting for one.
+/// Foreign answers skipped while waiting for one.
 const SKIPPED_MAX: usize = 1000;
 
 #[derive(Debug)]
@@ -32,13 +30,11 @@ pub(super) struct Client {
     simulator: String,
     control: UserDatagram,
     data: UserDatagram,
-    /// Number of this client, once ibsim has accepted it.
     number: Option<u32>,
     random: ChaCha20Rng,
     watch: Watch,
 }
 
-/// Outstanding question to ibsim, and its last answer.
 #[derive(Debug)]
 struct Watch {
     asked: Option<Control>,
@@ -47,8 +43,8 @@ struct Watch {
 }
 
 impl Client {
-    /// Connects to a node. With `hears`, the client gets unsolicited datagrams to queue pair 1; one
-    /// client of a node can have that.
+    /// Connects to a node. With `hears`, the client gets unsolicited datagrams to queue pair 1;
+    /// only one client of a node can.
     pub(super) fn connect(
         simulator: &str,
         node: &str,
@@ -104,7 +100,7 @@ impl Client {
         &self.simulator
     }
 
-    /// Sends a request to ibsim itself, and waits; `None` if ibsim refuses.
+    /// `None` if ibsim refuses.
     fn call(&self, what: Control, data: &[u8]) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
         self.control.socket().send(&control(self.number.unwrap_or(0), what, data))?;
         let mut answer = [0; CONTROL_LEN];
@@ -112,8 +108,7 @@ impl Client {
         Ok(control_answer(answer.get(..len).unwrap_or_default(), what))
     }
 
-    /// Queries a node along a directed route, and waits; `None` if there is no such node, or it has
-    /// no answer.
+    /// Asks along a directed route; `None` if there is no such node, or it has no answer.
     pub(super) fn ask(
         &mut self,
         attribute: SmpAttribute,
@@ -142,7 +137,6 @@ impl Client {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// Returns the port's own GUID.
     pub(super) fn guid(&mut self) -> Result<Guid, IbsimError> {
         let simulator = self.simulator.clone();
         let protocol = |cause: io::Error| failed(&simulator, cause);
@@ -155,7 +149,6 @@ impl Client {
         }
     }
 
-    /// Makes the sockets non-blocking.
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         self.control.socket().set_nonblocking(true)?;
         self.data.socket().set_nonblocking(true)
@@ -166,7 +159,7 @@ impl Client {
         let _lost = self.data.socket().send(&envelope(to, Qpn::GSI, mad));
     }
 
-    /// Returns the next datagram to, or answer from, queue pair 1.
+    /// Returns the next datagram to queue pair 1.
     pub(super) fn receive(&self) -> Option<(Lid, [u8; MAD_LEN])> {
         let mut octets = [0; REQUEST_LEN];
         loop {
@@ -178,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Returns the port's settings each time ibsim has reported all of them.
+    /// Returns them each time ibsim has reported all.
     pub(super) fn watch(&mut self, now_ns: u64, guid: Guid) -> Option<PortInfo> {
         let mut told = None;
         let mut octets = [0; CONTROL_LEN];
@@ -216,7 +209,7 @@ impl Client {
         self.watch.asked_ns = now_ns;
     }
 
-    /// Returns the time of the next query, or of the timeout of an outstanding one.
+    /// The next query, or the timeout of an outstanding one.
     pub(super) const fn due_ns(&self) -> u64 {
         // An answer makes the descriptor readable; only a missing answer needs the timeout.
         let wait_ns = if self.watch.asked.is_some() { LATE_NS } else { ASK_EVERY_NS };
@@ -237,7 +230,6 @@ fn receive(socket: &UserDatagram, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Returns the error of a failure between this process and ibsim.
 fn failed(simulator: &str, cause: io::Error) -> IbsimError {
     let name = simulator.to_owned();
     match cause.get_ref().and_then(|inner| inner.downcast_ref().copied()) {
@@ -246,8 +238,7 @@ fn failed(simulator: &str, cause: io::Error) -> IbsimError {
     }
 }
 
-/// Repeats a wait that a signal ended: the kernel does not restart a receive with a timeout
-/// (signal(7)).
+/// The kernel does not restart a receive with a timeout after a signal (signal(7)).
 fn uninterrupted<T>(mut wait: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match wait() {
@@ -257,10 +248,9 @@ fn uninterrupted<T>(mut wait: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Place of a datagram's transaction in its envelope.
 const MAD_TRANSACTION: std::ops::Range<usize> = 32 + 8..32 + 16;
 
-/// Compares transactions; ibsim puts its own mark into the first sixteen bits.
+/// ibsim puts its own mark into the first sixteen bits.
 fn is_of(octets: &[u8], transaction: u64) -> bool {
     octets.get(2..) == transaction.to_be_bytes().get(2..)
 }

@@ -9,15 +9,13 @@
 use crate::wire::address::{Lid, Qpn};
 use crate::wire::mad::MAD_LEN;
 
-/// Length of a request to ibsim itself, and of its answer, in bytes.
 pub(super) const CONTROL_LEN: usize = 80;
 const CONTROL_DATA_LEN: usize = 64;
 const MAGIC: u32 = 0xdead_beef;
-/// Length of a management datagram in its envelope, in bytes.
+/// Length of a datagram in its envelope.
 pub(super) const REQUEST_LEN: usize = 288;
 const MAD_AT: usize = 32;
 
-/// Request to ibsim itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
     Connect,
@@ -37,7 +35,6 @@ impl Control {
     }
 }
 
-/// Encodes a request to ibsim.
 pub(super) fn control(client: u32, what: Control, data: &[u8]) -> [u8; CONTROL_LEN] {
     let len = u32::try_from(data.len().min(CONTROL_DATA_LEN)).unwrap_or(0);
     let head = [MAGIC, client, what.number(), len].map(u32::to_ne_bytes);
@@ -48,7 +45,7 @@ pub(super) fn control(client: u32, what: Control, data: &[u8]) -> [u8; CONTROL_L
     octets
 }
 
-/// Returns the data of an answer; `None` if it is an error, or answers another request.
+/// `None` if it is an error, or answers another request.
 pub(super) fn control_answer(octets: &[u8], what: Control) -> Option<[u8; CONTROL_DATA_LEN]> {
     let (words, data) = octets.split_at_checked(16)?;
     let word = |at: usize| words.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
@@ -56,8 +53,7 @@ pub(super) fn control_answer(octets: &[u8], what: Control) -> Option<[u8; CONTRO
     data.first_chunk().filter(|_| is_answer).copied()
 }
 
-/// Encodes a request for a place at a node: the client's identifier, and whether it gets
-/// unsolicited datagrams to queue pair 1.
+/// `hears` asks for unsolicited datagrams to queue pair 1.
 pub(super) fn place(id: u32, node: &str, hears: bool) -> Vec<u8> {
     let words = [id, 0, u32::from(hears)].map(u32::to_ne_bytes);
     let mut data = words.concat();
@@ -66,7 +62,7 @@ pub(super) fn place(id: u32, node: &str, hears: bool) -> Vec<u8> {
     data
 }
 
-/// Wraps a management datagram to a port. A datagram with a directed route goes to no LID.
+/// A datagram with a directed route goes to no LID.
 pub(super) fn envelope(to: Lid, qpn: Qpn, mad: &[u8; MAD_LEN]) -> [u8; REQUEST_LEN] {
     let from = if to == Lid::PERMISSIVE { Lid::PERMISSIVE } else { Lid(0) };
     let [d0, d1] = to.0.to_be_bytes();
@@ -86,8 +82,7 @@ pub(super) fn envelope(to: Lid, qpn: Qpn, mad: &[u8; MAD_LEN]) -> [u8; REQUEST_L
     octets
 }
 
-/// Returns the source port of a management datagram, its queue pair, and the datagram. `None` if
-/// ibsim returned it as undeliverable, or it is invalid.
+/// Returns source port and queue pair. `None` if ibsim found it undeliverable, or it is invalid.
 pub(super) fn opened(octets: &[u8]) -> Option<(Lid, Qpn, [u8; MAD_LEN])> {
     let (head, mad) = octets.split_at_checked(MAD_AT)?;
     let [_, _, _, _, s0, s1, _, _, q0, q1, q2, q3, _, _, _, _, status @ ..] =

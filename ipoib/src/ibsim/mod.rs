@@ -1,9 +1,9 @@
 //! Nodes of a fabric simulated by `ibsim`: a port for a link, and the switch that forwards data by
 //! the tables that the subnet manager programmed.
 //!
-//! ibsim carries management datagrams only. Packets go between a [`Node`] and `urnic ibswitch`, in
-//! datagrams of abstract Unix sockets whose names begin with ibsim's. Any process of the network
-//! namespace may take such a name, so the sender of each datagram must be a trusted user.
+//! ibsim carries management datagrams only. Packets go between a [`Node`] and `urnic ibswitch`, by
+//! abstract Unix sockets whose names begin with ibsim's. Any process of the network namespace may
+//! take such a name, so the sender of each datagram must be a trusted user.
 //!
 //! ```text
 //!   control   requests to ibsim itself;  client   a place at a node: management datagrams
@@ -88,24 +88,20 @@ pub enum IbsimError {
 
 const TRACE: &str = "urnic::ipoib";
 
-/// Longest name of ibsim or of a node, in bytes.
 const NAME_LEN_MAX: usize = 31;
 
 fn address(name: &[u8]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Returns the socket name on which the switch of a fabric receives packets.
 fn switch_name(simulator: &str) -> Vec<u8> {
     format!("{simulator}:urnic-switch").into_bytes()
 }
 
-/// Returns the socket name on which a port receives packets.
 fn port_name(simulator: &str, guid: Guid) -> Vec<u8> {
     format!("{simulator}:urnic-port-{:016x}", guid.0).into_bytes()
 }
 
-/// Returns the port of a socket name.
 fn port_of(simulator: &str, name: &[u8]) -> Option<Guid> {
     let guid = name.strip_prefix(format!("{simulator}:urnic-port-").as_bytes())?;
     let guid = std::str::from_utf8(guid).ok().filter(|guid| guid.len() == 16)?;

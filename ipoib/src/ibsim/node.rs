@@ -18,13 +18,13 @@ pub struct Node {
     plug: Plug,
     guid: Guid,
     told: Option<PortInfo>,
-    /// Readable if one of the sockets is.
+    /// One of the sockets is readable.
     readiness: OwnedFd,
 }
 
 impl Node {
-    /// Connects to the node `node` of the ibsim whose sockets have the name `simulator`. ibsim and
-    /// the switch must run as this user, root, or the user `also`.
+    /// Connects to the node `node` of the ibsim `simulator`. ibsim and the switch must run as this
+    /// user, root, or the user `also`.
     ///
     /// # Errors
     /// If there is no such simulator or node, or the node is taken.

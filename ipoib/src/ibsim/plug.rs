@@ -4,9 +4,9 @@
 //! 2. The switch answers with an empty datagram, by which the port learns the switch's user: any
 //!    process may have taken the name.
 //! 3. The port sends packets after a trusted switch has answered.
-//! 4. The port repeats the greeting periodically. By a failed greeting the port notices that the
-//!    switch has closed. By the greeting a new switch learns of the port: the new switch cannot
-//!    send to a socket that is connected to the former one.
+//! 4. The port repeats the greeting periodically, to notice that the switch has closed. A new
+//!    switch learns of the port by it, and cannot send to a socket that is connected to the former
+//!    one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,15 +19,14 @@ use urnic_netdev::local_peer::{ForeignUser, UserDatagram};
 use super::{IbsimError, TRACE, address, port_name, switch_name};
 use crate::wire::address::Guid;
 
-/// Most packets that wait for the switch's answer or for room in its queue; further ones are lost.
+/// Packets that wait for the switch's answer or for room; further ones are lost.
 const WAITING_MAX: usize = 256;
-/// Interval of retries while the switch's queue is full, in nanoseconds.
+/// Interval while the switch's queue is full.
 const RETRY_NS: u64 = 100_000;
-/// Interval of retries while there is no switch, in nanoseconds.
+/// Interval while there is no switch.
 const REPLUG_NS: u64 = 100_000_000;
-/// Interval of greetings, in nanoseconds.
 const GREET_EVERY_NS: u64 = 200_000_000;
-/// Longest packet, in bytes: 4096 of payload, and its headers.
+/// 4096 bytes of payload, and its headers.
 pub(super) const PACKET_LEN_MAX: usize = 4096 + 128;
 
 #[derive(Debug)]
@@ -38,15 +37,12 @@ pub(super) struct Plug {
     waiting: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     retry_ns: Option<u64>,
-    /// Time of the next greeting, or of the next attempt to connect.
     greet_ns: u64,
     buffer: Box<[u8; PACKET_LEN_MAX]>,
 }
 
-/// State of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
-    /// No switch.
     Loose,
     /// A switch that has not answered since the socket was connected to it.
     Greeted,
@@ -57,7 +53,7 @@ enum Link {
 }
 
 impl Plug {
-    /// Connects a port. A switch of the user `also` is trusted, too.
+    /// A switch of the user `also` is trusted, too.
     pub(super) fn new(simulator: &str, guid: Guid, also: Option<u32>) -> Result<Self, IbsimError> {
         let io = |action| move |cause| IbsimError::Io { action, cause };
         let own = address(&port_name(simulator, guid)).map_err(io("naming a port"))?;
@@ -90,7 +86,6 @@ impl Plug {
         }
     }
 
-    /// Returns true if the packet was sent or dropped.
     fn try_send(&mut self, now_ns: u64, packet: &[u8]) -> bool {
         match self.link {
             Link::Loose | Link::Foreign => return true,
@@ -112,7 +107,6 @@ impl Plug {
         true
     }
 
-    /// Sends the greeting if it is due, and packets that wait for room or for the switch's answer.
     pub(super) fn turn(&mut self, now_ns: u64) {
         if now_ns >= self.greet_ns {
             self.greet(now_ns);
@@ -154,8 +148,8 @@ impl Plug {
         self.waiting.clear();
     }
 
-    /// Receives packets from at most `burst` datagrams, and returns their number. Drops datagrams
-    /// of a switch that is not trusted.
+    /// Receives from at most `burst` datagrams, and returns their number. Drops those of a switch
+    /// that is not trusted.
     pub(super) fn receive(
         &mut self,
         now_ns: u64,
@@ -167,8 +161,7 @@ impl Plug {
             && let Ok(datagram) = self.socket.receive(&mut self.buffer[..])
         {
             taken += 1;
-            // A connected socket delivers datagrams of other senders only if they arrived before
-            // the connection.
+            // A connected socket delivers other senders' datagrams if they arrived before.
             if datagram.abstract_name() != Some(&self.switch[..]) {
                 continue;
             }
@@ -197,12 +190,10 @@ impl Plug {
         }
     }
 
-    /// Returns the number of packets that there is room for.
     pub(super) fn room(&self) -> usize {
         WAITING_MAX - self.waiting.len()
     }
 
-    /// Returns the time at which [`turn`](Self::turn) must be called.
     pub(super) fn due_ns(&self) -> u64 {
         let retry_ns = self.retry_ns.filter(|_| !self.waiting.is_empty());
         retry_ns.map_or(self.greet_ns, |retry_ns| retry_ns.min(self.greet_ns))

@@ -9,7 +9,6 @@ use super::client::Client;
 use crate::wire::address::{Guid, Lid, PKey};
 use crate::wire::smp::{HOPS_MAX, NodeInfo, PortSetup, SMP_DATA_LEN, SmpAttribute, p_keys};
 
-/// Most nodes that are read.
 const NODES_MAX: usize = 4096;
 /// Entries of a block of a linear forwarding table.
 const LINEAR_BLOCK: usize = 64;
@@ -64,7 +63,6 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Reads the fabric from the client's node.
     pub(super) fn read(client: &mut Client) -> Result<Self, IbsimError> {
         let name = client.simulator().to_owned();
         let mut survey = Self::default();
@@ -73,7 +71,7 @@ impl Survey {
     }
 
     fn walk(&mut self, client: &mut Client) -> io::Result<()> {
-        // Routes to the nodes found so far, each with the switch and port by which it was reached.
+        // With the switch and port by which each node was reached.
         let mut routes: Vec<(Vec<u8>, Option<SwitchPort>)> = vec![(Vec::new(), None)];
         let mut at = 0;
         while let Some((route, from)) = routes.get(at).cloned() {
@@ -166,7 +164,6 @@ impl Survey {
 }
 
 impl SwitchTables {
-    /// Returns the output ports of a packet that arrived by `came_by`.
     fn ports_to(&self, dlid: Lid, came_by: u8) -> Vec<u8> {
         if !dlid.is_multicast() {
             let port = self.linear.get(usize::from(dlid.0)).copied();
@@ -206,9 +203,8 @@ fn tables(client: &mut Client, route: &[u8], ports: u8) -> io::Result<SwitchTabl
     Ok(tables)
 }
 
-/// Returns the number of blocks of groups of a switch. An empty block is not the last one, since
-/// its groups may have their members at other switches. SwitchInfo has MulticastFDBCap at byte 4,
-/// and at byte 18 MulticastFDBTop, which a manager may leave unset.
+/// SwitchInfo has MulticastFDBCap at byte 4, and at byte 18 MulticastFDBTop, which a manager may
+/// leave unset. An empty block is not the last one: its groups may have members at other switches.
 fn multicast_blocks(info: &[u8; SMP_DATA_LEN]) -> u32 {
     let cap = usize::from(u16::from_be_bytes([info[4], info[5]]));
     let top = Lid(u16::from_be_bytes([info[18], info[19]]));

@@ -1,5 +1,4 @@
-//! Switch for a fabric of ibsim: forwards packets between its ports as the subnet manager
-//! programmed its switches. Packets without a route are dropped.
+//! Switch for a fabric of ibsim: forwards packets as the subnet manager programmed its switches.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,17 +14,14 @@ use crate::memory::{may_receive, may_send, payload_len};
 use crate::wire::address::Guid;
 use crate::wire::packet::PacketHeader;
 
-/// Interval of surveys of the fabric, in nanoseconds.
 const SURVEY_EVERY_NS: u64 = 100_000_000;
-/// Interval of surveys while a packet finds no route, in nanoseconds.
+/// Interval while a packet finds no route.
 const SURVEY_SOON_NS: u64 = 20_000_000;
-/// Time after which a silent port counts as disconnected, in nanoseconds: ten greetings, since the
-/// port's thread may be busy. During this time, another process that takes the name of a killed
-/// port gets its packets.
+/// A port that is silent for ten greetings counts as disconnected, since its thread may be busy.
+/// Meanwhile another process that takes the name of a killed port gets its packets.
 const PLUGGED_NS: u64 = 2_000_000_000;
-/// Most packets that wait for room at one port.
+/// Packets that wait for room at one port.
 const WAITING_MAX: usize = 512;
-/// Packets handled in one turn.
 const BURST: usize = 64;
 
 /// Packet counters of a switch.
@@ -37,8 +33,7 @@ pub struct SwitchCounters {
     pub delivered: u64,
     /// Not a datagram of InfiniBand, or damaged.
     pub malformed: u64,
-    /// From a port that is not cabled or not Active, with a LID that is not its own, or to a LID
-    /// without a route.
+    /// Packets from a port that is not Active or has another LID, or to a LID without a route.
     pub unroutable: u64,
     /// Packets of a partition that one of the two ports is not in.
     pub p_key_violations: u64,
@@ -59,15 +54,14 @@ pub struct Switch {
     surveyed_ns: u64,
     is_stale: bool,
     waiting: HashMap<Guid, VecDeque<Vec<u8>>>,
-    /// Ports of trusted users, with the time of their last datagram.
+    /// Ports with the time of their last datagram.
     plugged: HashMap<Guid, u64>,
     counters: SwitchCounters,
     buffer: Box<[u8; PACKET_LEN_MAX]>,
 }
 
 impl Switch {
-    /// Reads the fabric from the node `node` and begins to forward packets of ports of this user,
-    /// of root, and of the user `also`.
+    /// Reads the fabric from `node` and forwards packets of ports of this user, root, and `also`.
     ///
     /// # Errors
     /// If there is no such simulator or node, or there is a switch already.
@@ -111,8 +105,7 @@ impl Switch {
         self.socket.as_fd()
     }
 
-    /// Returns true if nothing is received until descriptors of earlier datagrams are closed. The
-    /// socket may be readable meanwhile: sleep for a time.
+    /// Returns true while descriptors of earlier datagrams must be closed first: sleep for a time.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.socket.is_held()
@@ -124,8 +117,7 @@ impl Switch {
         !self.waiting.is_empty()
     }
 
-    /// Forwards received packets, and shows each to `record`. Returns the number of datagrams
-    /// taken.
+    /// Forwards received packets, and shows each to `record`. Returns the number of datagrams.
     ///
     /// # Errors
     /// If ibsim has stopped answering.
@@ -174,7 +166,7 @@ impl Switch {
         Ok(taken)
     }
 
-    /// Drops a port whose name a process of another user has taken, and its waiting packets.
+    /// A process of another user has taken its name. Drops its waiting packets.
     fn unplug(&mut self, port: Guid) {
         self.plugged.remove(&port);
         let waiting = self.waiting.remove(&port);

@@ -1,6 +1,6 @@
-//! Announces this interface's addresses when the link comes up, since neighbours may still know the
-//! queue pair that it had before (RFC 4391 §9.4). Repeats the announcement, as the first may be
-//! lost: the subnet manager may set switches up for a group after it has granted the join.
+//! Announces this interface's addresses when the link comes up, since neighbours may know its
+//! former queue pair (RFC 4391 §9.4). Repeats that: the subnet manager may set switches up for a
+//! group after it has granted the join.
 
 use std::net::Ipv6Addr;
 
@@ -10,7 +10,6 @@ use crate::wire::address::LinkAddress;
 use crate::wire::arp::{ArpPacket, Operation};
 use crate::wire::datagram::DatagramType;
 
-/// Announcements that are still to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Announcing {
     left: u32,
@@ -18,7 +17,6 @@ pub(super) struct Announcing {
 }
 
 impl Link {
-    /// Begins to announce this interface's addresses.
     pub(super) fn announce(&mut self, now_ns: u64) {
         self.announcing = Announcing { left: ANNOUNCEMENTS, due_ns: now_ns };
         self.run_announcing(now_ns);

@@ -24,8 +24,7 @@ pub struct LinkConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// Router for other IPv6 networks.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// Secret random seed. Transactions derived from it identify requests, so that others cannot
-    /// forge answers.
+    /// Secret random seed of the transactions, so that others cannot forge answers.
     pub seed: [u8; 32],
 }
 
@@ -51,7 +50,7 @@ impl LinkConfig {
         MulticastMap::new(self.scope, self.p_key)
     }
 
-    /// Returns the neighbour through which a unicast address is reached; `None` if there is none.
+    /// `None` if no neighbour leads to the address.
     pub(super) fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         match to {
             IpAddr::V4(address) => {
@@ -70,7 +69,6 @@ impl LinkConfig {
         }
     }
 
-    /// Returns true if the address is the directed broadcast of the IPv4 network.
     pub(super) fn is_directed_broadcast(&self, to: IpAddr) -> bool {
         let (IpAddr::V4(to), Some((own, len))) = (to, self.ipv4) else { return false };
         let hosts = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
@@ -79,8 +77,7 @@ impl LinkConfig {
     }
 }
 
-/// Returns the link-local IPv6 address of a port: its identifier is derived from the port's GUID
-/// (RFC 4391 §8).
+/// Returns the link-local IPv6 address of a port, from its GUID (RFC 4391 §8).
 #[must_use]
 pub fn link_local(guid: Guid) -> Ipv6Addr {
     let identifier = guid.interface_identifier(false);

@@ -1,5 +1,4 @@
-//! The interface's IPv4 address by DHCP: sends the client's messages on the link, handles answers,
-//! sets and removes the address.
+//! The interface's IPv4 address by DHCP: messages on the link, and the address.
 
 use std::net::Ipv4Addr;
 
@@ -18,8 +17,7 @@ impl Link {
         self.dhcp.as_ref()?.lease()
     }
 
-    /// Returns the client identifier: constant over restarts, and different in each partition (RFC
-    /// 4390 §2.1, RFC 4361 §6.1).
+    /// Constant over restarts, and different in each partition (RFC 4390 §2.1, RFC 4361 §6.1).
     fn client_id(&self) -> ClientId {
         let guid = self.port.as_ref().map_or(0, |port| port.guid.0);
         client_id(guid, u32::from(self.map.p_key().0))
@@ -49,7 +47,7 @@ impl Link {
         });
     }
 
-    /// Handles a received datagram. Returns true if it was for the DHCP client.
+    /// Returns true if the datagram was for the DHCP client.
     pub(super) fn handle_dhcp(&mut self, now_ns: u64, datagram: &[u8]) -> bool {
         if self.dhcp.is_none() || !is_for_client(datagram) {
             return false;
@@ -98,7 +96,7 @@ impl Link {
         }
     }
 
-    /// Releases the leased address (RFC 2131 §4.4.6). The server learns it only if the link is up.
+    /// RFC 2131 §4.4.6. The server learns it only if the link is up.
     pub(super) fn release_address(&mut self, now_ns: u64) {
         let id = self.client_id();
         if let Some(question) = self.dhcp.as_mut().and_then(|client| client.release(id)) {
@@ -108,7 +106,6 @@ impl Link {
         }
     }
 
-    /// Returns the address of the lease.
     pub(crate) fn leased_address(&self) -> Option<Ipv4Addr> {
         self.lease().map(|lease| lease.address)
     }

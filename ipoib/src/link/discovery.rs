@@ -6,7 +6,6 @@ use std::net::Ipv6Addr;
 use crate::wire::address::LinkAddress;
 use crate::wire::ndisc::{self, OPTION_LEN, OptionKind};
 
-/// Contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// Asks for the holder of the target.
@@ -15,15 +14,13 @@ pub(super) enum Message {
     Advertisement { target: Ipv6Addr, at: Option<LinkAddress> },
 }
 
-/// Error: the message is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
 const HEADER_LEN: usize = 40;
 const BODY_LEN: usize = 24;
-/// Length of the body with its option, for the IPv6 header.
+/// Length with one option, for the IPv6 header.
 const MESSAGE_LEN: u8 = 24 + 24;
-/// Length of a message with one option.
 pub(super) const LEN: usize = HEADER_LEN + BODY_LEN + OPTION_LEN;
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
@@ -33,13 +30,13 @@ const SOLICITED: u8 = 1 << 6;
 /// Flag of an advertisement that replaces a known address (RFC 4861 §4.4).
 const OVERRIDE: u8 = 1 << 5;
 
-/// Returns the solicited-node group of an address (RFC 4291 §2.7.1).
+/// RFC 4291 §2.7.1.
 pub(super) const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from_octets([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// Parses a datagram; `None` if it is no solicitation or advertisement.
+/// `None` if it is no solicitation or advertisement.
 pub(super) fn parse(datagram: &[u8]) -> Result<Option<Message>, Invalid> {
     let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else { return Ok(None) };
     let is_discovery = header[0] >> 4 == 6
@@ -84,7 +81,7 @@ pub(super) fn parse(datagram: &[u8]) -> Result<Option<Message>, Invalid> {
     Ok(Some(Message::Solicitation { source, target, from }))
 }
 
-/// Returns a solicitation for `target`. `to` is the target's solicited-node group or the target.
+/// `to` is the target's solicited-node group or the target.
 pub(super) fn solicitation(
     source: Ipv6Addr,
     to: Ipv6Addr,
@@ -94,7 +91,7 @@ pub(super) fn solicitation(
     message(SOLICITATION, 0, source, to, target, ndisc::to_bytes(OptionKind::Source, own))
 }
 
-/// Returns an advertisement of `target`; unsolicited if `to` is a group.
+/// Unsolicited if `to` is a group.
 pub(super) fn advertisement(target: Ipv6Addr, to: Ipv6Addr, own: LinkAddress) -> [u8; LEN] {
     let flags = if to.is_multicast() { OVERRIDE } else { OVERRIDE | SOLICITED };
     message(ADVERTISEMENT, flags, target, to, target, ndisc::to_bytes(OptionKind::Target, own))
@@ -133,8 +130,7 @@ fn address(octets: &[u8]) -> Result<Ipv6Addr, Invalid> {
     octets.try_into().map(Ipv6Addr::from_octets).map_err(|_| Invalid)
 }
 
-/// Returns the checksum over pseudo-header and message (RFC 4443 §2.3); 0 if the message contains a
-/// correct one.
+/// RFC 4443 §2.3; 0 if the message contains a correct one.
 fn checksum(header: &[u8; HEADER_LEN], message: &[u8]) -> u16 {
     let words = |octets: &[u8]| -> u64 {
         let pairs = octets.chunks(2);

@@ -7,7 +7,6 @@ use crate::limits::{ABSENT_NS, GROUP_IDLE_NS, GROUPS_MAX};
 use crate::wire::address::{Gid, Lid};
 use crate::wire::mad::{JoinState, McMemberRecord};
 
-/// Addressing of packets to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Multicast {
     pub(super) mlid: Lid,
@@ -42,8 +41,7 @@ enum State {
 #[derive(Debug)]
 struct Group {
     receives: bool,
-    /// States in which the administrator may have this port as member. Each state is joined and
-    /// left separately.
+    /// Administrator's possible memberships of this port. Each state is joined and left separately.
     held: JoinState,
     state: State,
     waiting: Waiting<()>,
@@ -56,16 +54,13 @@ impl Group {
     }
 }
 
-/// Groups of a link.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     table: BTreeMap<Gid, Group>,
-    /// Memberships to leave at the next refresh: of evicted groups, and of groups whose leave the
-    /// administrator has not answered.
+    /// Memberships to leave at the next refresh: of evicted groups, and of unanswered leaves.
     owed: BTreeMap<Gid, JoinState>,
 }
 
-/// Decision on a packet to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Member(Multicast),
@@ -79,29 +74,24 @@ pub(super) enum Route {
     Full,
 }
 
-/// Result of beginning to receive a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// The link receives the group already.
     Already,
-    /// The caller must join the group.
     Joins,
     /// The table is full of groups in use.
     Full,
 }
 
-/// Result of leaving a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     /// States in which the administrator may have this port as member.
     pub(super) held: JoinState,
-    /// Payloads that waited for the group.
     pub(super) dropped: u64,
 }
 
 impl Groups {
-    /// Returns the decision on a packet to the group. RFC 4391 §10: a group that this port is no
-    /// member of is joined to send only; a negative answer is cached.
+    /// RFC 4391 §10: joins a group to send only; a negative answer is cached.
     // spec: IPOIB-10-5
     pub(super) fn route(&mut self, now_ns: u64, mgid: Gid) -> Route {
         let Some(group) = self.table.get_mut(&mgid) else {
@@ -127,7 +117,6 @@ impl Groups {
         group.waiting.push(budget, (), payload)
     }
 
-    /// Begins to receive a group.
     pub(super) fn receive(&mut self, now_ns: u64, mgid: Gid) -> Received {
         match self.table.get_mut(&mgid) {
             Some(group) if group.receives => return Received::Already,
@@ -143,31 +132,29 @@ impl Groups {
         Received::Joins
     }
 
-    /// Stops receiving a group; `None` if it was not received.
+    /// `None` if the group was not received.
     pub(super) fn leave(&mut self, mgid: Gid, budget: &mut Budget) -> Option<Left> {
         self.table.get(&mgid).filter(|group| group.receives)?;
         let mut group = self.table.remove(&mgid)?;
         Some(Left { held: group.held, dropped: group.waiting.clear(budget) })
     }
 
-    /// Returns true if packets to the group are for this link.
     pub(super) fn receives(&self, mgid: Gid) -> bool {
         self.is_member(mgid) && self.wanted(mgid) == JoinState::FULL_MEMBER
     }
 
-    /// Returns true if this port is a member in the wanted state.
     pub(super) fn is_member(&self, mgid: Gid) -> bool {
         self.table.get(&mgid).is_some_and(|group| matches!(group.state, State::Member(_)))
     }
 
-    /// Records that a join request was sent: from now on this port may be a member.
+    /// Records a sent request: from now on this port may be a member.
     pub(super) fn asked(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.and(state);
         }
     }
 
-    /// Records a granted join, perhaps for a state that is no longer wanted.
+    /// The state may be no longer wanted.
     pub(super) fn joined(&mut self, mgid: Gid, state: JoinState, multicast: Multicast) {
         let Some(group) = self.table.get_mut(&mgid) else { return };
         group.held = group.held.and(state);
@@ -176,13 +163,13 @@ impl Groups {
         }
     }
 
-    /// Returns the state that this port needs in a group; no state if the table lacks the group.
+    /// No state if the table lacks the group.
     pub(super) fn wanted(&self, mgid: Gid) -> JoinState {
         self.table.get(&mgid).map_or_else(JoinState::default, Group::join_state)
     }
 
-    /// Records a membership to leave at the next refresh, unless the group needs that state again.
-    /// Drops the record if there are [`GROUPS_MAX`] of other groups.
+    /// The next refresh leaves the group, unless it needs that state again. Drops the record if
+    /// there are [`GROUPS_MAX`] of other groups.
     pub(super) fn owe(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.and(state);
@@ -194,7 +181,6 @@ impl Groups {
         }
     }
 
-    /// Returns the next payload that waited for a group that is now joined.
     pub(super) fn pop(&mut self, mgid: Gid, budget: &mut Budget) -> Option<(Multicast, Vec<u8>)> {
         let group = self.table.get_mut(&mgid)?;
         let State::Member(multicast) = group.state else { return None };
@@ -202,8 +188,7 @@ impl Groups {
         Some((multicast, payload))
     }
 
-    /// Records that this port could not join the group in this state. Returns the waiting payloads,
-    /// for the caller to send elsewhere or to drop.
+    /// Returns the waiting payloads, for the caller to send elsewhere or to drop.
     pub(super) fn absent(
         &mut self,
         now_ns: u64,
@@ -217,16 +202,14 @@ impl Groups {
         std::iter::from_fn(|| group.waiting.pop(budget)).map(|((), payload)| payload).collect()
     }
 
-    /// Records a refusal: this port is not in the group in this state.
     pub(super) fn refused(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
             group.held = group.held.without(state);
         }
     }
 
-    /// Handles the creation or deletion of a group (RFC 4391 §10). The next packet to the group
-    /// joins it again, since a deleted group's MLID must not be used (RFC 4392 §4.2.3). Returns
-    /// true if the caller must join the group now, because the link receives it.
+    /// RFC 4391 §10. The next packet to the group joins it again, since a deleted group's MLID must
+    /// not be used (RFC 4392 §4.2.3). Returns true if the caller must join it now, to receive.
     // spec: IPOIB-ARCH-14
     pub(super) fn changed(&mut self, mgid: Gid, exists: bool) -> bool {
         if !exists {
@@ -253,8 +236,7 @@ impl Groups {
         false
     }
 
-    /// Returns the joins to repeat: of all memberships, and of received groups without a
-    /// membership.
+    /// Returns all memberships, and received groups without a membership.
     pub(super) fn refresh(&mut self) -> Vec<(Gid, JoinState)> {
         let wanted = self
             .table
@@ -270,8 +252,7 @@ impl Groups {
             .collect()
     }
 
-    /// Returns memberships to leave: of unused send-only groups (RFC 4392 §4.2.5), recorded ones,
-    /// and former states of this port in a group.
+    /// Unused send-only groups (RFC 4392 §4.2.5), recorded ones, and former states of this port.
     // spec: IPOIB-ARCH-13
     pub(super) fn expire(&mut self, now_ns: u64) -> Vec<(Gid, JoinState)> {
         let mut left: Vec<_> = std::mem::take(&mut self.owed).into_iter().collect();
@@ -289,16 +270,14 @@ impl Groups {
         left
     }
 
-    /// Returns all memberships, to be left.
     pub(super) fn members(&self) -> Vec<(Gid, JoinState)> {
         let held = self.table.iter().map(|(&mgid, group)| (mgid, group.held));
         let owed = self.owed.iter().map(|(&mgid, &state)| (mgid, state));
         held.chain(owed).filter(|(_, state)| !state.is_none()).collect()
     }
 
-    /// Resets all groups after a change of the fabric. Received groups will be joined again. The
-    /// memberships of the others are recorded to be left, since the administrator may be the same.
-    /// Returns the number of dropped payloads.
+    /// Resets all groups after a change of the fabric: received ones will be joined again, others
+    /// left, since the administrator may be the same. Returns the number of dropped payloads.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         let mut dropped = 0;
         let mut over = Vec::new();
@@ -316,7 +295,7 @@ impl Groups {
         dropped
     }
 
-    /// Adds a group; may evict the send-only group that is unused for the longest time. Returns
+    /// Adds a group, perhaps in place of the send-only one unused for the longest time. Returns
     /// false if the table is full of groups in use.
     fn insert(&mut self, now_ns: u64, mgid: Gid, receives: bool) -> bool {
         if self.table.len() >= GROUPS_MAX {

@@ -12,15 +12,13 @@ use crate::wire::address::{Gid, Lid, QKey, Qpn};
 use crate::wire::mad::{InformInfo, JoinState, McMemberRecord, Trap};
 use crate::wire::reports::{self, Change};
 
-/// Subscriptions. RFC 4391 §10 requires those for created and deleted groups; arriving and leaving
-/// ports change paths.
+/// RFC 4391 §10 requires created and deleted groups; arriving and leaving ports change paths.
 // spec: IPOIB-10-2
 pub(super) const TRAPS: [Trap; 4] =
     [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
 
 impl Link {
-    /// Subscribes to Reports, and defers the joins of all groups of this port and the leaves of
-    /// unused ones.
+    /// Subscribes, and defers the joins of all groups of this port and the leaves of unused ones.
     pub(super) fn refresh(&mut self, now_ns: u64) {
         for trap in TRAPS {
             let info = InformInfo { trap, subscribe: true, qpn: Qpn::GSI };
@@ -32,8 +30,7 @@ impl Link {
         // These joins include the deferred ones of the last refresh.
         self.chores.retain(|(_, _, joins)| !joins);
         self.chores.extend(joins.chain(leaves));
-        // While the administrator is silent, no request is sent. Beyond the limit, record leaves
-        // instead of deferring them.
+        // While the administrator is silent, nothing is sent: beyond the limit, record leaves.
         while self.chores.len() > 2 * GROUPS_MAX
             && let Some(at) = self.chores.iter().rposition(|(.., joins)| !joins)
             && let Some((mgid, state, _)) = self.chores.remove(at)
@@ -42,9 +39,8 @@ impl Link {
         }
     }
 
-    /// Defers a join or leave, and sends as many deferred ones as there is room for. If too many
-    /// are deferred, drops the join, which the next refresh repeats for a received group, or
-    /// records the leave.
+    /// Sends as many as there is room for. If too many are deferred, drops a join, which the next
+    /// refresh repeats for a received group, or records a leave.
     pub(super) fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
         if self.chores.len() < 2 * GROUPS_MAX {
             self.chores.push_back(chore);
@@ -54,7 +50,7 @@ impl Link {
         self.run_chores(now_ns);
     }
 
-    /// Sends deferred joins and leaves as long as there is room.
+    /// Sends deferred requests as long as there is room.
     pub(super) fn run_chores(&mut self, now_ns: u64) {
         while self.client.has_room()
             && let Some((mgid, state, joins)) = self.chores.pop_front()
@@ -75,8 +71,8 @@ impl Link {
         }
     }
 
-    /// Returns the groups that an interface is always in: all hosts (RFC 1112 §4), all nodes, and
-    /// the solicited-node groups of its addresses (RFC 4861 §7.2.1).
+    /// Returns all hosts (RFC 1112 §4), all nodes, and the solicited-node groups of the interface's
+    /// addresses (RFC 4861 §7.2.1).
     pub(super) fn own_groups(&self) -> Vec<Gid> {
         let all_hosts = self.config.ipv4.map(|_| self.map.ipv4(Ipv4Addr::new(224, 0, 0, 1)));
         let ipv6 = self.own_ipv6().into_iter().flatten();
@@ -85,9 +81,8 @@ impl Link {
         all_hosts.into_iter().chain(ipv6.map(|group| self.map.ipv6(group))).collect()
     }
 
-    /// Joins and leaves the groups that an IP datagram of the host reports, by IGMP or MLD: the
-    /// link receives the host's groups (RFC 4391 §10). The report itself is sent like any datagram.
-    /// Ignores reports that a router forwards for others.
+    /// Joins and leaves the groups that an IP datagram of the host reports, by IGMP or MLD (RFC
+    /// 4391 §10). Ignores reports that a router forwards for others.
     pub fn note_reports(&mut self, now_ns: u64, datagram: &[u8]) {
         if !reports::source(datagram).is_some_and(|source| self.may_report(source)) {
             return;
@@ -98,9 +93,8 @@ impl Link {
         });
     }
 
-    /// Returns true if reports with this source are the host's own. RFC 3376 §4.2.13 and RFC 3810
-    /// §5.2.13 allow the unspecified address while the host has none, and RFC 3810 §5.2.13 requires
-    /// a link-local one. No router forwards these two.
+    /// RFC 3376 §4.2.13 and RFC 3810 §5.2.13 allow the unspecified source while the host has no
+    /// address; RFC 3810 §5.2.13 requires a link-local one. No router forwards these two.
     fn may_report(&self, source: IpAddr) -> bool {
         let is_of_link = match source {
             IpAddr::V4(source) => source.is_unspecified(),
@@ -129,15 +123,14 @@ impl Link {
         self.ip_groups.insert(group);
     }
 
-    /// Adds a group to the table of groups to receive, without joining it.
+    /// Does not join it.
     pub(super) fn receive_group(&mut self, now_ns: u64, mgid: Gid) -> Received {
         let received = self.groups.receive(now_ns, mgid);
         self.counters.groups_refused += u64::from(received == Received::Full);
         received
     }
 
-    /// Stops receiving an IP group (RFC 4391 §10), unless the interface itself or another IP group
-    /// needs its InfiniBand group.
+    /// Stops receiving an IP group (RFC 4391 §10), unless its InfiniBand group is still needed.
     // spec: IPOIB-10-4
     pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
         let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
@@ -159,9 +152,8 @@ impl Link {
         }
     }
 
-    /// Sends a join. With `creates`, the join creates a missing group with the parameters of the
-    /// broadcast group (RFC 4391 §10). Returns false if too many requests are outstanding: the next
-    /// refresh repeats the join.
+    /// Sends a join; with `creates`, a missing group gets the broadcast group's parameters (RFC
+    /// 4391 §10). Returns false if too many are outstanding: the next refresh repeats it.
     // spec: IPOIB-10-3, IPOIB-ARCH-9
     pub(super) fn ask_join(
         &mut self,
@@ -178,8 +170,8 @@ impl Link {
         is_asked
     }
 
-    /// Sends a leave for each state separately: an administrator refuses the whole request if one
-    /// of the states is not held, and the held states are not known for sure.
+    /// One leave for each state: an administrator refuses the whole request if one is not held, and
+    /// the held states are not known for sure.
     // spec: IPOIB-ARCH-8
     pub(super) fn ask_leave(&mut self, now_ns: u64, mgid: Gid, states: JoinState) {
         for state in states.each() {
@@ -190,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Drops outstanding and deferred requests. Leaves among them are recorded.
+    /// Records leaves among them.
     pub(super) fn forget_requests(&mut self) {
         let under_way = self.client.forget();
         let chores = std::mem::take(&mut self.chores).into_iter();

@@ -1,5 +1,4 @@
-//! DHCP client (RFC 2131) for InfiniBand (RFC 4390): acquires an address, renews and rebinds it,
-//! and reports its loss.
+//! DHCP client (RFC 2131) for InfiniBand (RFC 4390).
 
 use std::net::Ipv4Addr;
 
@@ -28,7 +27,6 @@ pub struct Lease {
     pub end_ns: u64,
 }
 
-/// Change of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseChange {
     Bound(Lease),
@@ -49,24 +47,20 @@ enum State {
     Bound(Lease),
 }
 
-/// DHCP client.
 #[derive(Debug)]
 pub(super) struct Client {
     state: State,
     random: ChaCha20Rng,
     transaction: u32,
-    /// Start of the present transaction.
     since_ns: u64,
-    /// Time of the first request for the present address: a lease counts from then (RFC 2131
-    /// §4.4.1, §4.4.5).
+    /// The lease counts from the first request for it (RFC 2131 §4.4.1, §4.4.5).
     asked_ns: u64,
     attempts: u32,
     due_ns: u64,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Shortest interval between two renewal requests (RFC 2131 §4.4.5), unless T2 or the end of the
-/// lease comes first.
+/// Interval of renewal requests (RFC 2131 §4.4.5), unless T2 or the end comes first.
 const RENEWAL_RETRY_NS: u64 = 60 * SECOND_NS;
 
 impl Client {
@@ -97,7 +91,7 @@ impl Client {
         self.due_ns
     }
 
-    /// Handles the end of the lease, and returns the next message if it is due.
+    /// Returns the next message if it is due.
     pub(super) fn poll(
         &mut self,
         now_ns: u64,
@@ -162,8 +156,7 @@ impl Client {
         }
     }
 
-    /// Releases the address (RFC 2131 §4.4.6). Returns the message for the server; `None` if there
-    /// is no lease.
+    /// RFC 2131 §4.4.6. Returns the message for the server; `None` without a lease.
     pub(super) fn release(&mut self, client: ClientId) -> Option<Question> {
         let lease = *self.lease()?;
         self.state = State::Selecting;
@@ -179,8 +172,8 @@ impl Client {
         })
     }
 
-    /// Returns the timeout (RFC 2131 §4.1): [`DHCP_RETRY_FIRST_NS`], doubled each time up to
-    /// [`DHCP_RETRY_LAST_NS`], plus or minus up to a second.
+    /// RFC 2131 §4.1: [`DHCP_RETRY_FIRST_NS`], doubled each time up to [`DHCP_RETRY_LAST_NS`], plus
+    /// or minus up to a second.
     fn back_off_ns(&mut self) -> u64 {
         let doublings = self.attempts.saturating_sub(1).min(16);
         let wait_ns = (DHCP_RETRY_FIRST_NS << doublings).min(DHCP_RETRY_LAST_NS);
@@ -193,7 +186,6 @@ impl Client {
         self.due_ns = now_ns;
     }
 
-    /// Handles an answer.
     pub(super) fn handle(
         &mut self,
         now_ns: u64,
@@ -244,7 +236,7 @@ impl Client {
         }
     }
 
-    /// Returns the lease of an answer. With `held`, the address must be the same.
+    /// Checks that the address is that of `held`, if there is one.
     fn granted(&self, answer: &Answer, held: Option<&Lease>) -> Result<Lease, Refused> {
         let address = answer.address;
         let is_host = !address.is_unspecified()
@@ -259,8 +251,7 @@ impl Client {
         let network = |of: Ipv4Addr| u64::from(of.to_bits()) >> (32 - u32::from(prefix_len));
         let is_neighbour =
             |router: &Ipv4Addr| network(*router) == network(address) && *router != address;
-        // RFC 2131 §4.4.5: T1 defaults to half of the lease, T2 to seven eighths, and T1 ≤ T2 ≤
-        // lease. Times count from the request.
+        // RFC 2131 §4.4.5: T1 defaults to half of the lease, T2 to seven eighths, from the request.
         let after = |seconds: u64| self.asked_ns.saturating_add(seconds.saturating_mul(SECOND_NS));
         let lease_s = u64::from(lease_s);
         let end_ns = if lease_s == u64::from(u32::MAX) { u64::MAX } else { after(lease_s) };

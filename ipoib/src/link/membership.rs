@@ -1,6 +1,5 @@
-//! The broadcast group (RFC 4391 §5): the link is up while this port is a full member. Also
-//! subscriptions, joins of other groups, and the restart of all these when the port or its subnet
-//! manager changes.
+//! The broadcast group (RFC 4391 §5): the link is up while this port is a full member. Also joins,
+//! subscriptions, and their restart when the port or its subnet manager changes.
 
 use std::fmt;
 use tracing::{debug, info, warn};
@@ -94,7 +93,6 @@ enum Broadcast {
     Up { record: McMemberRecord, mtu: usize, refresh_ns: u64 },
 }
 
-/// Membership of the port in the broadcast group.
 #[derive(Debug)]
 pub(super) struct Membership(Broadcast);
 
@@ -114,7 +112,6 @@ impl Membership {
         }
     }
 
-    /// Returns the record with which the broadcast group was joined.
     pub(super) const fn record(&self) -> Option<&McMemberRecord> {
         match &self.0 {
             Broadcast::Up { record, .. } => Some(record),
@@ -131,16 +128,15 @@ impl Membership {
 }
 
 impl Link {
-    /// Handles the settings of the port that the subnet manager made. If they have changed, the
-    /// link restarts, and drops all information from the administrator.
+    /// Handles changed settings of the port: restarts the link, and drops what is known of the
+    /// fabric.
     pub fn handle_port(&mut self, now_ns: u64, mut port: PortInfo) {
         port.p_keys.truncate(P_KEYS_MAX);
         if self.port.as_ref() == Some(&port) {
             return;
         }
         debug!(target: TRACE, ?port, "port changed");
-        // RFC 4391 §4.1: the partition is configured; the port's table decides whether the port is
-        // a full member.
+        // RFC 4391 §4.1: the partition is configured; the port's table decides on full membership.
         // spec: IPOIB-5-2
         let partition = self.config.p_key.full_member();
         let of_partition = port.p_keys.iter().filter(|key| key.full_member() == partition);
@@ -162,8 +158,8 @@ impl Link {
         }
     }
 
-    /// Handles a management datagram to queue pair 1 from the port `from`. A datagram that is not
-    /// from the administrator's port, or matches no request, is counted and has no effect.
+    /// Handles a management datagram to queue pair 1 from `from`. One that is not from the
+    /// administrator's port, or matches no request, is only counted.
     pub fn handle_mad(&mut self, now_ns: u64, from: Lid, mad: &[u8]) {
         let Ok(mad) = SaMad::parse(mad) else {
             self.counters.mads_malformed += 1;
@@ -187,7 +183,7 @@ impl Link {
         }
     }
 
-    /// Answers a Report; otherwise the administrator would repeat it.
+    /// Otherwise the administrator would repeat it.
     fn handle_report(&mut self, now_ns: u64, from: Lid, mad: &SaMad) {
         let Ok(Some(notice)) = Notice::parse(&mad.data) else {
             self.counters.mads_malformed += 1;
@@ -236,8 +232,7 @@ impl Link {
             Outcome::NotJoined { asked, creates: true, why: Failure::Refused(status) }
                 if status != Status::NO_RECORDS =>
             {
-                // The group exists, with other parameters than the broadcast group's: join without
-                // creating it.
+                // The group exists, with other parameters than the broadcast group's.
                 let joined = self.ask_join(now_ns, asked.mgid, asked.join_state, false);
                 if !joined {
                     self.group_absent(now_ns, &asked);
@@ -299,8 +294,7 @@ impl Link {
         }
         self.counters.link_ups += 1;
         info!(target: TRACE, mtu, group = %record.mgid, mlid = record.mlid.0, "link up");
-        // Drop a lease that has ended while the link was down, so that its address is not
-        // announced.
+        // A lease that has ended while the link was down must not be announced.
         self.run_dhcp(now_ns);
         for mgid in self.own_groups() {
             self.receive_group(now_ns, mgid);
@@ -346,8 +340,7 @@ impl Link {
         self.client.ask(now_ns, Request::Join { record, creates: false });
     }
 
-    /// Drops all information from the administrator, and the known neighbours: while the link was
-    /// down it could not receive their announcements.
+    /// Drops the neighbours, too: their announcements were missed while the link was down.
     fn forget_fabric(&mut self) {
         self.neighbours.forget_known();
         self.counters.waiting_dropped += self.paths.clear(&mut self.budget);
@@ -370,8 +363,7 @@ impl Link {
         }
     }
 
-    /// Leaves all groups and ends all subscriptions; otherwise the administrator would keep them.
-    /// [`poll_mad`](Self::poll_mad) returns the requests.
+    /// Leaves all groups and subscriptions, by requests that [`poll_mad`](Self::poll_mad) returns.
     pub fn leave_all(&mut self, now_ns: u64) {
         self.release_address(now_ns);
         self.forget_requests();

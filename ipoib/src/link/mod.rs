@@ -52,7 +52,6 @@ use path::Paths;
 use sa::Client;
 use waiting::Budget;
 
-/// Target of a link's `tracing` events.
 const TRACE: &str = "urnic::ipoib";
 /// Largest datagram before the broadcast group is joined, in bytes (RFC 4391 §7).
 // spec: IPOIB-7-1
@@ -63,7 +62,6 @@ const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
 pub struct Link {
     config: LinkConfig,
     map: MulticastMap,
-    /// Settings of the port, as the subnet manager made them, once known.
     port: Option<PortInfo>,
     /// The port's key of the link's partition: of a full member, or of a limited one.
     own_key: PKey,
@@ -77,15 +75,12 @@ pub struct Link {
     dhcp: Option<lease::Client>,
     paths: Paths,
     budget: Budget,
-    /// Deferred joins (`true`) and leaves (`false`), sent when the administrator has answered other
-    /// requests.
+    /// Joins (`true`) and leaves (`false`), sent when other requests have been answered.
     chores: VecDeque<(Gid, JoinState, bool)>,
-    /// Answers to Reports.
     answers: VecDeque<(Lid, [u8; MAD_LEN])>,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Payloads whose neighbour does not answer, or has no path. The caller takes them by
-    /// [`poll_undeliverable`](Self::poll_undeliverable).
+    /// Payloads for [`poll_undeliverable`](Self::poll_undeliverable).
     undeliverable: VecDeque<Vec<u8>>,
     psn: u32,
     counters: Counters,
@@ -161,15 +156,14 @@ impl Link {
         }
     }
 
-    /// Returns the interface's IPv6 addresses, if it has any: the configured one, and the
-    /// link-local one.
+    /// The configured address, and the link-local one.
     fn own_ipv6(&self) -> [Option<Ipv6Addr>; 2] {
         let given = self.config.ipv6.map(|(address, _)| address);
         let of_link = self.port.as_ref().map(|port| link_local(port.guid));
         [given, of_link.filter(|_| given.is_some())]
     }
 
-    /// Returns this interface's address on the link (RFC 4391 §9.1.1).
+    /// RFC 4391 §9.1.1.
     // spec: IPOIB-9.1-2
     fn own_address(&self) -> LinkAddress {
         LinkAddress { qpn: self.config.qpn, gid: self.own_gid() }
@@ -205,20 +199,19 @@ impl Link {
         self.out.pop_front()
     }
 
-    /// Returns the next datagram whose neighbour does not answer, or to whose port no path was
-    /// found. A router reports it to the datagram's sender (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
-    /// The last [`UNDELIVERABLE_MAX`] are kept.
+    /// Returns the next datagram without an answering neighbour or a path, which a router reports
+    /// to its sender (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2). The last [`UNDELIVERABLE_MAX`] are kept.
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         let mut payload = self.undeliverable.pop_front()?;
         Some(payload.split_off(HEADER_LEN.min(payload.len())))
     }
 
-    /// Counts payloads without a path to their port, and keeps them for error reporting.
+    /// Counts payloads without a path, and keeps them for error reporting.
     fn without_path(&mut self, payloads: impl IntoIterator<Item = Vec<u8>>) {
         self.counters.without_path += self.keep_undeliverable(payloads);
     }
 
-    /// Keeps payloads for error reporting. Returns their number.
+    /// Returns the number of payloads.
     fn keep_undeliverable(&mut self, payloads: impl IntoIterator<Item = Vec<u8>>) -> u64 {
         let mut count = 0;
         for payload in payloads {
@@ -238,8 +231,8 @@ impl Link {
         }
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) or
-    /// [`poll_mad`](Self::poll_mad) must be called next.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout) or
+    /// [`poll_mad`](Self::poll_mad).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let due = [
@@ -278,7 +271,7 @@ impl Link {
     }
 }
 
-/// Returns the destination of a datagram that begins with `head`.
+/// `head` begins the datagram.
 #[must_use]
 pub(crate) fn destination(head: &[u8]) -> Option<IpAddr> {
     send::destination(head).map(|(_, to)| to)
@@ -286,17 +279,14 @@ pub(crate) fn destination(head: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 impl Link {
-    /// Returns the numbers of neighbours and paths in their tables.
     pub(crate) fn table_lens(&self) -> (usize, usize) {
         (self.neighbours.len(), self.paths.len())
     }
 
-    /// Returns the number of deferred joins and leaves.
     pub(crate) fn chores_len(&self) -> usize {
         self.chores.len()
     }
 
-    /// Returns the bytes of waiting datagrams.
     pub(crate) const fn waiting_octets(&self) -> usize {
         self.budget.used()
     }

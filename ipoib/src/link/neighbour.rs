@@ -9,11 +9,10 @@ use crate::wire::address::{Gid, LinkAddress};
 
 #[derive(Debug)]
 enum State {
-    /// Unknown: being resolved by multicast questions.
+    /// Multicast questions resolve it.
     Asking { attempts: u32, due_ns: u64 },
-    /// Known. RFC 4391 §9.4: the address must be confirmed, since a port's queue pair may change.
-    /// The first datagram after the reachable time starts unicast probes, which a timer repeats
-    /// (RFC 4861 §7.3.3).
+    /// RFC 4391 §9.4: must be confirmed, since a port's queue pair may change. The first datagram
+    /// after the reachable time starts unicast probes, which a timer repeats (RFC 4861 §7.3.3).
     Known { at: LinkAddress, fresh_until_ns: u64, probes: u32, due_ns: u64 },
 }
 
@@ -24,15 +23,13 @@ struct Neighbour {
     used_ns: u64,
 }
 
-/// Neighbour table.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     table: BTreeMap<IpAddr, Neighbour>,
-    /// Time of the first due entry; may be too early.
+    /// The first due entry; may be too early.
     due_ns: Option<u64>,
 }
 
-/// Decision on a datagram to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// Send it to this address; with `probe`, the caller must also probe the neighbour.
@@ -41,23 +38,19 @@ pub(super) enum Route {
     Wait,
 }
 
-/// Action that is due for a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Send a multicast question.
     Ask(IpAddr),
-    /// Send a probe to its known address.
     Probe(IpAddr, LinkAddress),
-    /// The neighbour does not answer at its known address, and was removed from the table: the next
-    /// datagram resolves it again. The path to its port may have changed.
+    /// The neighbour does not answer at its known address, and is resolved again by the next
+    /// datagram. The path to its port may have changed.
     Lost(LinkAddress),
     /// The neighbour does not answer: these payloads cannot be delivered.
     Silent(Vec<Vec<u8>>),
 }
 
 impl Neighbours {
-    /// Returns the decision on a datagram to the neighbour. Adds an unknown neighbour to the table,
-    /// to be resolved.
+    /// Adds an unknown neighbour to the table.
     // spec: IPOIB-9.4-1
     pub(super) fn route(&mut self, now_ns: u64, ip: IpAddr, budget: &mut Budget) -> Route {
         let Some(entry) = self.table.get_mut(&ip) else {
@@ -80,13 +73,13 @@ impl Neighbours {
         Route::Known { at, probe: true }
     }
 
-    /// Queues a payload until the neighbour is known. Returns the number of dropped payloads.
+    /// Returns the number of dropped payloads.
     pub(super) fn wait(&mut self, ip: IpAddr, payload: Vec<u8>, budget: &mut Budget) -> u64 {
         let Some(entry) = self.table.get_mut(&ip) else { return 1 };
         entry.waiting.push(budget, (), payload)
     }
 
-    /// Stores a neighbour's link-layer address. Adds a new neighbour only if `wanted`.
+    /// Adds a new neighbour only if `wanted`.
     pub(super) fn learn(
         &mut self,
         now_ns: u64,
@@ -104,7 +97,6 @@ impl Neighbours {
         }
     }
 
-    /// Returns the next payload that waited for a neighbour that is now known.
     pub(super) fn pop(
         &mut self,
         ip: IpAddr,
@@ -116,8 +108,7 @@ impl Neighbours {
         Some((at, payload))
     }
 
-    /// Marks the neighbours at a port that has left or has changed: they are probed at their next
-    /// use.
+    /// The port has left or changed: its neighbours are probed at their next use.
     pub(super) fn doubt(&mut self, gid: Gid) {
         for entry in self.table.values_mut() {
             if let State::Known { at, fresh_until_ns, .. } = &mut entry.state
@@ -128,12 +119,11 @@ impl Neighbours {
         }
     }
 
-    /// Drops the known neighbours, whose announcements were missed while this port was down.
+    /// Their announcements were missed while this port was down.
     pub(super) fn forget_known(&mut self) {
         self.table.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
     }
 
-    /// Returns the next action that is due, if there is one.
     pub(super) fn poll_due(&mut self, now_ns: u64, budget: &mut Budget) -> Option<Due> {
         if self.due_ns.is_none_or(|due_ns| due_ns > now_ns) {
             return None;
@@ -178,7 +168,7 @@ impl Neighbours {
         self.due_ns
     }
 
-    /// Adds a neighbour; evicts the least recently used one if the table is full.
+    /// Evicts the least recently used neighbour if the table is full.
     fn insert(&mut self, now_ns: u64, ip: IpAddr, state: State, budget: &mut Budget) {
         if self.table.len() >= NEIGHBOURS_MAX {
             let oldest = self.table.iter().min_by_key(|(_, entry)| entry.used_ns);

@@ -6,7 +6,6 @@ use super::waiting::{Budget, Waiting};
 use crate::limits::{ABSENT_NS, PATH_DOUBT_NS, PATH_REFRESH_NS, PATHS_MAX};
 use crate::wire::address::{Gid, Lid, Qpn};
 
-/// Addressing of packets to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) dlid: Lid,
@@ -27,13 +26,11 @@ struct Path {
     used_ns: u64,
 }
 
-/// Paths that are known or being queried.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     table: BTreeMap<Gid, Path>,
 }
 
-/// Decision on a packet to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// Send it; with `ask`, the path is old and must be queried again.
@@ -45,7 +42,7 @@ pub(super) enum Route {
 }
 
 impl Paths {
-    /// Returns the decision on a packet to the port. Adds a new port to the table.
+    /// Adds a new port to the table.
     pub(super) fn route(&mut self, now_ns: u64, gid: Gid, budget: &mut Budget) -> Route {
         let Some(entry) = self.table.get_mut(&gid) else {
             self.make_room(budget);
@@ -71,8 +68,8 @@ impl Paths {
         }
     }
 
-    /// Compares the source LID of a received message with the known path to its port. Returns true
-    /// if they differ and the path was not queried recently: the caller must then query it.
+    /// Returns true if a received source LID differs from the known path, and the path was not
+    /// queried recently: the caller must query it.
     pub(super) fn has_moved(&mut self, now_ns: u64, gid: Gid, slid: Lid) -> bool {
         let Some(Path { state: State::Known { hop, asked_ns }, .. }) = self.table.get_mut(&gid)
         else {
@@ -85,7 +82,7 @@ impl Paths {
         asks
     }
 
-    /// Queues a payload until the path is known. Returns the number of dropped payloads.
+    /// Returns the number of dropped payloads.
     pub(super) fn wait(
         &mut self,
         gid: Gid,
@@ -97,14 +94,12 @@ impl Paths {
         entry.waiting.push(budget, qpn, payload)
     }
 
-    /// Stores a path from the administrator.
     pub(super) fn learn(&mut self, now_ns: u64, gid: Gid, hop: Hop) {
         if let Some(entry) = self.table.get_mut(&gid) {
             entry.state = State::Known { hop, asked_ns: now_ns };
         }
     }
 
-    /// Returns the next payload that waited for a path that is now known.
     pub(super) fn pop(&mut self, gid: Gid, budget: &mut Budget) -> Option<(Hop, Qpn, Vec<u8>)> {
         let entry = self.table.get_mut(&gid)?;
         let State::Known { hop, .. } = entry.state else { return None };
@@ -112,8 +107,7 @@ impl Paths {
         Some((hop, qpn, payload))
     }
 
-    /// Records that there is no path, or that the administrator gave no answer. Keeps a known path
-    /// if the administrator was `silent`. Returns the waiting payloads.
+    /// Keeps a known path if the administrator was `silent`. Returns the waiting payloads.
     pub(super) fn fail(
         &mut self,
         now_ns: u64,
@@ -131,12 +125,12 @@ impl Paths {
         std::iter::from_fn(|| entry.waiting.pop(budget)).map(|(_, payload)| payload).collect()
     }
 
-    /// Drops the path of one port. Returns the number of its waiting payloads.
+    /// Returns the number of its waiting payloads.
     pub(super) fn forget(&mut self, gid: Gid, budget: &mut Budget) -> u64 {
         self.table.remove(&gid).map_or(0, |mut entry| entry.waiting.clear(budget))
     }
 
-    /// Drops all paths. Returns the number of waiting payloads.
+    /// Returns the number of waiting payloads.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         std::mem::take(&mut self.table)
             .into_values()

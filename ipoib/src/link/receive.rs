@@ -1,5 +1,4 @@
-//! Receives packets: checks them, hands their datagrams up, and handles ARP and neighbour
-//! discovery.
+//! Receives packets: checks them, hands datagrams up, and handles ARP and neighbour discovery.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -50,9 +49,8 @@ impl Link {
         handed
     }
 
-    /// Checks that the packet is for this interface and has the link's keys. Returns true if it was
-    /// sent to a group, and false if it was sent to this port; `None` if it is refused, which is
-    /// counted.
+    /// Checks that the packet is for this interface and has the link's keys; true for a group. A
+    /// refusal (`None`) is counted.
     fn admits(&mut self, header: &PacketHeader) -> Option<bool> {
         let counter = match self.judge(header) {
             Ok(is_multicast) => return Some(is_multicast),
@@ -126,7 +124,7 @@ impl Link {
         None
     }
 
-    /// Handles ARP (RFC 826) with the addresses of RFC 4391 §9.2.
+    /// RFC 826, with the addresses of RFC 4391 §9.2.
     fn handle_arp(&mut self, now_ns: u64, packet: &[u8], slid: Lid) {
         let sender_is_right = |arp: &ArpPacket| {
             let ip = arp.sender_ip;
@@ -197,7 +195,6 @@ impl Link {
     }
 }
 
-/// Reasons why a packet is refused.
 enum Misfit {
     Foreign,
     OwnCopy,
@@ -205,7 +202,6 @@ enum Misfit {
     QKey,
 }
 
-/// Returns true if an address can be an interface's.
 fn is_interface(address: LinkAddress) -> bool {
     !address.gid.is_multicast()
         && address.gid.0 != [0; 16]
@@ -213,8 +209,8 @@ fn is_interface(address: LinkAddress) -> bool {
         && address.qpn.bits() > Qpn::GSI.bits()
 }
 
-/// Returns the datagram without padding. `None` if its length is invalid, or if it is a unicast
-/// datagram that was sent to a group (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
+/// `None` if its length is invalid, or for a unicast datagram that was sent to a group (RFC 1122
+/// §3.3.6, RFC 1812 §5.3.4).
 fn ipv4(
     datagram: &[u8],
     came_to_group: bool,

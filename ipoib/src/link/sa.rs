@@ -13,7 +13,6 @@ use crate::wire::mad::{
     PathRecord, SaMad, Status, Trap,
 };
 
-/// Request to the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// Joins a group; with `creates`, with parameters, so that a missing group is created.
@@ -26,7 +25,7 @@ pub(super) enum Request {
     Subscribe(InformInfo),
 }
 
-/// Kind and subject of a request; at most one of each is outstanding.
+/// Subject of a request; at most one of each is outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Join(Gid, JoinState),
@@ -35,7 +34,6 @@ pub(super) enum Subject {
     Subscribe(Trap),
 }
 
-/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Joined {
@@ -54,18 +52,15 @@ pub(super) enum Outcome {
     },
     /// The administrator did not answer: this port may still be in the group.
     NotLeft(McMemberRecord),
-    /// Left, subscribed, or failed to; no further action in any case.
     Other,
 }
 
-/// Reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Refused(Status),
     Silent,
 }
 
-/// Error: the datagram answers no outstanding request, or another subject.
 #[derive(Debug)]
 pub(super) struct NoAnswer;
 
@@ -79,8 +74,7 @@ impl Request {
         }
     }
 
-    /// Removes the part of this request that a later request reverses. Returns true if a part
-    /// remains.
+    /// Returns true if a part remains that `later` does not reverse.
     fn yields_to(&mut self, later: &Self) -> bool {
         match (self, later) {
             (Self::Leave(record), Self::Join { record: later, .. })
@@ -114,7 +108,7 @@ impl Request {
         SaMad::new(method, attribute, transaction, &data).masked(mask)
     }
 
-    /// Returns the outcome of an answer; `None` if the answer is not about this request's subject.
+    /// `None` if the answer is not about this request's subject.
     fn answered(&self, mad: &SaMad) -> Option<Outcome> {
         let expected = match self {
             Self::Join { .. } | Self::Subscribe(_) | Self::Path(_) => Method::GetResp,
@@ -160,25 +154,21 @@ impl Request {
     }
 }
 
-/// An outstanding request.
 #[derive(Debug)]
 struct Pending {
     request: Request,
     transaction: u64,
     attempts: u32,
-    /// Time of the next transmission.
     due_ns: u64,
 }
 
-/// Outstanding requests of one port.
 #[derive(Debug)]
 pub(super) struct Client {
     pending: Vec<Pending>,
     random: ChaCha20Rng,
 }
 
-/// Low 48 bits of a transaction, which belong to the requester. Drivers and simulators overwrite
-/// the other bits.
+/// Low 48 bits of a transaction: drivers and simulators overwrite the others.
 const TRANSACTION_MASK: u64 = (1 << 48) - 1;
 
 impl Client {
@@ -186,8 +176,8 @@ impl Client {
         Self { pending: Vec::new(), random: ChaCha20Rng::from_seed(seed) }
     }
 
-    /// Adds a request. Returns false if there are too many. Keeps an equal outstanding request;
-    /// ends an opposite one, whose retransmissions would undo this request.
+    /// Returns false if there are too many. Keeps an equal outstanding request; ends an opposite
+    /// one, whose retransmissions would undo this one.
     pub(super) fn ask(&mut self, now_ns: u64, request: Request) -> bool {
         let subject = request.subject();
         if self.pending.iter().any(|pending| pending.request.subject() == subject) {
@@ -202,14 +192,12 @@ impl Client {
         true
     }
 
-    /// Returns true if there is room for a deferrable request. Half of the room is reserved for
-    /// other requests.
+    /// Returns true if half of the room is free: the other half is reserved for urgent requests.
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() < SA_REQUESTS_MAX / 2
     }
 
-    /// Drops all requests: the administrator has changed, or knows this port by another LID.
-    /// Returns the dropped leaves.
+    /// The administrator has changed, or this port's LID. Returns the dropped leaves.
     pub(super) fn forget(&mut self) -> Vec<(Gid, JoinState)> {
         let pending = self.pending.drain(..);
         let left = pending.filter_map(|pending| match pending.request {
@@ -219,7 +207,6 @@ impl Client {
         left.collect()
     }
 
-    /// Returns the next datagram that is due.
     pub(super) fn poll(&mut self, now_ns: u64) -> Option<[u8; MAD_LEN]> {
         let next = self
             .pending
@@ -231,7 +218,7 @@ impl Client {
         Some(next.request.mad(next.transaction).to_bytes())
     }
 
-    /// Returns the outcome of a request without an answer after all attempts.
+    /// Returns the outcome of a request whose attempts all had no answer.
     pub(super) fn poll_silent(&mut self, now_ns: u64) -> Option<Outcome> {
         let is_silent =
             |pending: &Pending| pending.due_ns <= now_ns && pending.attempts >= SA_ATTEMPTS_MAX;
@@ -243,7 +230,7 @@ impl Client {
         self.pending.iter().map(|pending| pending.due_ns).min()
     }
 
-    /// Handles an answer. `None` if the administrator is busy: the request is repeated later.
+    /// `None` if the administrator is busy: the request is repeated later.
     pub(super) fn handle_answer(
         &mut self,
         now_ns: u64,
@@ -268,8 +255,8 @@ impl Client {
     }
 }
 
-/// Returns the timeout: doubled after each attempt, plus up to a quarter at random. So ports whose
-/// administrator was silent do not all repeat their requests at the same time.
+/// Doubled after each attempt, plus up to a quarter at random, so that ports do not all repeat
+/// their requests at the same time.
 fn back_off_ns(attempts: u32, random: u32) -> u64 {
     let doublings = attempts.saturating_sub(1).min(16);
     let wait_ns = (SA_RETRY_FIRST_NS << doublings).min(SA_RETRY_LAST_NS);

@@ -28,7 +28,6 @@ pub enum SendError {
     Refused,
 }
 
-/// Returns type and destination of a datagram.
 pub(crate) fn destination(head: &[u8]) -> Option<(DatagramType, IpAddr)> {
     match head.first()? >> 4 {
         4 => {
@@ -44,9 +43,8 @@ pub(crate) fn destination(head: &[u8]) -> Option<(DatagramType, IpAddr)> {
 }
 
 impl Link {
-    /// Sends an IP datagram of `len` bytes that begins with `head`; `fill` writes the whole
-    /// datagram. While its neighbour, path or group is being resolved, the datagram is queued, or
-    /// dropped if the queue is full.
+    /// Sends an IP datagram of `len` bytes that begins with `head`; `fill` writes it whole. It
+    /// waits for its neighbour, path or group, or is dropped if the queue is full.
     ///
     /// # Errors
     /// [`SendError`] if the datagram was not taken.
@@ -97,7 +95,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a payload, encapsulation header first, to an interface.
+    /// The payload begins with the encapsulation header.
     pub(super) fn send_to(
         &mut self,
         now_ns: u64,
@@ -129,7 +127,6 @@ impl Link {
         }
     }
 
-    /// Queries the administrator for the path to a port.
     // spec: IPOIB-9.1-5
     pub(super) fn ask_path(&mut self, now_ns: u64, gid: Gid) {
         let query = PathRecord::query(self.own_gid(), gid, self.map.p_key());
@@ -139,9 +136,8 @@ impl Link {
         }
     }
 
-    /// Sends a payload to a group (RFC 4391 §10). If this port is no member, queues the payload and
-    /// joins the group, to send only. If the group does not exist, sends the payload to the routers
-    /// or drops it.
+    /// RFC 4391 §10. If this port is no member, queues the payload and joins the group, to send
+    /// only. A payload for a missing group goes to the routers or is dropped.
     // spec: IPOIB-10-1
     pub(super) fn send_to_group(
         &mut self,
@@ -175,7 +171,7 @@ impl Link {
         }
     }
 
-    /// Sends a payload for a missing group to all routers, if it may leave the link (RFC 4391 §10).
+    /// Sends a payload to the routers if it may leave the link (RFC 4391 §10).
     // spec: IPOIB-10-1
     pub(super) fn send_to_routers(&mut self, now_ns: u64, absent: Gid, payload: &[u8]) {
         let routers = datagram::parse(payload).ok().and_then(|(_, datagram)| {
@@ -189,7 +185,6 @@ impl Link {
             }
         });
         match routers.filter(|routers| *routers != absent) {
-            // The routers' group is link-local, so a payload for it is not sent here again.
             Some(routers) => {
                 self.send_to_group(now_ns, routers, payload.len(), |place| {
                     place.copy_from_slice(payload);
@@ -199,14 +194,12 @@ impl Link {
         }
     }
 
-    /// Sends the payloads that waited for a neighbour.
     pub(super) fn flush_neighbour(&mut self, now_ns: u64, ip: IpAddr) {
         while let Some((at, payload)) = self.neighbours.pop(ip, &mut self.budget) {
             self.send_to(now_ns, at, payload.len(), |place| place.copy_from_slice(&payload));
         }
     }
 
-    /// Sends the payloads that waited for a path.
     pub(super) fn flush_path(&mut self, gid: Gid) {
         while let Some((hop, qpn, payload)) = self.paths.pop(gid, &mut self.budget) {
             let to = LinkAddress { qpn, gid };
@@ -214,7 +207,6 @@ impl Link {
         }
     }
 
-    /// Sends the payloads that waited for a group.
     pub(super) fn flush_group(&mut self, mgid: Gid) {
         while let Some((multicast, payload)) = self.groups.pop(mgid, &mut self.budget) {
             let write = |place: &mut [u8]| place.copy_from_slice(&payload);
@@ -222,8 +214,8 @@ impl Link {
         }
     }
 
-    /// Asks for the holder of an address: the known holder if `at` is given; otherwise all hosts of
-    /// the link (IPv4), or the solicited-node group (IPv6).
+    /// Asks the known holder if `at` is given; otherwise all hosts of the link (IPv4), or the
+    /// solicited-node group (IPv6).
     pub(super) fn ask_neighbour(&mut self, now_ns: u64, ip: IpAddr, at: Option<LinkAddress>) {
         let own = self.own_address();
         match ip {
@@ -251,7 +243,7 @@ impl Link {
         }
     }
 
-    /// Sends a message of ARP or neighbour discovery: to an interface, to a group, or to all.
+    /// Sends a message to an interface, to a group, or to all.
     pub(super) fn send_message(
         &mut self,
         now_ns: u64,
@@ -297,7 +289,7 @@ impl Link {
         self.emit(&header, len, write);
     }
 
-    /// Sends a packet to a group, always with a global header.
+    /// Sends with a global header, always.
     // spec: IPOIB-ARCH-2
     fn emit_multicast(
         &mut self,

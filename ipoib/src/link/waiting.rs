@@ -14,7 +14,6 @@ impl<T> Default for Waiting<T> {
     }
 }
 
-/// Bytes that wait in all queues together.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     used: usize,
@@ -23,7 +22,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Takes the number of payloads that were dropped with evicted entries.
     pub(super) const fn take_evicted(&mut self) -> u64 {
         std::mem::replace(&mut self.evicted, 0)
     }
@@ -37,8 +35,8 @@ impl Budget {
 }
 
 impl<T> Waiting<T> {
-    /// Adds a payload in place of the oldest one if the queue is full. Drops the new one if all
-    /// queues together would hold too many bytes. Returns the number of dropped payloads.
+    /// Drops the oldest payload if the queue is full, or the new one if all queues would hold too
+    /// many bytes. Returns the number of dropped payloads.
     pub(super) fn push(&mut self, budget: &mut Budget, to: T, payload: Vec<u8>) -> u64 {
         let oldest = if self.0.len() >= WAITING_MAX { self.0.front() } else { None };
         let used = budget.used - oldest.map_or(0, |(_, payload)| payload.len());
@@ -57,12 +55,12 @@ impl<T> Waiting<T> {
         Some((to, payload))
     }
 
-    /// Drops all payloads of an entry that makes room for another.
+    /// The entry makes room for another.
     pub(super) fn evict(&mut self, budget: &mut Budget) {
         budget.evicted += self.clear(budget);
     }
 
-    /// Drops all payloads. Returns their number.
+    /// Returns the number of payloads.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         let mut dropped = 0;
         while self.pop(budget).is_some() {

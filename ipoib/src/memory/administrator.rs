@@ -10,7 +10,7 @@ use crate::wire::mad::{
     PathRecord, SaMad, Status, Trap,
 };
 
-/// Most groups at a time: one MLID each.
+/// One MLID each.
 const GROUPS_MAX: usize = 0x3ffe;
 
 /// Counters of an administrator's requests.
@@ -31,7 +31,7 @@ pub struct RequestCounts {
 #[derive(Debug)]
 struct Group {
     record: McMemberRecord,
-    /// True for a group of the subnet manager's configuration: it exists without members.
+    /// The group is of the manager's configuration: it exists without members.
     is_permanent: bool,
     members: BTreeMap<Gid, JoinState>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Administrator {
     next_transaction: u64,
 }
 
-/// 3: 10 Gbit/s.
+/// 10 Gbit/s.
 const RATE: u8 = 3;
 
 impl Administrator {
@@ -122,8 +122,7 @@ impl Administrator {
         self.groups.get(&mgid).map(|group| group.members.len())
     }
 
-    /// Returns the ports that receive `sender`'s packets to a group; `None` if it is no member of
-    /// one.
+    /// `None` if `sender` is no member.
     pub(super) fn receivers(&self, mlid: Lid, sender: Gid) -> Option<Vec<Gid>> {
         let group = self.groups.values().find(|group| group.record.mlid == mlid)?;
         group.members.get(&sender)?;
@@ -169,7 +168,7 @@ impl Administrator {
         Ok((granted, is_made))
     }
 
-    /// Creates a group for its first full member, with the parameters of the request (RFC 4392
+    /// Creates a group for a first full member, with the parameters of the request (RFC 4392
     /// §1.3.2). An IPoIB group requires the broadcast group of its partition and scope.
     fn make(&mut self, asked: &McMemberRecord, creates: bool, mtu: usize) -> Result<(), Status> {
         if asked.join_state != JoinState::FULL_MEMBER {
@@ -194,7 +193,7 @@ impl Administrator {
         Ok(())
     }
 
-    /// Removes a member; also removes the group after its last full member.
+    /// Removes a member, and the group after its last full member.
     fn leave(&mut self, mad: &SaMad, port: Gid) -> Result<(McMemberRecord, bool), Status> {
         self.asked.leaves += 1;
         let asked = McMemberRecord::parse(&mad.data).map_err(|_| Status::REQ_INVALID)?;
@@ -224,7 +223,6 @@ impl Group {
 }
 
 impl State {
-    /// Handles a management datagram that a port sent.
     pub(super) fn take_mad(&mut self, now_ns: u64, from: Guid, to: Lid, mad: &[u8; MAD_LEN]) {
         let Some(plug) = self.ports.values().find(|plug| plug.info.guid == from) else { return };
         let (lid, gid, is_active) = (plug.info.lid, plug.info.gid(), plug.info.is_active);
@@ -318,7 +316,6 @@ impl State {
         Ok(record.to_bytes())
     }
 
-    /// Sends a Report to the subscribed ports.
     pub(super) fn tell(&mut self, now_ns: u64, trap: Trap, gid: Gid) {
         if self.administrator.silent {
             return;
@@ -339,7 +336,6 @@ impl State {
 
 #[cfg(test)]
 impl Administrator {
-    /// Returns true if a port is in a group, or has a subscription.
     pub(super) fn is_known(&self, port: Gid) -> bool {
         self.memberships(port) > 0 || self.subscriptions.iter().any(|(of, _)| *of == port)
     }

@@ -53,7 +53,6 @@ struct State {
     next_lid: u16,
 }
 
-/// LID of the subnet manager's port.
 const SM_LID: Lid = Lid(1);
 
 impl Fabric {
@@ -99,8 +98,7 @@ impl Fabric {
         is_there.then(|| MemoryPort::new(self.clone(), guid))
     }
 
-    /// Creates the broadcast group of a partition and scope, like a subnet manager configured for
-    /// IPoIB.
+    /// Creates the broadcast group of a partition and scope, as a subnet manager for IPoIB.
     pub fn add_partition(&self, p_key: PKey, scope: Scope, q_key: QKey) {
         let mut state = self.lock();
         let mtu = state.config.mtu_octets;

@@ -7,12 +7,10 @@ use crate::fabric::{Mads, Packets, PortInfo};
 use crate::wire::address::{Guid, Lid};
 use crate::wire::mad::MAD_LEN;
 
-/// Most packets in flight to a port; further ones are lost.
+/// Further packets are lost.
 const PACKETS_MAX: usize = 4096;
-/// Most management datagrams in flight to a port.
 const MADS_MAX: usize = 256;
 
-/// Fabric's side of a port.
 #[derive(Debug)]
 pub(super) struct Plug {
     pub(super) info: PortInfo,
@@ -26,7 +24,7 @@ impl Plug {
         Self { info, packets: VecDeque::new(), spare: Vec::new(), mads: VecDeque::new() }
     }
 
-    /// Queues a packet. Returns false if there is no room.
+    /// Returns false if there is no room.
     pub(super) fn push_packet(&mut self, at_ns: u64, packet: &[u8]) -> bool {
         if self.packets.len() >= PACKETS_MAX {
             return false;
@@ -61,9 +59,7 @@ impl Plug {
 pub struct MemoryPort {
     fabric: Fabric,
     guid: Guid,
-    /// The last reported state.
     told: Option<PortInfo>,
-    /// Packets being handed to the sink.
     burst: Vec<Vec<u8>>,
 }
 

@@ -23,8 +23,7 @@ pub struct SwitchCounters {
     pub lost: u64,
 }
 
-/// Returns true if a port with this table may send a packet of a partition. A limited member must
-/// use a limited member's key (RFC 4392 §1.2).
+/// A limited member must use a limited member's key (RFC 4392 §1.2).
 pub(crate) fn may_send(table: &[PKey], key: PKey) -> bool {
     let of_partition = |own: &&PKey| own.full_member() == key.full_member();
     table.iter().filter(of_partition).any(|own| own.is_full_member() || !key.is_full_member())
@@ -34,14 +33,13 @@ pub(crate) fn may_receive(table: &[PKey], key: PKey) -> bool {
     table.iter().any(|own| own.admits(key))
 }
 
-/// Returns the length of a packet's payload with its pad.
+/// Length of the payload with its pad.
 pub(crate) fn payload_len(packet: &[u8], header: &PacketHeader) -> usize {
     let global = if header.global.is_some() { GLOBAL_LEN } else { 0 };
     packet.len().saturating_sub(HEAD_LEN + global + TAIL_LEN)
 }
 
 impl State {
-    /// Forwards a packet that a port sent.
     pub(super) fn forward(&mut self, now_ns: u64, from: Guid, packet: &[u8]) {
         let Some(sender) = self.ports.values().find(|plug| plug.info.guid == from) else { return };
         let sender = sender.info.clone();

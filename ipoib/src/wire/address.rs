@@ -23,8 +23,7 @@ impl Lid {
     }
 }
 
-/// GID: 128-bit identifier of a port (64 bits of prefix, and the port's GUID), or of a multicast
-/// group.
+/// GID: 128-bit identifier of a port (a prefix, and the port's GUID), or of a multicast group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
@@ -66,13 +65,12 @@ impl fmt::Debug for Gid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Guid(pub u64);
 
-/// Bit that a modified EUI-64 has inverted: universal or local.
+/// Universal or local, inverted in a modified EUI-64.
 const UNIVERSAL: u64 = 1 << 57;
 
 impl Guid {
-    /// Returns the IPv6 interface identifier, in modified EUI-64 form (RFC 4391 §8). The GUID of a
-    /// port is an EUI-64, or a modified one if its manufacturer assigned it so. `modified` must
-    /// tell, since the bytes do not.
+    /// Returns the IPv6 interface identifier, in modified EUI-64 form (RFC 4391 §8). `modified`
+    /// tells if the manufacturer assigned it in this form, since the bytes do not.
     // spec: IPOIB-8-1
     #[must_use]
     pub const fn interface_identifier(self, modified: bool) -> u64 {
@@ -108,8 +106,7 @@ impl Qpn {
 pub struct QKey(pub u32);
 
 impl QKey {
-    /// Returns true if only privileged processes may use the key: the top bit is set (RFC 4392
-    /// §1.2).
+    /// Returns true if only privileged processes may use the key: the top bit (RFC 4392 §1.2).
     #[must_use]
     pub const fn is_controlled(self) -> bool {
         self.0 & 1 << 31 != 0
@@ -120,7 +117,6 @@ impl QKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PKey(pub u16);
 
-/// Full-membership bit.
 const FULL_MEMBER: u16 = 1 << 15;
 
 impl PKey {

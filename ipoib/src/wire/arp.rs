@@ -55,7 +55,6 @@ pub enum ArpError {
     Kind,
 }
 
-/// Hardware type, protocol type, and the lengths of their addresses.
 // spec: IPOIB-9.2-1
 const KIND: [u8; 6] = [0x00, 0x20, 0x08, 0x00, 20, 4];
 

@@ -4,10 +4,9 @@ use std::net::Ipv4Addr;
 
 use super::{TooShort, take};
 
-/// Hardware type of InfiniBand (RFC 4390 §2.1).
+/// RFC 4390 §2.1.
 const HTYPE: u8 = 32;
-/// Length of the hardware address in a message: none, since 20 bytes do not fit into the field (RFC
-/// 4390 §2.1).
+/// No hardware address, since 20 bytes do not fit into the field (RFC 4390 §2.1).
 const HLEN: u8 = 0;
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
@@ -16,7 +15,7 @@ const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 const UDP: u8 = 17;
-/// Length of the fixed part, up to the cookie, in bytes.
+/// Bytes up to the cookie.
 const FIXED_LEN: usize = 236;
 const IP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
@@ -70,7 +69,7 @@ impl Kind {
 }
 
 /// Client identifier by RFC 4361 §6.1: type 255, an identity association, and a DUID of the port's
-/// GUID, which is an EUI-64 (RFC 8415 §11.4: type 3, of the link's hardware type).
+/// EUI-64 (RFC 8415 §11.4: type 3).
 pub type ClientId = [u8; 1 + 4 + 4 + 8];
 
 /// Returns the identifier of the port with this GUID.
@@ -145,7 +144,6 @@ pub fn is_for_client(datagram: &[u8]) -> bool {
     udp(datagram).is_some_and(|(_, to, _)| to == CLIENT_PORT)
 }
 
-/// Returns ports and payload of a whole UDP datagram over IPv4.
 fn udp(datagram: &[u8]) -> Option<(u16, u16, &[u8])> {
     let [first, _, _, _, _, _, fragment, low, _, protocol, ..] =
         *datagram.first_chunk::<IP_LEN>()?;
@@ -179,8 +177,7 @@ fn folded(mut sum: u32) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
-/// Returns the checksum of UDP over IPv4 (RFC 768): over the addresses in the header `ip`, and the
-/// `segment`. 0 if the segment contains a correct one.
+/// Checksum of UDP over IPv4 (RFC 768), with the header `ip`; 0 if the segment has a correct one.
 #[must_use]
 pub fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
     let addresses = ip.get(12..IP_LEN).unwrap_or_default();
@@ -192,8 +189,7 @@ impl Question {
     /// Returns the IP datagram.
     #[must_use]
     pub fn to_datagram(&self) -> Vec<u8> {
-        // RFC 4390 §2.1, §2.2: a client without an address must be answered by broadcast; a client
-        // with an address must not request that.
+        // RFC 4390 §2.1, §2.2: only a client without an address asks for a broadcast answer.
         // spec: IPOIB-DHCP-3, IPOIB-DHCP-4
         let flags = if self.own.is_none() { BROADCAST } else { 0 };
         let own = self.own.unwrap_or(Ipv4Addr::UNSPECIFIED);
@@ -304,8 +300,7 @@ impl Answer {
                 MESSAGE_TYPE => {
                     kind = value.first().copied().filter(|_| value.len() == 1).and_then(Kind::of);
                 }
-                // RFC 6842 §3: a server repeats it. An answer with another identifier is for
-                // another client.
+                // RFC 6842 §3: another identifier is for another client.
                 CLIENT_IDENTIFIER => {
                     answer.client = Some(value.try_into().map_err(|_| Invalid)?);
                 }
@@ -328,7 +323,7 @@ impl Answer {
     }
 }
 
-/// Takes the next option; `None` at the end.
+/// `None` at the end.
 fn next_option<'o>(options: &mut &'o [u8]) -> Result<Option<(u8, &'o [u8])>, Invalid> {
     loop {
         match *options {

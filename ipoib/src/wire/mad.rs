@@ -21,7 +21,6 @@ pub const DATA_AT: usize = 56;
 /// Length of the data, in bytes.
 pub const DATA_LEN: usize = MAD_LEN - DATA_AT;
 
-/// Management class of subnet administration.
 const CLASS_SUBNET_ADM: u8 = 3;
 
 /// Method of a datagram.

@@ -26,12 +26,10 @@ pub struct TooShort {
     pub have: usize,
 }
 
-/// Returns the first `N` bytes.
 pub(crate) fn head<const N: usize>(octets: &[u8]) -> Result<&[u8; N], TooShort> {
     octets.first_chunk().ok_or(TooShort { need: N, have: octets.len() })
 }
 
-/// Takes `N` bytes off the front of `octets`.
 pub(crate) fn take<const N: usize>(octets: &mut &[u8]) -> Result<[u8; N], TooShort> {
     let (first, rest) =
         octets.split_first_chunk().ok_or(TooShort { need: N, have: octets.len() })?;

@@ -35,7 +35,6 @@ pub fn to_bytes(kind: OptionKind, address: LinkAddress) -> [u8; OPTION_LEN] {
 }
 
 /// Parses the option at the start of `octets`; `None` if it is another one, or of another length.
-/// The two bytes before the address are ignored.
 ///
 /// # Errors
 /// If it is truncated.

@@ -76,7 +76,6 @@ pub enum PacketError {
     Vcrc,
 }
 
-/// SEND Only of the unreliable datagram service.
 const UD_SEND_ONLY: u8 = 0x64;
 /// Next header of a global header: InfiniBand's transport.
 const NEXT_HEADER: u8 = 0x1b;
@@ -108,7 +107,7 @@ impl PacketHeader {
         self.emit_by(payload.len(), |place| place.copy_from_slice(payload), out);
     }
 
-    /// Like [`emit`](Self::emit), for a payload of `len` bytes that `fill` writes whole, in place.
+    /// Like [`emit`](Self::emit), for a payload of `len` bytes that `fill` writes whole.
     ///
     /// # Panics
     /// As [`emit`](Self::emit) does.
@@ -238,9 +237,9 @@ impl GlobalRoute {
     }
 }
 
-/// Returns the CRC over the fields that no switch or router changes, as a number whose bytes are
-/// sent least significant first. Variable fields count as ones: the virtual lane; in a global
-/// header the traffic class, the flow label and the hop limit; the reserved byte behind the P_Key.
+/// The CRC over the fields that no switch or router changes, least significant byte first on the
+/// wire. Variable fields count as ones: the virtual lane; in a global header the traffic class,
+/// flow label and hop limit; the reserved byte behind the P_Key.
 fn invariant_crc(packet: &[u8], is_global: bool) -> u32 {
     const MASKED_LOCAL: [(usize, u8); 2] = [(0, 0xf0), (8 + 4, 0xff)];
     const MASKED_GLOBAL: [(usize, u8); 7] = [

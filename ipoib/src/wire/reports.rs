@@ -96,8 +96,7 @@ fn mld(datagram: &[u8], each: &mut dyn FnMut(Change)) {
     }
 }
 
-/// Parses the group records of a report of IGMPv3 (RFC 3376 §4.2) or MLDv2 (RFC 3810 §5.2), whose
-/// addresses have `N` bytes.
+/// IGMPv3 (RFC 3376 §4.2) or MLDv2 (RFC 3810 §5.2), whose addresses have `N` bytes.
 fn records<const N: usize>(
     message: &[u8],
     count: u16,

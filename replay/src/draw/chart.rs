@@ -1,14 +1,13 @@
 //! Frame of a picture: its axes, grid and legend, and the position of values in it.
 //!
 //! Own code, although the benches draw by `plotters`: these pictures follow light and dark
-//! backgrounds by style sheet, and `urnic` would link `plotters` for them alone.
+//! backgrounds, and `urnic` would link `plotters` for them alone.
 
 use std::fmt::Write as _;
 
 use super::escaped;
 use crate::trace::marks::{Canvas, Mark};
 
-/// A picture with two axes, being drawn.
 #[derive(Debug)]
 pub(super) struct Chart {
     canvas: Canvas,
@@ -16,7 +15,6 @@ pub(super) struct Chart {
     legend: String,
     legend_x: u32,
     height: u32,
-    /// Height of the strip between the time axis and its labels.
     strip: u32,
 }
 
@@ -27,7 +25,6 @@ pub(super) const WIDTH: u32 = 1000;
 const BELOW: u32 = 44;
 
 impl Chart {
-    /// Creates a chart for time along `canvas` and values up to `canvas.len`.
     pub(super) const fn new(canvas: Canvas, plot_height: u32) -> Self {
         Self {
             canvas,
@@ -39,7 +36,6 @@ impl Chart {
         }
     }
 
-    /// Adds a strip of this height below the time axis.
     pub(super) fn with_strip(self, strip: u32) -> Self {
         Self { strip, ..self }
     }
@@ -48,13 +44,11 @@ impl Chart {
         TOP + self.height
     }
 
-    /// Horizontal position of a time, in pixels.
     pub(super) fn x(&self, at_ns: u64) -> f64 {
         let share = self.canvas.drawn(at_ns) as f64 / self.canvas.drawn_span() as f64;
         f64::from(LEFT) + f64::from(RIGHT - LEFT) * share
     }
 
-    /// Vertical position of a value, in pixels.
     pub(super) fn y(&self, value: u64) -> f64 {
         let share = value.min(self.canvas.len) as f64 / self.canvas.len as f64;
         f64::from(self.bottom()) - f64::from(self.height) * share
@@ -64,7 +58,7 @@ impl Chart {
         self.body.write_fmt(arguments).expect("writing to a string does not fail");
     }
 
-    /// Draws one path of straight lines, each from the first to the last event of a mark.
+    /// Each line goes from the first to the last event of a mark.
     pub(super) fn lines<'m>(&mut self, class: &str, marks: impl Iterator<Item = &'m Mark>) {
         let mut path = String::new();
         for mark in marks {
@@ -102,7 +96,6 @@ impl Chart {
         }
     }
 
-    /// Adds an entry of the legend: a line of this class.
     pub(super) fn legend(&mut self, class: &str, text: &str) {
         let x = self.legend_x;
         let width = 36 + 15 * u32::try_from(text.chars().count()).unwrap_or(0) / 2;
@@ -129,13 +122,12 @@ impl Chart {
         }
     }
 
-    /// Draws the time axis, from the connection's beginning. Pauses are named if there is no other
-    /// text.
+    /// Names pauses.
     pub(super) fn time_axis(&mut self) {
         self.time_axis_with(true);
     }
 
-    /// Draws the time axis without names of pauses: for pictures with text in them.
+    /// Draws the axis without names of pauses, for pictures with text in them.
     pub(super) fn bare_time_axis(&mut self) {
         self.time_axis_with(false);
     }
@@ -190,8 +182,7 @@ impl Chart {
         self.canvas.pauses.iter().any(|(from, until)| from < at_ns && at_ns < until)
     }
 
-    /// Draws the axis of values: `units` are (size, name) from the largest on, the last with size
-    /// 1.
+    /// `units` are (size, name) from the largest on, the last with size 1.
     pub(super) fn value_axis(&mut self, label: &str, units: &[(u64, &str)]) {
         let (unit, name) = unit_of(self.canvas.len, units);
         for tick in ticks(self.canvas.len, 6, self.canvas.len) {
@@ -206,7 +197,6 @@ impl Chart {
         self.upright(&format!("{label} ({name})"));
     }
 
-    /// Draws a vertical text at the left side.
     pub(super) fn upright(&mut self, text: &str) {
         let middle = TOP + self.height / 2;
         let text = escaped(text);
@@ -216,7 +206,6 @@ impl Chart {
         ));
     }
 
-    /// Returns the picture.
     pub(super) fn finish(mut self, title: &str) -> String {
         let bottom = self.bottom();
         self.draw(format_args!("<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{RIGHT}\"/>"));
@@ -224,7 +213,6 @@ impl Chart {
     }
 }
 
-/// Builds a picture of this height and content.
 pub(super) fn svg(height: u32, title: &str, content: &str) -> String {
     format!(
         "<svg class=\"p\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -233,7 +221,6 @@ pub(super) fn svg(height: u32, title: &str, content: &str) -> String {
     )
 }
 
-/// A number with one decimal, in the shortest form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Short(pub(super) f64);
 

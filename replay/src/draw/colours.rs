@@ -1,7 +1,6 @@
 //! Colours of all pictures, which can be distinguished with any colour vision.
 
-/// Returns the colours and strokes of all pictures, for light and for dark backgrounds. The colours
-/// are in the rules themselves, because programs other than browsers do not know CSS variables.
+/// Colours are in the rules themselves: only browsers know CSS variables.
 pub(crate) fn style() -> String {
     let of = |colours: &[(&str, &str)]| {
         let rules = RULES.to_owned();
@@ -10,8 +9,7 @@ pub(crate) fn style() -> String {
     format!("{}@media(prefers-color-scheme:dark){{{}}}", of(LIGHT), of(DARK))
 }
 
-/// The colours of lines differ in lightness, so that they can be distinguished with any colour
-/// vision.
+/// Lines differ in lightness, so that any colour vision can distinguish them.
 const LIGHT: &[(&str, &str)] = &[
     ("$fg", "#222"),
     ("$dim", "#666"),

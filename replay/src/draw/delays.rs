@@ -7,8 +7,8 @@ use super::{Picture, time};
 use crate::trace::SideTrace;
 use crate::trace::delays::Delays;
 
-/// Draws the times from the arrival of an FPDU's last byte to its placement and to its delivery;
-/// `in_order` is the same stream placed in order only.
+/// Draws times from an FPDU's last byte to its placement and delivery; `in_order` is the same
+/// stream placed in order only.
 pub(crate) fn delays(side: &SideTrace, in_order: Option<&SideTrace>, from: &str) -> Picture {
     let curves = [
         ("ack", "delivery", Some(&side.delivery)),
@@ -112,7 +112,6 @@ fn curve(delays: &Delays, x: impl Fn(u64) -> f64, y: impl Fn(u64, u64) -> f64) -
     path
 }
 
-/// Describes a curve in words.
 fn described(delays: &Delays) -> String {
     match delays.count() {
         0 => "none".to_owned(),

@@ -61,7 +61,6 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
     })
 }
 
-/// Draws a row of bars below a text.
 fn row<'m>(
     chart: &mut Chart,
     y: u32,
@@ -93,5 +92,4 @@ fn spread(latency: &Delays) -> String {
     )
 }
 
-/// Height of a row.
 const ROW: u32 = 40;

@@ -2,10 +2,7 @@
 //!
 //! Each picture is self-contained: it names its axes with their units, has a legend, and takes its
 //! colours from [`style`], for light and for dark backgrounds. Important elements also differ in
-//! shape.
-//!
-//! Not by `plotters`, which benches use: its SVG has fixed colours, so one picture could not follow
-//! a light and a dark background, and its axes would replace only `chart.rs`, a fifth of this room.
+//! shape. `chart` says why `plotters` does not draw them.
 
 mod chart;
 mod colours;
@@ -26,10 +23,8 @@ pub(crate) use rates::{rates, round_trips};
 pub(crate) use sequence::sequence;
 pub(crate) use strip::{detail, strip};
 
-/// A picture.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// File name.
     pub(crate) name: String,
     pub(crate) title: String,
     /// Explanation of the picture: sentences in HTML.
@@ -37,23 +32,19 @@ pub(crate) struct Picture {
     pub(crate) svg: String,
 }
 
-/// Formats bytes with a suitable unit.
 pub(crate) fn octets(number: u64) -> String {
     scaled(number, &[(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")], "B")
 }
 
-/// Formats a time with a suitable unit.
 pub(crate) fn time(ns: u64) -> String {
     scaled(ns, &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "µs")], "ns")
 }
 
-/// Formats bits per second.
 pub(crate) fn rate(bits: u64) -> String {
     scaled(bits, &[(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1000, "kbit/s")], "bit/s")
 }
 
-/// Formats three rounded digits without zeros at the end, or all digits of a number below 1000.
-/// `units` begins with the largest.
+/// Three digits without zeros at the end, or all below 1000. `units` begins with the largest.
 fn scaled(number: u64, units: &[(u64, &str)], least: &str) -> String {
     let mut shown = format!("{number} {least}");
     if number < 1000 {
@@ -78,7 +69,7 @@ fn scaled(number: u64, units: &[(u64, &str)], least: &str) -> String {
     shown
 }
 
-/// Escapes text for HTML or SVG, without characters that reverse adjacent text.
+/// Removes characters that reverse adjacent text, too.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for octet in text.chars() {

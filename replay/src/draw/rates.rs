@@ -54,7 +54,7 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
     }
 }
 
-/// Draws the window of the other side and round trips; `None` if no acknowledgment was captured.
+/// `None` if no acknowledgment was captured.
 pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Option<Picture>)> {
     let help = "The window is the number of bytes beyond its acknowledgment that the other side lets this one \
                 send: each bar shows the least and the most in its part of the time. At zero the \
@@ -85,7 +85,7 @@ pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Opti
     Some((window, rtt))
 }
 
-/// Horizontal position in an interval, from its beginning 0.0 to its end 1.0.
+/// Position from the beginning 0.0 of an interval to its end 1.0.
 fn bin_x(side: &SideTrace, index: usize, share: f64) -> f64 {
     let at = (index as f64 + share) / f64::from(side.bins.count());
     f64::from(LEFT) + f64::from(RIGHT - LEFT) * at

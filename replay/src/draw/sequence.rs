@@ -29,7 +29,6 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         chart.path("start", &path);
         chart.legend("start", "FPDU starts");
     }
-    // Drawn below segments and SACK blocks.
     let markers = side.of(Class::Marker);
     diamonds(&mut chart, "marker", markers);
     let drawn = [
@@ -79,8 +78,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     }
 }
 
-/// Draws a diamond to the right of the byte; a mark of several events has one at each end, and a
-/// line between.
+/// Draws right of the byte; a mark of several events has a diamond at each end, and a line between.
 fn diamonds(chart: &mut Chart, class: &str, marks: &Marks) {
     let mut path = String::new();
     for mark in marks.iter() {
@@ -109,7 +107,6 @@ fn diamonds(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
-/// Draws horizontal lines at the end of waiting bytes, for as long as they wait.
 fn waits(chart: &mut Chart, marks: &Marks) {
     let mut path = String::new();
     for mark in marks.iter() {
@@ -120,7 +117,7 @@ fn waits(chart: &mut Chart, marks: &Marks) {
     chart.path("wait", &path);
 }
 
-/// Draws a line that is horizontal until its value changes. If values decrease, the line does, too.
+/// A line that is horizontal until its value changes, up or down.
 fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
     let mut sorted: Vec<&Mark> = marks.iter().collect();
     sorted.sort_by_key(|mark| mark.at_ns.0);
@@ -137,8 +134,7 @@ fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
-/// Kinds of event with a lane below the time axis, and the lane's name: in a long stream the marks
-/// in the picture are small.
+/// Kinds of event with a lane below the time axis, named: marks in a long stream are small.
 const LANES: [(Class, &str, &str); 5] = [
     (Class::Ahead, "ahead", "ahead"),
     (Class::Waited, "wait", "waited"),
@@ -147,12 +143,10 @@ const LANES: [(Class, &str, &str); 5] = [
     (Class::Terminate, "end", "Terminate"),
 ];
 
-/// Returns the lanes that are not empty.
 fn lanes(side: &SideTrace) -> impl Iterator<Item = (Class, &'static str, &'static str)> {
     LANES.into_iter().filter(|(class, ..)| side.of(*class).count() > 0)
 }
 
-/// Draws ticks in lanes below the time axis.
 fn rug(chart: &mut Chart, side: &SideTrace) {
     for (lane, (class, style, name)) in (0_u32..).zip(lanes(side)) {
         let y = chart.bottom() + LANE * lane + 8;
@@ -184,7 +178,6 @@ fn crosses(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
-/// Height of a lane.
 const LANE: u32 = 11;
 /// Most FPDUs of a stream whose starts are drawn: more would only be a shadow.
 const FPDU_TICKS_MAX: u64 = 400;

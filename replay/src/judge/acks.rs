@@ -1,26 +1,20 @@
-//! Acknowledgments of a stream, and the question if the sender had received them when it
-//! retransmitted.
+//! Acknowledgments of a stream; had the sender received them when it retransmitted?
 
 use std::collections::VecDeque;
 
-/// The acknowledgments of one stream, as captured.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
-    /// The latest acknowledgments that acknowledged more than all before them.
+    /// Acknowledgments of more than all before.
     latest: VecDeque<Ack>,
-    /// Time of the other side's SYN, until it is answered.
     syn_ns: Option<u64>,
-    /// Round trip from the capture point to the sender of the stream.
     round_trip_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Ack {
-    /// The byte after the last acknowledged one.
     end: u64,
     at_ns: u64,
     frame: u64,
-    /// Its TSval.
     stamp: Option<u32>,
 }
 
@@ -38,26 +32,22 @@ pub(crate) enum Why {
 }
 
 impl Acks {
-    /// Records the other side's SYN.
     pub(crate) const fn asked(&mut self, at_ns: u64) {
         if self.round_trip_ns.is_none() {
             self.syn_ns = Some(at_ns);
         }
     }
 
-    /// Records the answer of the sender of the stream.
     pub(crate) const fn answered(&mut self, at_ns: u64) {
         if let Some(asked_ns) = self.syn_ns.take() {
             self.round_trip_ns = Some(at_ns.saturating_sub(asked_ns));
         }
     }
 
-    /// Round trip of the handshake from the capture point to the sender of the stream.
     pub(crate) const fn round_trip_ns(&self) -> Option<u64> {
         self.round_trip_ns
     }
 
-    /// Records that bytes before `end` are acknowledged.
     pub(crate) fn note(&mut self, end: u64, at_ns: u64, frame: u64, stamp: Option<u32>) {
         if self.end() >= end {
             return;
@@ -68,17 +58,15 @@ impl Acks {
         self.latest.push_back(Ack { end, at_ns, frame, stamp });
     }
 
-    /// Returns the end of the acknowledged bytes.
     pub(crate) fn end(&self) -> u64 {
         self.latest.back().map_or(0, |ack| ack.end)
     }
 
-    /// Returns the frame of the furthest acknowledgment.
     pub(crate) fn last_frame(&self) -> u64 {
         self.latest.back().map_or(0, |ack| ack.frame)
     }
 
-    /// Returns the reason why bytes before `end` are retransmitted now, by a segment that echoes
+    /// Returns the reason why bytes before `end` are retransmitted, by a segment that echoes
     /// `echo`; `None` if they are not acknowledged.
     pub(crate) fn why(&self, end: u64, now_ns: u64, echo: Option<u32>) -> Option<Why> {
         // A dropped entry may have been the first acknowledgment; then it was even earlier.
@@ -102,7 +90,6 @@ impl Acks {
     }
 }
 
-/// Number of acknowledgments kept.
 const ACKS_MAX: usize = 16;
 /// Time by which an answer of an end may be slower than in the handshake.
 const SLACK_NS: u64 = 1_000_000;

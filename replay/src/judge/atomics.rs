@@ -6,13 +6,12 @@ use super::findings::{Findings, Kind};
 use crate::figures::plural;
 use crate::limits::{Holding, Room};
 
-/// Atomic Requests and Responses, matched in either order of arrival.
+/// Matches Requests and Responses in either order of arrival.
 #[derive(Debug)]
 pub(crate) struct Atomics {
-    /// Identifier and frame of each.
     requests: VecDeque<(u32, u64)>,
     responses: VecDeque<(u32, u64)>,
-    /// Set while all were seen, and kept until they were matched.
+    /// True while all were seen, and kept until they were matched.
     is_complete: bool,
     held: Holding,
 }
@@ -27,13 +26,12 @@ impl Atomics {
         }
     }
 
-    /// Stops matching, because bytes of either stream were missed, or there was no room.
+    /// Bytes of either stream were missed, or there was no room.
     pub(crate) fn forget(&mut self, notes: &mut Room) {
         self.held.give_all(notes);
         *self = Self { is_complete: false, ..Self::new() };
     }
 
-    /// Number of requests without an answer so far.
     pub(crate) fn open(&self) -> usize {
         self.requests.len()
     }
@@ -57,7 +55,7 @@ impl Atomics {
         }
     }
 
-    /// Takes room for one more; stops matching if there is none.
+    /// Stops matching if there is none.
     fn has_room(&mut self, notes: &mut Room) -> bool {
         if self.is_complete && !self.held.take(notes) {
             self.forget(notes);
@@ -65,8 +63,7 @@ impl Atomics {
         self.is_complete
     }
 
-    /// Matches Requests and Responses. RFC 7306 §5.2.2: Responses come in the order of the
-    /// Requests, each with the identifier of its Request.
+    /// RFC 7306 §5.2.2: Responses come in the order of the Requests, each with its identifier.
     fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) {
         while let (Some(&(asked, asked_in)), Some(&(answered, frame))) =
             (self.requests.front(), self.responses.front())
@@ -85,8 +82,7 @@ impl Atomics {
         }
     }
 
-    /// Checks the rest at the end of the capture. `all_seen`: the requester's stream was delivered
-    /// completely.
+    /// `all_seen`: the requester's stream was delivered completely.
     pub(crate) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.held.give_all(notes);
         if let Some((_, frame)) = self.responses.front().filter(|_| all_seen) {

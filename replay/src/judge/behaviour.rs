@@ -4,34 +4,27 @@ use super::acks::{Acks, Why};
 use super::findings::{Findings, Kind};
 use crate::figures::plural;
 
-/// Observations about one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Behaviour {
-    /// Longest segment that the other side accepts, from its SYN.
     pub(crate) mss: Option<u16>,
-    /// Window scale of the other side; `None` if it is not known.
     pub(crate) window_scale: Option<u32>,
-    /// Largest window that the other side offered, in bytes, among windows with a known scale.
+    /// Bytes, among windows with a known scale.
     pub(crate) window_max: Option<u64>,
-    /// Bytes of options in each segment with data.
     options_len: u16,
     pub(crate) acks: Acks,
     window_is_closed: bool,
     zero_windows: Seen,
     spurious: Seen,
-    /// Retransmissions that may be due to a lost acknowledgment, and retransmissions whose sender
-    /// had received it.
+    /// Retransmissions that a lost acknowledgment may explain, or that came after a received one.
     untold: u64,
     known: u64,
     acks_lost: Seen,
-    /// Frame of the first lost acknowledgment.
     ack_lost: u64,
     oversized: Seen,
     /// Segments of the maximum length, if this length cannot hold whole FPDUs.
     odd: Seen,
 }
 
-/// Number of occurrences, and the frame of the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) times: u64,
@@ -47,16 +40,12 @@ impl Seen {
     }
 }
 
-/// A segment with data, as TCP sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// Range of its bytes.
     pub(crate) octets: (u64, u64),
-    /// Set if none of them is new.
     pub(crate) is_repetition: bool,
     pub(crate) frame: u64,
     pub(crate) at_ns: u64,
-    /// TSecr.
     pub(crate) echo: Option<u32>,
 }
 
@@ -98,12 +87,10 @@ impl Behaviour {
         self.mss.map(|mss| u64::from(mss.saturating_sub(self.options_len)))
     }
 
-    /// Returns true if segments were captured that are longer than they can have been on the wire.
     pub(crate) const fn is_offloaded(&self) -> bool {
         self.oversized.times > 0
     }
 
-    /// Records the window in a segment of the other side.
     pub(crate) fn window(&mut self, window: u16, is_syn: bool, frame: u64) {
         // RFC 7323 §2.2: the window of a SYN is not scaled.
         let scale = if is_syn { Some(0) } else { self.window_scale };
@@ -114,7 +101,6 @@ impl Behaviour {
         self.window_is_closed = window == 0;
     }
 
-    /// Adds the findings about the stream of `from`, which `other` acknowledged.
     pub(crate) fn note(&self, from: &'static str, other: &'static str, findings: &mut Findings) {
         let mut add = |kind, from, Seen { times, first }: Seen, text: &dyn Fn() -> String| {
             if times > 0 {

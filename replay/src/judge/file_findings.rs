@@ -8,7 +8,6 @@ use crate::read::scan::Plan;
 use crate::report::{Finding, Severity};
 use crate::{LIMITS, draw, figures};
 
-/// The rule of findings about TCP checksums.
 pub(crate) const CHECKSUM: &str = "RFC 9293 §3.1";
 
 /// Returns true if a capture merely ends early, after its header.
@@ -16,8 +15,7 @@ pub(crate) const fn is_cut_short(error: &CaptureError, summary: &Summary) -> boo
     matches!(error, CaptureError::Truncated { .. }) && summary.has_begun
 }
 
-/// Reports inconsistent timestamps. Frames of several interfaces may be in a wrong order by less
-/// than a millisecond.
+/// Frames of several interfaces may be in a wrong order by less than a millisecond.
 fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, String)) {
     if clock.back_max_ns >= 1_000_000 {
         let text = format!(
@@ -38,7 +36,6 @@ fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, 
     }
 }
 
-/// Reports unread or missing parts of the file.
 fn about_missing(
     summary: &Summary,
     error: Option<&CaptureError>,
@@ -72,7 +69,6 @@ fn about_missing(
     }
 }
 
-/// Returns the findings about the whole file.
 pub(crate) fn about_file(
     plan: &Plan,
     summary: &Summary,

@@ -8,7 +8,7 @@ use crate::limits::{FINDINGS_MAX, FINDINGS_OWN};
 use crate::report::comments::Comments;
 use crate::report::{Finding, Severity};
 
-/// Kinds of finding. Each has one severity and one rule.
+/// Each kind has one severity and one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Crc,
@@ -131,7 +131,6 @@ impl Kind {
         }
     }
 
-    /// Returns true if it is about frames of an iWARP connection.
     const fn is_about_iwarp(self) -> bool {
         !matches!(self, Self::NotMpa | Self::MidConnection | Self::LetGo)
     }
@@ -180,18 +179,16 @@ impl Kind {
     }
 }
 
-/// Findings of one connection, in the order in which they were made. Findings of one kind and
-/// sender whose texts differ only in numbers have one cause: they are one finding with a count.
+/// Findings of one connection, in order. Those of one kind and sender whose texts differ only in
+/// numbers are one finding with a count.
 #[derive(Debug)]
 pub(crate) struct Findings {
     list: Vec<Finding>,
     counts: BTreeMap<(Kind, &'static str), Count>,
     listing: Listing,
-    /// Destination of comments on frames, if requested.
     pub(crate) comments: Option<Comments>,
 }
 
-/// Number of findings of one kind from one sender.
 #[derive(Debug, Default)]
 struct Count {
     all: u64,
@@ -200,8 +197,7 @@ struct Count {
 }
 
 impl Count {
-    /// Returns the index of the finding with this cause, or of the last one of the kind if the list
-    /// is full.
+    /// Returns the finding with this cause, or the last one of the kind if the list is full.
     fn place(&self, cause: &str, listed_max: usize) -> Option<usize> {
         let same = self.listed.iter().find(|(known, _)| known == cause);
         let is_full = self.listed.len() >= listed_max;
@@ -209,14 +205,12 @@ impl Count {
     }
 }
 
-/// Returns a text without its numbers.
 fn cause(text: &str) -> String {
     let has_digit = |word: &str| word.bytes().any(|byte| byte.is_ascii_digit());
     let words = text.split(' ').map(|word| if has_digit(word) { "#" } else { word });
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Number of further findings of a file that can be listed.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing(Rc<Cell<usize>>);
 
@@ -225,7 +219,6 @@ impl Listing {
         Self(Rc::new(Cell::new(FINDINGS_MAX)))
     }
 
-    /// Takes room for one more in a list of length `len`.
     fn take(&self, len: usize) -> bool {
         if len < FINDINGS_OWN {
             return true;
@@ -235,19 +228,15 @@ impl Listing {
         left > 0
     }
 
-    /// Releases the room of a list that is not shown.
     pub(crate) fn give(&self, list: &[Finding]) {
         let frames: usize = list.iter().map(|one| one.frames.len().saturating_sub(1)).sum();
         self.0.set(self.0.get() + list.len().saturating_sub(FINDINGS_OWN) + frames);
     }
 }
 
-/// Findings of an ended connection.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Findings in the order of frames; each has the number of its occurrences.
     pub(crate) list: Vec<Finding>,
-    /// Number of errors, including unlisted ones.
     pub(crate) errors: u64,
     /// Findings not represented by a listed one.
     pub(crate) unlisted: u64,
@@ -258,8 +247,7 @@ impl Findings {
         Self { list: Vec::new(), counts: BTreeMap::new(), listing, comments: None }
     }
 
-    /// Adds a finding about the stream of `from`, or about the connection if `from` is empty. If
-    /// there are many of its kind already, it is only counted.
+    /// `from` is empty for a finding about the connection. Only counts it if there are many.
     pub(crate) fn add(
         &mut self,
         kind: Kind,
@@ -272,7 +260,6 @@ impl Findings {
         count.all += 1;
         let (severity, listed_max) = (kind.severity(), listed_max(kind.severity()));
         let comments = comments.as_ref().filter(|_| kind.is_about_iwarp());
-        // With so many findings, texts are no longer compared.
         let is_many = listed_max == 1 || count.all > TEXTS_MAX;
         let known = is_many.then(|| count.listed.last().map(|(_, place)| *place)).flatten();
         if let (Some(place), None) = (known, comments) {
@@ -293,19 +280,16 @@ impl Findings {
         }
     }
 
-    /// Returns true if there are findings of this kind.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         self.counts.keys().any(|(known, _)| *known == kind)
     }
 
-    /// Returns the known implementation that `from` behaves like, by behaviour that no other
-    /// implementation is known to have.
+    /// Returns the implementation of `from`, by behaviour that no other one is known to have.
     pub(crate) fn profile(&self, from: &'static str) -> Option<&'static str> {
         let behaviour = [Kind::CrcAlone, Kind::TerminateLayout, Kind::CrcSplit];
         behaviour.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
     }
 
-    /// Sorts and returns the findings.
     pub(crate) fn into_found(mut self) -> Found {
         let mut errors = 0;
         for ((kind, _), count) in &self.counts {
@@ -321,7 +305,6 @@ impl Findings {
     }
 }
 
-/// Counts another occurrence of a listed finding.
 fn again(finding: &mut Finding, frame: u64, listing: &Listing) {
     finding.count += 1;
     if finding.frames.is_empty() {

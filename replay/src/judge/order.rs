@@ -12,20 +12,15 @@ use super::findings::{Findings, Kind};
 use crate::figures::plural;
 use crate::limits::{Holding, Room};
 
-/// Messages that one end has sent so far, in stream order.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// By queue number.
     queues: [Queue; 4],
     write: Option<Open>,
     response: Option<Open>,
-    /// Kind of the last message among RDMA Writes, Sends and Immediate Data.
     last: Last,
-    /// Frame that completed its Terminate.
     terminate_frame: Option<u64>,
 }
 
-/// Kind of the previous message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Unknown,
@@ -33,7 +28,6 @@ enum Last {
     Other,
 }
 
-/// One untagged queue, as seen in the capture.
 #[derive(Clone, Copy, Debug)]
 enum Queue {
     Known(UntaggedQueue),
@@ -42,13 +36,11 @@ enum Queue {
     Unknown,
 }
 
-/// A tagged message whose last segment has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     stag: Stag,
     next: TaggedOffset,
     frame: u64,
-    /// Beginning of the message, and its bytes so far.
     start: TaggedOffset,
     len: u64,
 }
@@ -64,7 +56,7 @@ impl Order {
         }
     }
 
-    /// Forgets the state after an FPDU that could not be used, because its message is unknown.
+    /// An FPDU could not be used, so its message is unknown.
     pub(crate) fn forget(&mut self) {
         self.queues = [Queue::Unknown; 4];
         self.write = None;
@@ -72,8 +64,7 @@ impl Order {
         self.last = Last::Unknown;
     }
 
-    /// Checks a Send or Immediate Data. RFC 7306 §6: Immediate Data refers to the RDMA Write before
-    /// it.
+    /// RFC 7306 §6: Immediate Data refers to the RDMA Write before it.
     pub(crate) fn sent(
         &mut self,
         opcode: Opcode,
@@ -89,7 +80,7 @@ impl Order {
         self.last = Last::Other;
     }
 
-    /// Checks any FPDU. RFC 5040 §5.4: after a Terminate nothing else may be sent on the stream.
+    /// RFC 5040 §5.4: after a Terminate nothing else may be sent on the stream.
     pub(crate) fn fpdu(&self, from: &'static str, frame: u64, findings: &mut Findings) {
         if let Some(terminate) = self.terminate_frame {
             findings.add(Kind::AfterTerminate, from, frame, || {
@@ -102,7 +93,6 @@ impl Order {
         self.terminate_frame.get_or_insert(frame);
     }
 
-    /// Checks a segment of an untagged message.
     pub(crate) fn untagged(
         &mut self,
         header: &UntaggedHeader,
@@ -144,8 +134,7 @@ impl Order {
         *queue = learned;
     }
 
-    /// Checks a segment of a tagged message. Returns the place and length of a Read Response if
-    /// this was its last segment.
+    /// Returns the place and length of a Read Response after its last segment.
     pub(crate) fn tagged(
         &mut self,
         opcode: Opcode,
@@ -203,10 +192,8 @@ impl Queue {
     }
 }
 
-/// Frame and time of a Read Request, and time of the last byte of its Response.
 pub(crate) type Answered = ((u64, u64), u64);
 
-/// A complete Read Response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Response {
     stag: Stag,
@@ -216,7 +203,6 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Returns true if it fills exactly the place that `request` names.
     fn fits(&self, request: &ReadRequest) -> bool {
         let place = (request.sink_stag, request.sink_to);
         let is_same_place = place == (self.stag, self.to) || request.size == 0;
@@ -224,7 +210,7 @@ impl Response {
     }
 }
 
-/// Converts a Read Request of a peer that forgets to convert its fields to network byte order.
+/// Reads the request of a peer that forgets to convert its fields to network byte order.
 fn swapped(request: &ReadRequest) -> ReadRequest {
     let ReadRequest { sink_stag, sink_to, size, source_stag, source_to } = *request;
     ReadRequest {
@@ -236,14 +222,12 @@ fn swapped(request: &ReadRequest) -> ReadRequest {
     }
 }
 
-/// RDMA Reads of one requester: matches Requests and Responses in either order of arrival.
+/// Matches Requests and Responses of one requester in either order of arrival.
 #[derive(Debug)]
 pub(crate) struct Reads {
-    /// Requests, with the frame and time of each.
     requests: VecDeque<(ReadRequest, (u64, u64))>,
-    /// Responses, with the time of the last byte of each.
     responses: VecDeque<(Response, u64)>,
-    /// Set while all Requests and Responses were seen, and kept until they were matched.
+    /// True while all Requests and Responses were seen, and kept until they were matched.
     is_complete: bool,
     held: Holding,
 }
@@ -258,7 +242,7 @@ impl Reads {
         }
     }
 
-    /// Stops matching, because a message of either stream was missed, or there was no room for it.
+    /// A message of either stream was missed, or there was no room for it.
     pub(crate) fn forget(&mut self, notes: &mut Room) {
         self.held.give_all(notes);
         *self = Self { is_complete: false, ..Self::new() };
@@ -292,12 +276,11 @@ impl Reads {
         self.match_up(notes, findings)
     }
 
-    /// Number of Requests without an answer so far.
     pub(crate) fn open(&self) -> usize {
         self.requests.len()
     }
 
-    /// Takes room for one more; stops matching if there is none.
+    /// Stops matching if there is none.
     fn has_room(&mut self, notes: &mut Room) -> bool {
         let has_room = self.held.take(notes);
         if !has_room {
@@ -306,8 +289,8 @@ impl Reads {
         has_room
     }
 
-    /// Matches the oldest Request and Response. RFC 5040 §5.5 (20): Responses come in the order of
-    /// the Requests. One new message makes at most one pair.
+    /// RFC 5040 §5.5 (20): Responses come in the order of the Requests. A message makes one pair at
+    /// most.
     fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) -> Option<Answered> {
         let (Some(&(request, asked)), Some(&(response, answered_ns))) =
             (self.requests.front(), self.responses.front())
@@ -346,8 +329,7 @@ impl Reads {
         Some((asked, answered_ns))
     }
 
-    /// Checks the rest at the end of the capture. `all_seen`: the requester's stream was delivered
-    /// completely.
+    /// `all_seen`: the requester's stream was delivered completely.
     pub(crate) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.held.give_all(notes);
         if let Some((response, _)) = self.responses.front().filter(|_| all_seen) {

@@ -16,8 +16,7 @@ pub struct LiveFile<W: Write> {
 }
 
 impl<W: Write> LiveFile<W> {
-    /// Begins a file of the frames of `interface`, written by `program`. Of each frame `snap_len`
-    /// bytes are kept at most, all without it.
+    /// Begins a file for `interface`, written by `program`, with frames cut to `snap_len` bytes.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -28,8 +27,7 @@ impl<W: Write> LiveFile<W> {
         Ok(Self { file, snap_len })
     }
 
-    /// Adds a frame. Returns false, and writes nothing, if the file would then be longer than
-    /// `len_max`.
+    /// Adds a frame. Returns false, and writes nothing, if the file would be longer than `len_max`.
     ///
     /// # Errors
     /// If it cannot be written.

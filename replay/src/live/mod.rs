@@ -1,8 +1,8 @@
 //! Live frames of an interface, through the same receive code, in one pass.
 //!
 //! Earlier frames cannot be read again: a connection is followed only if its handshake is seen.
-//! Frames wait for a second, or until there are too many, so that it becomes known which of them
-//! belong to iWARP, and how they are aligned with FPDUs.
+//! Frames wait for a second, or until there are too many, to learn if they belong to iWARP, and how
+//! they are aligned.
 
 mod file;
 
@@ -52,17 +52,14 @@ pub struct LiveFrame {
 pub struct Live {
     wanted: Wanted,
     known: Connections,
-    /// Connections, by number, whose handshake is not complete yet.
     opening: HashMap<usize, [Option<SeqNum>; 2]>,
     connections: HashMap<usize, ReplayedConnection>,
     shared: Shared,
     listing: Listing,
     comments: Comments,
-    /// Frames so far.
     number: u64,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
-    /// Counts of ended connections.
     ended: LiveFigures,
     bytes: u64,
 }
@@ -95,8 +92,7 @@ impl Live {
         }
     }
 
-    /// Handles a frame. Calls `sink` with the frames that have waited long enough, in order, each
-    /// with its comment.
+    /// Handles a frame. Calls `sink` with the frames that have waited long enough, and comments.
     pub fn handle(&mut self, frame: LiveFrame, sink: &mut impl FnMut(&LiveFrame, Option<&str>)) {
         self.number += 1;
         let number = self.number;
@@ -141,7 +137,6 @@ impl Live {
         {
             self.give_first(sink);
         }
-        // Frames before the first waiting one were released, or were not wanted.
         let over = self.waiting.front().map_or(self.number, |first| first.number - 1);
         let _not_wanted = self.comments.take(over);
         while self.comments.overflow().is_some() {}
@@ -168,7 +163,7 @@ impl Live {
         }
     }
 
-    /// Replays a segment; returns the number of its connection if it is followed.
+    /// Returns the number of its connection if it is followed.
     fn follow(&mut self, number: u64, segment: &Segment<'_>) -> Option<usize> {
         let flags = segment.header.flags;
         if segment.checksum == Checksum::Wrong {
@@ -214,7 +209,6 @@ impl Live {
         Some(ordinal)
     }
 
-    /// Stops following a connection.
     fn end(&mut self, ordinal: usize) {
         self.opening.remove(&ordinal);
         let Some(connection) = self.connections.remove(&ordinal) else { return };
@@ -228,13 +222,11 @@ impl Live {
         self.ended.errors += errors;
     }
 
-    /// Number of connections in memory.
     #[cfg(test)]
     pub(crate) fn followed(&self) -> usize {
         self.opening.len() + self.connections.len()
     }
 
-    /// Number of comments in memory.
     #[cfg(test)]
     pub(crate) fn comments(&self) -> usize {
         self.comments.open()

@@ -7,13 +7,10 @@ use super::tally::Tally;
 use crate::limits::{Holding, Room};
 use crate::trace::Fit;
 
-/// Counts the segments of one direction by alignment, after the borders of FPDUs are known.
 #[derive(Debug, Default)]
 pub(crate) struct Alignment {
-    /// Numbers of undelivered segments with this end and start, for each of two places, and the
-    /// frame of the first.
+    /// Undelivered segments with this end and start: number at each of two places, and first frame.
     undecided: BTreeMap<(u64, u64), ([u64; 2], u64)>,
-    /// Place of the first segment.
     place: Option<u64>,
     /// Segments that begin where an FPDU begins and end where one ends.
     pub(crate) aligned: u64,
@@ -26,7 +23,7 @@ pub(crate) struct Alignment {
 }
 
 impl Alignment {
-    /// Records a segment captured at `place`. If there is no room, it is never judged.
+    /// Records a segment; without room, it is never judged.
     pub(crate) fn note(
         &mut self,
         (start, end): (u64, u64),
@@ -44,8 +41,8 @@ impl Alignment {
         }
     }
 
-    /// Judges the segments that end before the delivery point, in full operation from `origin` on;
-    /// calls `decided` with their bytes, their number, and the frame of the first.
+    /// Judges the segments before the delivery point, from `origin` on; `decided` gets their bytes,
+    /// number, and first frame.
     pub(crate) fn decide(
         &mut self,
         origin: u64,

@@ -7,16 +7,13 @@ use urnic_engine::types::StreamOffset;
 
 use crate::limits::{Holding, Room};
 
-/// Frames of the bytes of a stream that are not delivered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// End, frame and its time, by start.
     frames: BTreeMap<u64, (u64, u64, u64)>,
 }
 
 impl Arrivals {
-    /// Records that bytes `start..end` came in `frame`, for the first time. If there is no room,
-    /// this is not known later.
+    /// Records bytes that come for the first time, if there is room.
     pub(crate) fn note(
         &mut self,
         (start, end): (u64, u64),
@@ -29,30 +26,25 @@ impl Arrivals {
         }
     }
 
-    /// Returns the frame that brought the byte before `end`.
     pub(crate) fn frame_before(&self, end: StreamOffset) -> Option<u64> {
         let (_, &(to, frame, _)) = self.frames.range(..end.0).next_back()?;
         (to >= end.0).then_some(frame)
     }
 
-    /// Returns true if new bytes of a segment begin within `octets`.
     pub(crate) fn begins_in(&self, octets: Range<u64>) -> bool {
         self.frames.range(octets).next().is_some()
     }
 
-    /// Returns the times when the first and the last of bytes `start..end` came.
     pub(crate) fn times_of(&self, (start, end): (u64, u64)) -> Option<(u64, u64)> {
         let first = self.frames.range(..=start).next_back().map_or(start, |(from, _)| *from);
         let times = self.frames.range(first..end).map(|(_, &(_, _, at_ns))| at_ns);
         Some((times.clone().min()?, times.max()?))
     }
 
-    /// Returns the frame that brought the first byte at or after `start`.
     pub(crate) fn first_frame_after(&self, start: u64) -> Option<u64> {
         self.frames.range(start..).next().map(|(_, &(_, frame, _))| frame)
     }
 
-    /// Drops entries for bytes before `delivered`.
     pub(crate) fn forget_before(
         &mut self,
         delivered: StreamOffset,

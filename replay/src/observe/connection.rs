@@ -31,37 +31,27 @@ pub(crate) struct ReplayedConnection {
     findings: Findings,
     first_frame: u64,
     state: State,
-    /// Set if the initiator sent beyond its Request before the Reply was seen: the frame, and its
-    /// acknowledgment number.
+    /// Frame and acknowledgment number of the initiator's data before the Reply was seen.
     early: Option<(u64, SeqNum)>,
     /// Set after the order of the first messages was checked.
     first_is_judged: bool,
-    /// The time of the frame being replayed.
     now_ns: u64,
-    /// Timestamp of the first frame that has one.
     first_ns: Option<u64>,
-    /// Timestamps of the first and the last segment with payload.
     payload_ns: Option<(u64, u64)>,
-    /// Set if a SYN had no Window Scale.
     is_unscaled: bool,
     out_of_order: bool,
     is_reset: bool,
-    /// Framing of sides whose beginning the capture lacks.
     resumed: [Option<Resumed>; 2],
 }
 
-/// An ended connection.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) report: ConnectionReport,
-    /// Findings that are errors.
     pub(crate) errors: u64,
-    /// Findings that are not listed.
     pub(crate) unlisted: u64,
     pub(crate) trace: Option<ConnectionTrace>,
 }
 
-/// Progress of the startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
@@ -97,7 +87,6 @@ impl ReplayedConnection {
         }
     }
 
-    /// Collects data for pictures.
     pub(crate) fn trace(&mut self, extent: &Extent, marks_max: usize) {
         for (side, direction) in self.sides.iter_mut().enumerate() {
             let trace = SideTrace::new(extent, side, marks_max);
@@ -107,17 +96,14 @@ impl ReplayedConnection {
         }
     }
 
-    /// Adds comments to its frames.
     pub(crate) fn comment(&mut self, comments: &Comments) {
         self.findings.comments = Some(comments.clone());
     }
 
-    /// Replays it as a receiver that places in order only.
     pub(crate) const fn place_in_order(&mut self) {
         self.out_of_order = false;
     }
 
-    /// Handles a segment of `side`.
     pub(crate) fn handle(
         &mut self,
         side: usize,
@@ -160,8 +146,7 @@ impl ReplayedConnection {
         }
     }
 
-    /// Begins full operation of a connection whose beginning the capture lacks, but whose FPDUs
-    /// were found.
+    /// The capture lacks the beginning, but its FPDUs were found.
     fn resume(&mut self, shared: &mut Shared) {
         self.state = State::Full(0);
         self.first_is_judged = true;
@@ -233,8 +218,7 @@ impl ReplayedConnection {
         (&mut self.sides[side], around)
     }
 
-    /// Returns the side that sent the Request; without a Request, the side that a Reply was sent
-    /// to; without both, the side that sent the first frame.
+    /// Returns the side that sent the Request or was sent a Reply; else that of the first frame.
     fn initiator(&self) -> usize {
         let sent = |side: usize, kind| {
             self.sides[side].startup().is_some_and(|frame| frame.header.kind == kind)
@@ -251,7 +235,6 @@ impl ReplayedConnection {
         if side == self.initiator() { "initiator" } else { "responder" }
     }
 
-    /// Returns true if a segment carries bytes beyond the startup frame of its sender.
     fn is_beyond_startup(&self, side: usize, segment: &Segment<'_>) -> bool {
         if self.first_is_judged || segment.payload.is_empty() {
             return false;
@@ -261,9 +244,8 @@ impl ReplayedConnection {
         direction.startup().is_some_and(|frame| direction.is_acknowledged_beyond(end, frame.end))
     }
 
-    /// Checks the order of the first messages. A segment counts as sent too early only if no
-    /// earlier frame of the capture allows it, and its acknowledgment shows that its sender had not
-    /// received one either.
+    /// Checks the order of the first messages. A segment was sent too early only if no earlier
+    /// frame allows it, and its acknowledgment shows that its sender had not received one either.
     fn judge_first(&mut self, side: usize, segment: &Segment<'_>, frame: u64) {
         let other = &self.sides[1 - side];
         if !segment.header.flags.contains(Flags::ACK) {
@@ -344,7 +326,6 @@ impl ReplayedConnection {
         }
     }
 
-    /// Records that the connection is evicted before the end of the capture.
     pub(crate) fn let_go(&mut self) {
         let frame = self.sides.iter().map(|side| side.last_frame).max().unwrap_or_default();
         self.findings.add(Kind::LetGo, "", frame, || {
@@ -355,7 +336,6 @@ impl ReplayedConnection {
         });
     }
 
-    /// Ends the replay of this connection, and releases its shared room. Returns its report.
     pub(crate) fn finish(mut self, shared: &mut Shared) -> Finished {
         self.note_what_is_missing();
         let mut is_whole = [false; 2];
@@ -436,7 +416,6 @@ impl ReplayedConnection {
         }
     }
 
-    /// Records why there is no full operation.
     fn note_what_is_missing(&mut self) {
         if self.state != State::Open {
             return;

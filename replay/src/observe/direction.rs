@@ -4,8 +4,8 @@
 //! segment → ranges of new bytes → startup frame | tcp::ReceiveHalf + mpa::rx::FpduReceiver → Observer
 //! ```
 //!
-//! Bytes that the receive code refuses wait here, as they would wait at their sender for their
-//! retransmission. They are offered again when all earlier bytes were accepted.
+//! Bytes that the receive code refuses wait here, as at their sender. They are offered again when
+//! all earlier bytes were accepted.
 
 mod finish;
 mod full;
@@ -35,30 +35,22 @@ use crate::trace::{Class, SideTrace};
 use full::Full;
 pub(crate) use shared::Shared;
 
-/// The rest of the connection, while a direction handles a segment.
 pub(crate) struct Around<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) findings: &'a mut Findings,
-    /// Requests of this side to the other, and of the other to this side.
     pub(crate) requested: &'a mut PendingRequests,
     pub(crate) answered: &'a mut PendingRequests,
-    /// The sender of this direction.
     pub(crate) from: &'static str,
-    /// Time when the frame was captured.
     pub(crate) now_ns: u64,
-    /// Set if FPDUs beyond a gap are placed.
     pub(crate) out_of_order: bool,
 }
 
-/// One direction of a connection.
 #[derive(Debug)]
 pub(crate) struct Direction {
     space: SeqSpace,
-    /// The highest stream position seen, plus one.
     high: u64,
     tcp: ReceiveHalf,
     phase: Phase,
-    /// Ranges of all bytes in the capture.
     seen: RangeSet,
     arrivals: Arrivals,
     /// New bytes that were not accepted yet, with their frame, by position.
@@ -66,7 +58,6 @@ pub(crate) struct Direction {
     waiting_bytes: u64,
     /// Bytes dropped because there was no room to keep them.
     lost_bytes: u64,
-    /// Share of the common room for notes.
     held: Holding,
     /// Set if there will be no full operation: payload is only counted.
     is_discarding: bool,
@@ -86,16 +77,12 @@ pub(crate) struct Direction {
 
 #[derive(Debug)]
 enum Phase {
-    /// The startup frame is not complete.
     Startup(Search),
-    /// The frame is complete; the other side's frame is not, or rejects.
     Settled(Frame),
     Full(Origin, Box<Full>),
-    /// There is no startup frame.
     Lost,
 }
 
-/// Beginning of full operation.
 #[derive(Debug)]
 struct Origin {
     /// Stream position of its first byte, or of the first FPDU found in the capture.
@@ -105,7 +92,6 @@ struct Origin {
     startup: Option<Frame>,
 }
 
-/// Framing of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) markers: bool,
@@ -151,7 +137,6 @@ impl Direction {
         }
     }
 
-    /// Returns the startup frame, once it is complete.
     pub(crate) const fn startup(&self) -> Option<&Frame> {
         match &self.phase {
             Phase::Settled(frame) => Some(frame),
@@ -160,19 +145,16 @@ impl Direction {
         }
     }
 
-    /// Returns true if the stream position of full operation is known and bytes at or beyond it
-    /// were seen.
+    /// Returns true if bytes at or beyond the start of full operation were seen.
     pub(crate) fn is_beyond_startup(&self) -> bool {
         self.startup().is_some_and(|frame| self.high > frame.end)
     }
 
-    /// Returns true if `ack` acknowledges bytes of this stream beyond `position`.
     pub(crate) fn is_acknowledged_beyond(&self, ack: SeqNum, position: u64) -> bool {
         let near = StreamOffset(self.high);
         self.space.offset_near(ack, near).is_some_and(|offset| offset.0 > position)
     }
 
-    /// Handles a segment.
     pub(crate) fn handle(&mut self, segment: &Segment<'_>, frame: u64, around: &mut Around<'_>) {
         self.note_time(around);
         let flags = segment.header.flags;
@@ -243,7 +225,6 @@ impl Direction {
         self.note_held();
     }
 
-    /// Begins full operation: the other side's frame is complete too.
     pub(crate) fn enter_full_operation(&mut self, terms: Terms, around: &mut Around<'_>) {
         self.note_time(around);
         let Phase::Settled(frame) = &self.phase else { return };
@@ -255,7 +236,6 @@ impl Direction {
         let startup = Some(frame.clone());
         let origin = Origin { at: frame.end, frame: frame.frame, startup };
         self.phase = Phase::Full(origin, Box::new(full));
-        // All waiting bytes are offered again, in order or not.
         let starts: Vec<u64> = self.waiting.keys().copied().collect();
         for start in starts {
             self.offer_waiting(start, around);
@@ -263,7 +243,6 @@ impl Direction {
         self.pump(around);
     }
 
-    /// Begins full operation of a stream whose startup the capture lacks.
     pub(crate) fn resume(&mut self, resumed: Resumed, out_of_order: bool) {
         let Resumed { start, markers, crc } = resumed;
         let terms = Terms { markers, crc, version: ProtocolVersion::IETF, rtr: None };
@@ -280,7 +259,6 @@ impl Direction {
         }
     }
 
-    /// Drops all waiting bytes: there will be no full operation.
     pub(crate) fn discard(&mut self, shared: &mut Shared) {
         self.is_discarding = true;
         self.waiting_bytes = 0;
@@ -290,7 +268,6 @@ impl Direction {
         }
     }
 
-    /// Releases all shared room, at the end.
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         self.discard(shared);
         self.held.give_all(&mut shared.notes);
@@ -300,7 +277,6 @@ impl Direction {
         }
     }
 
-    /// Offers waiting bytes that are next in order.
     fn pump(&mut self, around: &mut Around<'_>) {
         while let Some((&start, _)) = self.waiting.first_key_value() {
             if start > self.tcp.rcv_nxt().0 || !self.offer_waiting(start, around) {
@@ -314,7 +290,6 @@ impl Direction {
         self.arrivals.forget_before(delivered, &mut self.held, &mut around.shared.notes);
     }
 
-    /// Offers one waiting piece. Returns true if a part of it was accepted.
     fn offer_waiting(&mut self, start: u64, around: &mut Around<'_>) -> bool {
         let Some((bytes, frame)) = self.waiting.remove(&start) else { return false };
         around.shared.waiting_room.give(bytes.len());
@@ -331,15 +306,13 @@ impl Direction {
         }
     }
 
-    /// Records the bytes that wait in TCP or in MPA, for earlier bytes or for the rest of their
-    /// FPDU.
+    /// Records the bytes that wait for earlier bytes or for the rest of their FPDU.
     fn note_held(&mut self) {
         if let (Some(trace), Phase::Full(_, full)) = (&mut self.trace, &self.phase) {
             trace.holds(full.mpa.bytes_held() + self.waiting_bytes);
         }
     }
 
-    /// Handles an acknowledgment from the other side.
     pub(crate) fn acknowledged(&mut self, segment: &Segment<'_>, frame: u64) {
         let tcp::Header { flags, ack, window, ref options, .. } = segment.header;
         if !flags.contains(Flags::ACK) || flags.intersects(Flags::RST) {
@@ -379,7 +352,7 @@ impl Direction {
         self.waiting.insert(start, (bytes.to_vec(), frame));
     }
 
-    /// Offers bytes that were never accepted before; returns the number of accepted bytes.
+    /// Returns the number of accepted bytes.
     fn offer(&mut self, start: u64, bytes: &[u8], frame: u64, around: &mut Around<'_>) -> usize {
         if self.is_discarding {
             return bytes.len();
@@ -450,7 +423,6 @@ impl Direction {
         self.alignment.decide(origin.at, &full.tally, &mut self.held, notes, decided);
     }
 
-    /// Findings of full operation.
     pub(crate) const fn tally(&self) -> Option<&Tally> {
         match &self.phase {
             Phase::Full(_, full) => Some(&full.tally),
@@ -458,7 +430,6 @@ impl Direction {
         }
     }
 
-    /// Returns true if the capture has any byte of this direction.
     pub(crate) const fn has_data(&self) -> bool {
         self.segments > 0
     }

@@ -12,17 +12,14 @@ use crate::limits::{
 use crate::report::hex;
 
 /// Bytes placed under one steering tag: sparse, over all 64 bits of tagged offset.
-///
-/// Memory is used only for written bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
-    /// Written bytes, by the offset of the first. Extents do not overlap; within a page no two are
+    /// Extents by the offset of the first byte. They do not overlap; within a page no two are
     /// adjacent, and none extends into a second page: adding to one never moves more than a page.
     extents: BTreeMap<u64, Extent>,
     bytes: u64,
 }
 
-/// Written bytes of a page.
 #[derive(Debug)]
 enum Extent {
     Kept(Vec<u8>),
@@ -39,23 +36,19 @@ impl Extent {
     }
 }
 
-/// Bounds the memory of all images of a file, and the work to digest them.
 #[derive(Debug)]
 pub(crate) struct ImageBudget {
     stags: Room,
     extents: Room,
     octets: Room,
-    /// Bytes in memory.
     memory: Room,
     /// Bytes of memory that must stay free before whole pages go to the file.
     memory_spare: usize,
     pages: PageFile,
     hole_bytes: u64,
-    /// Set if placed bytes are not kept.
     is_off: bool,
 }
 
-/// Error: no memory is left for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfMemory;
 
@@ -71,7 +64,6 @@ impl ImageBudget {
         Self { stags, extents, octets, memory, memory_spare, pages, hole_bytes, is_off: false }
     }
 
-    /// Creates a budget that keeps no placed bytes.
     pub(crate) fn off() -> Self {
         Self { is_off: true, ..Self::of(0, 0, 0, 0) }
     }
@@ -80,12 +72,10 @@ impl ImageBudget {
         self.is_off
     }
 
-    /// Creates an image for another steering tag, if there is room for it.
     pub(crate) fn image(&mut self) -> Option<Image> {
         self.stags.take(1).then(Image::default)
     }
 
-    /// Releases an image.
     pub(crate) fn release(&mut self, image: &Image) {
         self.stags.give(1);
         self.extents.give(image.extents.len());
@@ -98,7 +88,7 @@ impl ImageBudget {
         }
     }
 
-    /// Takes room for bytes in memory, and perhaps for one more extent; all of it or nothing.
+    /// Takes all or nothing.
     const fn take(&mut self, octets: usize, extents: usize) -> bool {
         let has_room = self.octets.left() >= octets
             && self.memory.left() >= octets
@@ -109,7 +99,7 @@ impl ImageBudget {
             && self.extents.take(extents)
     }
 
-    /// Stores the written bytes of a page; a whole page in the file, if memory is short.
+    /// Stores a whole page in the file if memory is short.
     fn extent(&mut self, octets: Vec<u8>) -> Extent {
         if octets.len() == PAGE_LEN
             && self.memory.left() < self.memory_spare
@@ -123,10 +113,7 @@ impl ImageBudget {
 }
 
 impl Image {
-    /// Places bytes at a tagged offset. The caller ensures that they end at or before 2⁶⁴.
-    ///
-    /// # Errors
-    /// If the budget is used up; some of the bytes may have been placed then.
+    /// Places bytes that end at or before 2⁶⁴. After an error some of them may have been placed.
     pub(crate) fn place(
         &mut self,
         at: u64,
@@ -144,8 +131,7 @@ impl Image {
         Ok(())
     }
 
-    /// Overwrites bytes that were all written before, as applications do that reuse a buffer;
-    /// returns true if they were.
+    /// Overwrites bytes if all were written before, as applications do that reuse a buffer.
     fn place_again(
         &mut self,
         page: u64,
@@ -173,7 +159,6 @@ impl Image {
         }
     }
 
-    /// Places bytes within one page.
     fn place_in_page(
         &mut self,
         at: u64,
@@ -224,7 +209,6 @@ impl Image {
         Ok(())
     }
 
-    /// Removes an extent that is smaller than a page.
     fn remove_kept(&mut self, first: u64) -> Vec<u8> {
         match self.extents.remove(&first) {
             Some(Extent::Kept(octets)) => octets,
@@ -232,19 +216,16 @@ impl Image {
         }
     }
 
-    /// Returns the lowest written offset; `None` if nothing was written.
     pub(crate) fn first_offset(&self) -> Option<u64> {
         self.extents.first_key_value().map(|(first, _)| *first)
     }
 
-    /// Distinct bytes written.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Computes the SHA-256, in hexadecimal, over all bytes from the lowest to the highest written;
-    /// bytes never written count as zero. `None` if the range is longer than [`SPAN_MAX`], or the
-    /// holes of all images together exceed their limit.
+    /// Hexadecimal, from the lowest to the highest byte written; holes count as zero. `None` if the
+    /// range exceeds [`SPAN_MAX`], or the holes of all images their limit.
     pub(crate) fn sha256(&self, budget: &mut ImageBudget) -> Option<String> {
         let (&last, extent) = self.extents.last_key_value()?;
         let first = self.first_offset()?;
@@ -272,7 +253,6 @@ impl Image {
     }
 }
 
-/// Distance of `at` after `from`, both in one page.
 fn offset_in(from: u64, at: u64) -> usize {
     usize::try_from(at - from).expect("no more than a page")
 }

@@ -25,43 +25,34 @@ use crate::limits::{Holding, Room};
 use crate::report::TerminateReport;
 use crate::trace::{Class, SideTrace};
 
-/// The sink for one call of the receive code.
 pub(crate) struct Observer<'a> {
     pub(crate) tally: &'a mut Tally,
     pub(crate) findings: &'a mut Findings,
-    /// Requests of this side to the other, then requests that it answers.
     pub(crate) requested: &'a mut PendingRequests,
     pub(crate) answered: &'a mut PendingRequests,
     pub(crate) budget: &'a mut ImageBudget,
-    /// Room for FPDUs ahead of the delivery point, and for starts of delivered FPDUs.
     pub(crate) held: &'a mut Holding,
     pub(crate) notes: &'a mut Room,
     pub(crate) starts: &'a mut Room,
     pub(crate) arrivals: &'a Arrivals,
-    /// The bytes being handled and their stream position.
     pub(crate) segment: (StreamOffset, &'a [u8]),
     pub(crate) frame: u64,
-    /// Their sender.
     pub(crate) from: &'static str,
-    /// Time when the frame was captured.
     pub(crate) now_ns: u64,
     pub(crate) trace: Option<&'a mut SideTrace>,
 }
 
-/// Information about an FPDU for its delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     start: StreamOffset,
     end: StreamOffset,
     frame: u64,
-    /// Times when its first and its last byte arrived.
     times_ns: (u64, u64),
     part: Part,
     /// Set if it is ahead of the delivery point, and room was taken for it.
     is_noted: bool,
 }
 
-/// Message that an FPDU belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     /// Unknown, because it is invalid.
@@ -80,11 +71,9 @@ enum Part {
     Terminate,
 }
 
-/// Request of a message, or request that it answers.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Read(ReadRequest),
-    /// Request Identifier.
     Atomic(u32),
     AtomicAnswer(u32),
 }
@@ -99,7 +88,7 @@ impl Observer<'_> {
         Token { start, end, frame, times_ns, part: Part::Unusable, is_noted }
     }
 
-    /// Adds a comment, to the frame that completed an FPDU, about its contents and placement.
+    /// Comments on the frame that completed the FPDU: its contents and placement.
     fn comment(&self, token: &Token) {
         let Some(comments) = &self.findings.comments else { return };
         let Token { start, end, frame, part, .. } = *token;
@@ -137,7 +126,7 @@ impl Observer<'_> {
         self.tally.markers += layout.marker_count() as u64;
     }
 
-    /// Records pad that is not zero, if the FPDU is in one segment.
+    /// Checks the pad if the FPDU is in one segment.
     fn check_pad(&mut self, token: &Token, layout: FpduLayout) {
         let (at, bytes) = self.segment;
         let first = LENGTH_LEN + layout.ulpdu_len();
@@ -152,7 +141,6 @@ impl Observer<'_> {
         }
     }
 
-    /// Places a ULPDU whose CRC is right.
     fn take(&mut self, ulpdu: &Ulpdu<'_>, token: &Token) -> Part {
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
@@ -257,7 +245,6 @@ impl Observer<'_> {
         self.count_placed(len, token);
     }
 
-    /// Places the payload in the image of its steering tag.
     fn fill_image(&mut self, ulpdu: &Ulpdu<'_>, header: &TaggedHeader) -> Result<(), OutOfMemory> {
         if self.budget.is_off() {
             return Ok(());
@@ -477,12 +464,10 @@ impl FpduSink for Observer<'_> {
     }
 }
 
-/// Returns the header of the segment that a Terminate is about, if it says.
 fn in_error(terminate: &Terminate) -> Option<DdpHeader> {
     DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()
 }
 
-/// Describes a segment whose header a Terminate returned.
 fn described(header: &DdpHeader, segment_len: Option<u16>) -> String {
     let opcode = Control::from_byte(header.rsvd_ulp()).opcode;
     let len = segment_len.map_or(String::new(), |len| {

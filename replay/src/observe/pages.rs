@@ -1,14 +1,12 @@
-//! Pages of memory that are kept in an unnamed file, because placed data may exceed the memory
-//! limit.
+//! Pages of memory in an unnamed file: placed data may exceed the memory limit.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a page.
 pub(crate) const PAGE_LEN: usize = 4096;
 
-/// The file, which is created with the first page. It is deleted with the process.
+/// Created with the first page, and deleted with the process.
 #[derive(Debug, Default)]
 pub(crate) struct PageFile {
     file: Option<File>,
@@ -16,15 +14,10 @@ pub(crate) struct PageFile {
     free: Vec<Slot>,
 }
 
-/// Location of a page in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
 impl PageFile {
-    /// Stores a page.
-    ///
-    /// # Errors
-    /// If there is no room for files, or none can be created.
     pub(crate) fn keep(&mut self, page: &[u8]) -> io::Result<Slot> {
         assert_eq!(page.len(), PAGE_LEN, "a whole page");
         let file = match &mut self.file {
@@ -39,23 +32,14 @@ impl PageFile {
         Ok(slot)
     }
 
-    /// Overwrites a part of a page.
-    ///
-    /// # Errors
-    /// If there is no room for files.
     pub(crate) fn write(&self, slot: Slot, start: usize, octets: &[u8]) -> io::Result<()> {
         self.file()?.write_all_at(octets, slot.offset(start))
     }
 
-    /// Reads a page.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub(crate) fn read(&self, slot: Slot, page: &mut [u8; PAGE_LEN]) -> io::Result<()> {
         self.file()?.read_exact_at(page, slot.offset(0))
     }
 
-    /// Releases a page.
     pub(crate) fn release(&mut self, slot: Slot) {
         self.free.push(slot);
     }

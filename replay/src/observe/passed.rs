@@ -19,8 +19,7 @@ pub struct LiveFigures {
     pub segments_out_of_order: u64,
     /// Segments without new bytes.
     pub segments_retransmitted: u64,
-    /// Directions whose FPDUs are no longer followed, because the interface lost some of their
-    /// frames.
+    /// Directions no longer followed, because the interface lost some of their frames.
     pub directions_incomplete: u64,
     /// Bytes that a receiver holds now, because bytes before them or of their FPDU are missing.
     pub bytes_held: u64,

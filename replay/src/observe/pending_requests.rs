@@ -1,5 +1,4 @@
-//! Requests of one end to the other: Reads, atomic operations, and Sends that may end in a
-//! Terminate.
+//! Requests of one end: Reads, atomic operations, and Sends that may end in a Terminate.
 
 use urnic_engine::types::Msn;
 use urnic_engine::wire::rdmap::ReadRequest;
@@ -10,14 +9,12 @@ use crate::judge::order::{Reads, Response};
 use crate::limits::Room;
 use crate::trace::answers::Answers;
 
-/// The requests of one end, and their answers.
 #[derive(Debug)]
 pub(crate) struct PendingRequests {
     pub(crate) reads: Reads,
     pub(crate) atomics: Atomics,
     /// Requests that the other end accepts at a time, from its startup frame.
     pub(crate) ird: Option<u16>,
-    /// Data for pictures.
     pub(crate) answers: Option<Box<Answers>>,
 }
 
@@ -26,13 +23,12 @@ impl PendingRequests {
         Self { reads: Reads::new(), atomics: Atomics::new(), ird: None, answers: None }
     }
 
-    /// Stops matching, because bytes of either stream were missed.
     pub(crate) fn forget(&mut self, notes: &mut Room) {
         self.reads.forget(notes);
         self.atomics.forget(notes);
     }
 
-    /// Handles a Read Request of `from`; `arrived` are its frame and time.
+    /// `arrived` are its frame and time.
     pub(crate) fn read(
         &mut self,
         request: ReadRequest,
@@ -46,7 +42,6 @@ impl PendingRequests {
         self.judge_depth(from, arrived.0, findings);
     }
 
-    /// Handles a complete Read Response.
     pub(crate) fn response(
         &mut self,
         response: Response,
@@ -64,7 +59,6 @@ impl PendingRequests {
         }
     }
 
-    /// Handles an Atomic Request.
     pub(crate) fn atomic(
         &mut self,
         id: u32,
@@ -77,23 +71,20 @@ impl PendingRequests {
         self.judge_depth(from, frame, findings);
     }
 
-    /// Handles the beginning of a Send.
     pub(crate) fn send(&mut self, msn: Msn, arrived: (u64, u64)) {
         if let Some(answers) = &mut self.answers {
             answers.send(msn, arrived);
         }
     }
 
-    /// Handles a Terminate that names this Send.
     pub(crate) fn terminated(&mut self, msn: Msn, now_ns: u64) {
         if let Some(answers) = &mut self.answers {
             answers.terminated(msn, now_ns);
         }
     }
 
-    /// Checks the number of open requests. RFC 6581 §9.1: it is at most the responder's IRD. A
-    /// Response passes the capture point before its receiver has it, so a request that is open here
-    /// is open there.
+    /// RFC 6581 §9.1: there are at most as many as the responder's IRD. A Response passes the
+    /// capture point before its receiver has it, so a request that is open here is open there.
     fn judge_depth(&self, from: &'static str, frame: u64, findings: &mut Findings) {
         let open = self.reads.open() + self.atomics.open();
         if let Some(ird) = self.ird
@@ -107,8 +98,7 @@ impl PendingRequests {
         }
     }
 
-    /// Checks the rest at the end of the capture. `all_seen`: the requester's stream was delivered
-    /// completely.
+    /// `all_seen`: the requester's stream was delivered completely.
     pub(crate) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.reads.finish(all_seen, notes, findings);
         self.atomics.finish(all_seen, notes, findings);

@@ -1,13 +1,11 @@
 //! Places where segments without whole FPDUs were cut, as far as a capture shows.
 
-/// Counts of the segments of one stream at one place of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) aligned: u64,
     pub(crate) unaligned: u64,
 }
 
-/// Evidence about the place where segments were cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence {
     /// Counts at the place that had a segment first, and at another.
@@ -21,7 +19,6 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Returns a part of a sentence about the evidence.
     pub(crate) fn told(&self) -> &'static str {
         let [first, second] = self.places;
         let is_whole = |cut: Cut| cut.aligned > 0 && cut.aligned >= 9 * cut.unaligned;

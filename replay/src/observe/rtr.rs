@@ -3,7 +3,6 @@
 use urnic_engine::wire::mpa::RtrKinds;
 use urnic_engine::wire::rdmap::Opcode;
 
-/// Names of the agreed messages.
 pub(crate) fn names(kinds: RtrKinds) -> String {
     let names =
         [(RtrKinds::SEND, "Send"), (RtrKinds::WRITE, "RDMA Write"), (RtrKinds::READ, "RDMA Read")];
@@ -11,7 +10,6 @@ pub(crate) fn names(kinds: RtrKinds) -> String {
     format!("zero-length {}", named.collect::<Vec<_>>().join(" or "))
 }
 
-/// Returns true if the first FPDU, with this opcode and number of bytes, is one of them.
 pub(crate) fn is_one(kinds: RtrKinds, opcode: Opcode, len: u64) -> bool {
     let kind = match opcode {
         Opcode::Send => RtrKinds::SEND,

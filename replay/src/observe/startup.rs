@@ -7,24 +7,18 @@ use urnic_engine::wire::mpa::{
 
 use crate::read::scan::KEYS;
 
-/// A complete startup frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) header: StartupHeader,
-    /// The word of an enhanced frame.
     pub(crate) enhanced: Option<EnhancedHeader>,
-    /// The rest of the Private Data.
     pub(crate) private_data: Vec<u8>,
-    /// Set if reserved flag bits are set.
     pub(crate) reserved_is_set: bool,
-    /// Stream position after it, which is the first byte of full operation.
+    /// Position of the first byte of full operation.
     pub(crate) end: u64,
-    /// Number of the frame that completed it.
     pub(crate) frame: u64,
 }
 
 impl Frame {
-    /// Describes what it requests or grants.
     pub(crate) fn told(&self) -> String {
         let StartupHeader { kind, markers, crc, reject, revision, .. } = self.header;
         let mut told = format!("MPA {kind:?}, revision {revision}");
@@ -41,7 +35,6 @@ impl Frame {
     }
 }
 
-/// The beginning of a stream, until a startup frame is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     octets: Vec<u8>,
@@ -50,10 +43,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Handles the next bytes; returns the number of used bytes, and the frame when it is complete.
-    ///
-    /// # Errors
-    /// If there is no frame: `None` if no bytes look like one.
+    /// Returns the number of used bytes, and the frame when it is complete. The error is `None` if
+    /// no bytes look like a frame.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],

@@ -16,7 +16,6 @@ use crate::judge::order::Order;
 use crate::limits::{Holding, Room};
 use crate::report::{BufferReport, DirectionReport, TerminateReport};
 
-/// Findings of one direction of a stream.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) grid: MarkerGrid,
@@ -36,13 +35,10 @@ pub(crate) struct Tally {
     pub(crate) terminate: Vec<TerminateReport>,
     pub(crate) images: BTreeMap<Stag, Image>,
     pub(crate) order: Order,
-    /// Starts of delivered FPDUs, ascending, from `starts_known_from` on.
     starts: Vec<u64>,
     starts_held: Holding,
     starts_known_from: u64,
-    /// End of the last one.
     pub(crate) delivered_end: StreamOffset,
-    /// Kinds that are allowed for the first FPDU, until it was delivered.
     pub(crate) rtr: Option<RtrKinds>,
     /// Bytes of a segment, if known; count of longer FPDUs, and the longest.
     pub(crate) emss: Option<u64>,
@@ -85,8 +81,7 @@ impl Tally {
         }
     }
 
-    /// Records a delivered FPDU that starts at `position`. If there is no room, the older half of
-    /// the starts is dropped.
+    /// Records a start. If there is no room, the older half of the starts is dropped.
     pub(crate) fn delivered_start(&mut self, position: u64, room: &mut Room) {
         if !self.starts_held.has_room(room) {
             let old = self.starts.len().div_ceil(2);
@@ -104,7 +99,6 @@ impl Tally {
         self.starts_known_from
     }
 
-    /// Records the length of an FPDU on the stream.
     pub(crate) fn note_len(&mut self, wire_len: u64, frame: u64) {
         if self.emss.is_some_and(|emss| wire_len > emss) {
             self.too_long.again(frame);
@@ -112,7 +106,6 @@ impl Tally {
         }
     }
 
-    /// Adds findings if the lengths of FPDUs and segments make alignment impossible.
     pub(crate) fn note_lengths(
         &self,
         from: &'static str,
@@ -139,7 +132,6 @@ impl Tally {
         }
     }
 
-    /// Releases all memory, at the end.
     pub(crate) fn release(&mut self, starts: &mut Room, images: &mut ImageBudget) {
         self.starts_held.give_all(starts);
         for image in std::mem::take(&mut self.images).values() {
@@ -147,7 +139,6 @@ impl Tally {
         }
     }
 
-    /// Returns true if a delivered FPDU starts at `position`.
     pub(crate) fn is_start(&self, position: u64) -> bool {
         // Nearly always recent starts are searched.
         let late = self.starts.len().saturating_sub(STARTS_LATE);
@@ -156,23 +147,19 @@ impl Tally {
         among.binary_search(&position).is_ok()
     }
 
-    /// Returns true if a delivered FPDU starts or ends at `position`.
     pub(crate) fn is_boundary(&self, position: u64) -> bool {
         position == self.delivered_end.0 || self.is_start(position)
     }
 
-    /// Returns the end of the last delivered FPDU.
     pub(crate) const fn delivered_end(&self) -> StreamOffset {
         self.delivered_end
     }
 
-    /// Forgets the order: the next bytes are not examined, so rules about order cannot be checked
-    /// across them.
+    /// Rules about order cannot be checked across bytes that are not examined.
     pub(crate) fn forget_order(&mut self) {
         self.order.forget();
     }
 
-    /// Fills in the report.
     pub(crate) fn report(
         &self,
         mpa: &MpaRxCounters,
@@ -211,7 +198,6 @@ impl Tally {
     }
 }
 
-/// Number of recent starts that are searched first.
 const STARTS_LATE: usize = 64;
 
 #[cfg(test)]

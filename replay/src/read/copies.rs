@@ -1,14 +1,10 @@
-//! Frames that were captured more than once: by two taps, on two interfaces, before and after a
-//! router.
+//! Frames captured more than once: by two taps, on two interfaces, before and after a router.
 //!
-//! A retransmitted frame is captured again at the same place. A copy is captured at another place:
-//! its n-th occurrence there is a copy of the n-th occurrence here. If a switch mirrors a port in
-//! both directions, copies come at the same place: then almost every segment comes twice, the
-//! second time at once.
-//!
-//! If one clock stamps both, a copy comes sooner than a sender retransmits, and a later occurrence
-//! is a retransmission, unless nearly all copies come that late. Clocks of two interfaces may
-//! differ by any time.
+//! A retransmitted frame is captured again at the same place. The n-th occurrence at another place
+//! is a copy of the n-th occurrence here. If a switch mirrors a port in both directions, almost
+//! every segment comes twice at one place, the second time at once. If one clock stamps both, a
+//! copy comes sooner than a sender retransmits: a later occurrence is a retransmission, unless
+//! nearly all come that late. Clocks of two interfaces may differ by any time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -20,44 +16,37 @@ use urnic_netdev::capture::{CapturedFrame, LinkType};
 use super::packet::{Checksum, Segment};
 use crate::limits::COPIES_REMEMBERED;
 
-/// Recent frames, by their contents.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    /// First place of each frame, and its other places: stored separately, because most captures
-    /// have only one place.
+    /// First place of each frame, and its other places: most captures have only one.
     recent: HashMap<u64, Place, RandomState>,
     elsewhere: HashMap<u64, [Place; PLACES_MAX - 1], RandomState>,
     order: VecDeque<u64>,
     hashing: RandomState,
     pattern: CopyPattern,
-    /// Set if a frame was captured at two places.
     are_places_several: bool,
-    /// Segments with payload; segments among them with an even occurrence at their place, at once;
-    /// segments that also came at another place, on the same clock, and late.
+    /// Segments with payload; among these, second ones at their place, at once, and copies from
+    /// another place, on the same clock, and late.
     segments: u64,
     even: u64,
     late: u64,
 }
 
-/// Properties of the copies in a capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CopyPattern {
     /// Nearly every segment comes twice at one place: every second occurrence is a copy, too.
     are_mirrored: bool,
-    /// Nearly every segment also comes at another place, and late: places of one clock are far
-    /// apart.
+    /// Nearly every segment also comes at another place, and late: the places are far apart.
     are_far_apart: bool,
     /// No frame came at a second place, nor twice as with a mirrored port: there are no copies.
     are_absent: bool,
 }
 
-/// Occurrences of a frame at one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     hash: u64,
     interface: u32,
     times: u32,
-    /// Time of the last occurrence.
     at_ns: u64,
     /// Set if the last occurrence was a copy of the previous one, at this place.
     is_doubled: bool,
@@ -68,12 +57,11 @@ impl Copies {
         Self { pattern, ..Self::default() }
     }
 
-    /// Returns the place where a frame was captured. Without copies there is one place.
+    /// One place for all without copies.
     pub(crate) fn place(&self, frame: &CapturedFrame) -> u64 {
         if self.pattern.are_absent { 0 } else { place_of(&self.hashing, frame) }
     }
 
-    /// Returns true if this frame was captured before at another place.
     pub(crate) fn is_copy(
         &mut self,
         frame: &CapturedFrame,
@@ -104,8 +92,7 @@ impl Copies {
         let is_at_once = now_ns.abs_diff(before.at_ns) < AT_ONCE_NS;
         let is_even = before.times > 0 && !before.is_doubled && is_at_once;
         let is_mirrored = self.pattern.are_mirrored && is_even;
-        // An occurrence that is no copy of the previous one, at this place, has at most one copy
-        // elsewhere.
+        // At most one copy elsewhere belongs to an occurrence that is no copy itself.
         let times = before.times.saturating_add(u32::from(!is_mirrored));
         let interface = frame.interface;
         places[index] = Place { hash: here, interface, times, at_ns: now_ns, is_doubled: is_even };
@@ -138,7 +125,6 @@ impl Copies {
         is_mirrored || is_there
     }
 
-    /// Derives the properties of copies from all frames.
     pub(crate) fn pattern(&self) -> CopyPattern {
         let are_most =
             |count: u64| self.segments >= MOST_MIN && count * 100 >= self.segments * MOST_PERCENT;
@@ -148,8 +134,8 @@ impl Copies {
     }
 }
 
-/// Hashes the fields that switches and routers do not change: without the hop limit and its
-/// checksums, and without the TCP checksum, which a tap at the sender sees before it is filled in.
+/// Hashes what switches and routers do not change: not the hop limit, nor checksums, since a tap at
+/// the sender sees TCP's before it is filled in.
 fn key_of(hashing: &RandomState, datagram: &[u8], segment: &Segment<'_>) -> u64 {
     let mut hasher = hashing.build_hasher();
     let Segment { source, target, ref header, payload, .. } = *segment;
@@ -168,7 +154,7 @@ fn key_of(hashing: &RandomState, datagram: &[u8], segment: &Segment<'_>) -> u64 
     hasher.finish()
 }
 
-/// Hashes the place where a frame was captured: its interface, and the link addresses.
+/// A place is an interface and the link addresses.
 fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
     let mut hasher = hashing.build_hasher();
     frame.interface.hash(&mut hasher);
@@ -189,8 +175,8 @@ fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
 const PLACES_MAX: usize = 4;
 /// Bytes at the beginning and at the end of a payload that are compared.
 const COMPARED_LEN: usize = 64;
-/// Longest time until the other copy of a mirrored port, or the next place on the path, has a
-/// frame. It is shorter than the retransmission timeouts of kernels.
+/// Limit of the delay of a mirrored port, or to the next place on the path: shorter than the
+/// retransmission timeouts of kernels.
 const AT_ONCE_NS: u64 = 10_000_000;
 /// Smallest number of segments, and percentage of them that must come twice, for a property.
 const MOST_MIN: u64 = 8;

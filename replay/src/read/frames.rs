@@ -10,26 +10,20 @@ use super::tunnel;
 use super::unpack::Unpacked;
 use crate::limits::LINK_TYPES_NAMED_MAX;
 
-/// Callback for each frame: its number, and its TCP segment.
 pub(crate) type FrameSink<'a> = dyn FnMut(u64, Option<Segment<'_>>) + 'a;
 
-/// A capture that can be read several times.
 pub(crate) trait Frames {
     /// Calls `sink` for all frames, from the first on.
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary;
 
-    /// Sets the properties of copies.
     fn expect_copies(&mut self, pattern: CopyPattern);
 }
 
-/// Result of reading a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    /// Frames read.
     pub(crate) frames: u64,
     /// Frames that were not captured completely.
     pub(crate) cut: u64,
-    /// The first of them.
     pub(crate) first_cut: u64,
     /// Most bytes that were captured of one of them.
     pub(crate) cut_len_max: usize,
@@ -40,7 +34,6 @@ pub(crate) struct Summary {
     pub(crate) first_copy: u64,
     pub(crate) copy_pattern: CopyPattern,
     pub(crate) clock: Clock,
-    /// Frames of unsupported link types.
     pub(crate) unread: Unread,
     /// Name of the compression, if the file is truncated.
     pub(crate) packing_cut: Option<&'static str>,
@@ -48,7 +41,6 @@ pub(crate) struct Summary {
     pub(crate) error: Option<CaptureError>,
 }
 
-/// Frames of interfaces with an unsupported link type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unread {
     pub(crate) frames: u64,
@@ -69,14 +61,13 @@ impl Unread {
         }
     }
 
-    /// Error if all frames have an unsupported link type.
+    /// Returns the error if all frames have an unsupported link type.
     pub(crate) fn error(&self, frames: u64) -> Option<CaptureError> {
         let number = *self.numbers.first().filter(|_| self.frames == frames)?;
         Some(CaptureError::UnsupportedLink { number, frame: self.first_frame })
     }
 }
 
-/// Timestamps of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     /// The first timestamp, the earliest and the latest.
@@ -94,13 +85,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Time from the earliest timestamp to the latest.
     pub(crate) const fn span_ns(&self) -> u64 {
         self.latest_ns - self.earliest_ns
     }
 
     fn note(&mut self, at_ns: u64, frame: u64) {
-        // Zero means no timestamp.
         if at_ns == 0 {
             return;
         }
@@ -122,12 +111,10 @@ impl Clock {
     }
 }
 
-/// Frames of a file that is opened for each pass.
 pub(crate) struct Capture<F> {
     pub(crate) open: F,
     unpacked_max: Option<u64>,
     copy_pattern: CopyPattern,
-    /// In the previous pass, all checksums up to this frame were right.
     right_until: u64,
 }
 

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 pub enum Input {
     /// A file, opened again for each pass.
     File(PathBuf),
-    /// A source that can be read only once, and a copy of its data, which is deleted with the
-    /// process.
+    /// A source that can be read only once, and a copy of its data, deleted with the process.
     Once {
         /// Set until it is opened.
         source: Option<Box<File>>,

@@ -1,5 +1,4 @@
-//! Step 1: reads a capture twice. The first pass (`scan.rs`) finds the beginnings of streams, and
-//! the damaged frames.
+//! Step 1: reads a capture twice; the first pass is `scan.rs`.
 
 pub(crate) mod copies;
 pub(crate) mod frames;

@@ -6,14 +6,10 @@ use smoltcp::wire::checksum;
 use urnic_engine::tcp;
 use urnic_netdev::SharedSlice;
 
-/// A TCP segment of a capture.
 #[derive(Debug)]
 pub(crate) struct Segment<'a> {
-    /// Time when it was captured.
     pub(crate) at_ns: u64,
-    /// Its sender.
     pub(crate) source: SocketAddr,
-    /// Its receiver.
     pub(crate) target: SocketAddr,
     pub(crate) header: tcp::Header,
     pub(crate) payload: &'a [u8],
@@ -22,7 +18,6 @@ pub(crate) struct Segment<'a> {
     pub(crate) place: u64,
 }
 
-/// Result of the checksums of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checksum {
     Right,
@@ -32,8 +27,7 @@ pub(crate) enum Checksum {
 }
 
 impl<'a> Segment<'a> {
-    /// Parses the TCP segment in an IP datagram. `None` if there is none, or only a part. With
-    /// `is_right`, its checksum is known to be right.
+    /// `None` if there is no TCP, or only a part. `is_right`: the checksum is known to be right.
     pub(crate) fn parse(datagram: &'a [u8], at_ns: u64, is_right: bool) -> Option<Self> {
         let ip = match datagram.first()? >> 4 {
             4 => Datagram::v4(datagram)?,
@@ -54,12 +48,10 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// An IP datagram that carries TCP.
 struct Datagram<'a> {
     source: IpAddr,
     target: IpAddr,
     payload: &'a [u8],
-    /// Set if the IP header does not match its checksum.
     header_is_wrong: bool,
 }
 
@@ -77,7 +69,6 @@ impl<'a> Datagram<'a> {
             return None;
         }
         let header = datagram.get(..header_len)?;
-        // A header checksum of zero was left to the device.
         let is_unset = fixed[10..12] == [0, 0];
         Some(Self {
             source: IpAddr::V4(Ipv4Addr::from([fixed[12], fixed[13], fixed[14], fixed[15]])),
@@ -124,8 +115,8 @@ impl<'a> Datagram<'a> {
         if checksum::combine(&[pseudo_header, sum(self.payload)]) == u16::MAX {
             return Checksum::Right;
         }
-        // If left to the device, the field holds the sum of the pseudo-header (without the length
-        // if the device cuts the segment), or 0.
+        // If left to the device, it holds the pseudo-header's sum, perhaps without the length, or
+        // 0.
         let field = self.payload.get(16..18).map_or(0, sum);
         if [0, pseudo_header, addresses(&[])].contains(&field) {
             Checksum::Offloaded
@@ -135,12 +126,11 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Computes the Internet checksum of `octets`, not complemented.
+/// Returns the sum, not complemented.
 fn sum(octets: &[u8]) -> u16 {
     SharedSlice::from_bytes(octets).ones_complement_sum()
 }
 
-/// The protocol number.
 const TCP: u8 = 6;
 /// IPv6 extension headers that may come before TCP: hop-by-hop, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];

@@ -5,18 +5,14 @@ use std::ops::Range;
 
 use crate::limits::{Holding, Room};
 
-/// Positions, kept as disjoint ranges that are not adjacent.
-///
-/// Positions are 128 bits wide because a tagged buffer may end at 2⁶⁴.
+/// Disjoint ranges that are not adjacent, 128 bits wide because a tagged buffer may end at 2⁶⁴.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet {
-    /// Ends, by start.
     ranges: BTreeMap<u128, u128>,
 }
 
 impl RangeSet {
-    /// Adds a range, if it joins another or there is room for one more; returns true if it was
-    /// added.
+    /// Adds a range, if it joins another or there is room; returns true if it was added.
     pub(crate) fn insert_within(
         &mut self,
         range: Range<u128>,
@@ -37,7 +33,7 @@ impl RangeSet {
         true
     }
 
-    /// Adds a range; returns the number of new positions.
+    /// Returns the number of new positions.
     pub(crate) fn insert(&mut self, range: Range<u128>) -> u128 {
         let Range { mut start, mut end } = range;
         if start >= end {
@@ -57,7 +53,6 @@ impl RangeSet {
         range.end - range.start - present
     }
 
-    /// Returns the parts of `range` that are not in the set, in order.
     pub(crate) fn missing(&self, range: Range<u128>) -> Vec<Range<u128>> {
         let mut parts = Vec::new();
         let mut from = range.start;
@@ -80,19 +75,17 @@ impl RangeSet {
         parts
     }
 
-    /// Returns true if any position of `range` is in the set.
     pub(crate) fn overlaps(&self, range: &Range<u128>) -> bool {
         range.start < range.end
             && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
-    /// Returns true if a range of the set ends or begins at `position`.
     pub(crate) fn touches(&self, position: u128) -> bool {
         let before = self.ranges.range(..=position).next_back();
         before.is_some_and(|(&start, &end)| start == position || end == position)
     }
 
-    /// Returns the end of the range that contains `position`; `position` itself if there is none.
+    /// Returns the end of the range that contains `position`, or `position`.
     pub(crate) fn end_of_run(&self, position: u128) -> u128 {
         match self.ranges.range(..=position).next_back() {
             Some((_, &end)) => end.max(position),
@@ -100,13 +93,11 @@ impl RangeSet {
         }
     }
 
-    /// Iterates over the ranges, in order.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = Range<u128>> + '_ {
         self.ranges.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Returns the range from the lowest to after the highest position.
     pub(crate) fn span(&self) -> Option<Range<u128>> {
         let (&start, _) = self.ranges.first_key_value()?;
         let (_, &end) = self.ranges.last_key_value()?;

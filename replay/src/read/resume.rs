@@ -1,9 +1,9 @@
 //! Finds FPDUs in a stream whose beginning the capture lacks.
 //!
-//! With markers: a marker comes every 512 bytes (RFC 5044 §4.3), so one of 512 phases is right. A
-//! phase is tried if all its markers are plausible, and accepted if the FPDUs at which they point
-//! follow each other. Without markers an FPDU can only be recognised by its CRC. Both ways need
-//! several consecutive FPDUs: one of 2³² CRCs is right by chance, and three in a row never are.
+//! A marker comes every 512 bytes (RFC 5044 §4.3), so one of 512 phases is right: one whose markers
+//! are plausible, and point at FPDUs that follow each other. Without markers only a CRC shows an
+//! FPDU. Both ways need several consecutive FPDUs: one of 2³² CRCs is right by chance, three in a
+//! row never are.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use urnic_engine::wire::mpa::CRC_LEN;
 
 use crate::limits::{Room, SAMPLE_LEN_MAX, SAMPLE_PIECES_MAX};
 
-/// Framing of a stream, derived from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Framing {
     /// Start of an FPDU, relative to the first byte.
@@ -24,16 +23,13 @@ pub(crate) struct Framing {
     pub(crate) crc: bool,
 }
 
-/// The first bytes of a stream in a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// Segments by position.
     pieces: BTreeMap<i64, Vec<u8>>,
     len: usize,
 }
 
 impl Sample {
-    /// Stores a segment, if there is room for it.
     pub(crate) fn note(&mut self, at: i64, octets: &[u8], room: &mut Room) {
         let is_known = self.pieces.get(&at).is_some_and(|known| known.len() >= octets.len());
         if is_known
@@ -50,14 +46,12 @@ impl Sample {
         }
     }
 
-    /// Releases its room.
     pub(crate) fn release(&mut self, room: &mut Room) {
         let Self { pieces, len } = std::mem::take(self);
         room.give(len + pieces.len() * PIECE_COST);
     }
 
-    /// Returns the longest run without a gap: its position, its bytes, and the starts of segments
-    /// in it.
+    /// Returns the longest run without a gap: position, bytes, and starts of segments.
     fn run(&self) -> (i64, Vec<u8>, Vec<usize>) {
         let mut longest = (0, Vec::new(), Vec::new());
         let mut run = (0, Vec::new(), Vec::new());
@@ -77,9 +71,8 @@ impl Sample {
         if run.1.len() > longest.1.len() { run } else { longest }
     }
 
-    /// Returns the framing of the stream, if it can be derived, and the position of the bytes to
-    /// which `start` and `marker` are relative. `is_mpa`: the other direction is known to be
-    /// framed.
+    /// Returns the framing, and the position to which `start` and `marker` are relative. `is_mpa`:
+    /// the other direction is known to be framed.
     pub(crate) fn framing(&self, is_mpa: bool) -> Option<(i64, Framing)> {
         let (at, octets, begins) = self.run();
         let search = Search { octets: &octets, crc_left: 16 * octets.len() };
@@ -87,19 +80,17 @@ impl Sample {
     }
 }
 
-/// Overhead of a piece, in bytes.
 const PIECE_COST: usize = 96;
 
 struct Search<'a> {
     octets: &'a [u8],
-    /// Bytes for which CRCs may still be computed: the work is proportional to the captured bytes.
+    /// Bytes for which CRCs may still be computed.
     crc_left: usize,
 }
 
 impl Search<'_> {
     fn framing(mut self, begins: &[usize], fpdus_min: usize) -> Option<Framing> {
-        // Markers first: without knowing about markers, a few short FPDUs between two of them would
-        // also look right.
+        // Markers first: a few short FPDUs between two of them would also look right.
         self.by_markers(fpdus_min).or_else(|| {
             let anywhere = 0..self.octets.len();
             let start =
@@ -125,8 +116,7 @@ impl Search<'_> {
             }
             let starts = markers.filter_map(|at| match pointer(at)? {
                 0 => Some(at),
-                // A marker directly before the header belongs to the FPDU, and no pointer points at
-                // it.
+                // No pointer points at a marker before a header, which belongs to the FPDU.
                 distance => {
                     at.checked_sub(distance).map(|header| match header.checked_sub(MARKER_LEN) {
                         Some(before) if (before + SPACING - phase).is_multiple_of(SPACING) => {
@@ -147,7 +137,6 @@ impl Search<'_> {
         })
     }
 
-    /// Follows consecutive FPDUs from `start` on: `None` if there are too few.
     fn chain(&mut self, start: usize, phase: Option<usize>, fpdus_min: usize) -> Option<Good> {
         let grid = MarkerGrid::new(StreamOffset(phase.unwrap_or(0) as u64), phase.is_some());
         let (mut at, mut fpdus, mut crcs, mut markers) = (start, 0, 0, 0);
@@ -174,7 +163,6 @@ impl Search<'_> {
         (follows && crcs == 0).then_some(Good { crc: false })
     }
 
-    /// Returns the layout of the FPDU at `at`, if one could start there.
     fn fpdu(&self, grid: MarkerGrid, at: usize) -> Option<FpduLayout> {
         let lead = grid.layout(StreamOffset(at as u64), 1).wire_of(0);
         let header = self.octets.get(at + lead..)?.first_chunk::<2>()?;

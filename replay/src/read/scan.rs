@@ -1,8 +1,6 @@
-//! The first pass over a capture: collects the information that the replay needs.
-//!
-//! This information is the beginning of the streams of each connection, if the capture has no SYN
-//! or has it late, and the frames that were damaged on the wire, so that their receiver also
-//! dropped them.
+//! The first pass over a capture: collects what the replay needs. These are the beginnings of
+//! streams, if the capture has no SYN or a late one, and the frames that were damaged on the wire,
+//! so that their receiver also dropped them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -22,10 +20,8 @@ use crate::limits::{
 use crate::trace::Extent;
 use crate::trace::pauses::Pauses;
 
-/// Result of the first pass.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Connections, in the order of their first frames.
     pub(crate) connections: Vec<ConnectionPlan>,
     /// Numbers of the frames to leave out, ascending.
     pub(crate) left_out: Vec<u64>,
@@ -41,26 +37,21 @@ pub(crate) struct Plan {
     pub(crate) error: Option<CaptureError>,
 }
 
-/// Beginnings of the two streams of a connection, by side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionPlan {
     pub(crate) sides: [SidePlan; 2],
 }
 
-/// Beginning of the stream of one side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SidePlan {
-    /// Sequence number of the SYN.
     pub(crate) isn: SeqNum,
-    /// Set if the handshake is in the capture; otherwise `isn` is before the first byte in the
-    /// capture.
+    /// True if the handshake is in the capture; otherwise `isn` is before the first captured byte.
     pub(crate) handshake_seen: bool,
     /// Start of full operation in a stream whose startup the capture lacks.
     pub(crate) resumed: Option<Resumed>,
 }
 
-/// Framing of a stream whose beginning the capture lacks. `isn` is before a marker, if there are
-/// markers.
+/// Framing of a stream whose beginning the capture lacks; `isn` is before a marker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resumed {
     /// Position of the first whole FPDU.
@@ -70,7 +61,6 @@ pub(crate) struct Resumed {
 }
 
 impl Plan {
-    /// Reads all frames.
     pub(crate) fn of(frames: &mut dyn Frames) -> Self {
         let mut scan = Scan::new(false);
         let summary = frames.for_each(&mut |number, segment| {
@@ -93,19 +83,14 @@ impl Plan {
     }
 }
 
-/// Maps segments to connections. Both passes call it with the same frames, and get the same
-/// results.
+/// Maps segments to connections. Both passes call it with the same frames, for the same results.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    /// Connections that are followed.
     followed: HashMap<(SocketAddr, SocketAddr), Ends, RandomState>,
-    /// Followed connections in the order of eviction.
     seats: BTreeMap<Seat, (SocketAddr, SocketAddr)>,
-    /// Connection of the last frame, and its seat: it is entered when a frame of another connection
-    /// comes.
+    /// Connection of the last frame, and its seat, entered at a frame of another connection.
     current: Option<((SocketAddr, SocketAddr), Seat)>,
     opened: usize,
-    /// Number of connections evicted to make room.
     pub(crate) let_go: u64,
     /// Segments that would have opened connections beyond the total limit.
     pub(crate) beyond: u64,
@@ -113,50 +98,40 @@ pub(crate) struct Connections {
     is_endless: bool,
 }
 
-/// Eviction order: set if a connection has carried data, and the number of its last frame; the
-/// lowest is evicted first.
+/// Eviction order: has a connection carried data, and its last frame; the lowest goes first.
 type Seat = (bool, u64);
 
 #[derive(Debug)]
 struct Ends {
     /// Number of the connection in the file, from 0.
     ordinal: usize,
-    /// The sender of the first frame.
     first: SocketAddr,
-    /// Sequence number of the first SYN of each side.
     syn: [Option<SeqNum>; 2],
     /// Set after a FIN or RST.
     is_over: bool,
     seat: Seat,
 }
 
-/// Connection and side of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The connection.
     pub(crate) ordinal: usize,
-    /// The side that sent it.
     pub(crate) side: usize,
-    /// A connection that is no longer followed because of this segment.
     pub(crate) ended: Option<Ended>,
 }
 
-/// A connection that is no longer followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) ordinal: usize,
-    /// Set if it was evicted; otherwise another connection was opened between the same ports.
+    /// True if it was evicted; otherwise a new connection has the same ports.
     pub(crate) was_let_go: bool,
 }
 
 impl Connections {
-    /// Creates a table without a limit on the total number of connections.
     pub(crate) fn endless() -> Self {
         Self { is_endless: true, ..Self::default() }
     }
 
-    /// Returns the connection of a segment, and the side that sent it. Only a trusted segment opens
-    /// a connection.
+    /// Returns the connection of a segment, and its side. Only a trusted segment opens one.
     pub(crate) fn find(
         &mut self,
         number: u64,
@@ -193,7 +168,6 @@ impl Connections {
         Some(Place { ordinal: ends.ordinal, side, ended })
     }
 
-    /// Enters the seat of the current connection.
     fn settle(&mut self) {
         if let Some((key, seat)) = self.current.take()
             && let Some(ends) = self.followed.get_mut(&key)
@@ -204,15 +178,13 @@ impl Connections {
         }
     }
 
-    /// Returns true if there is a connection between the ends of a segment.
     pub(crate) fn is_followed(&self, segment: &Segment<'_>) -> bool {
         let Segment { source, target, .. } = *segment;
         self.followed.contains_key(&(source.min(target), source.max(target)))
     }
 
-    /// Follows another connection, instead of the one between the same ports or, if the table is
-    /// full, instead of the first in the eviction order. `None` if the file has had too many
-    /// connections.
+    /// Follows another connection in place of the one between the same ports or, if the table is
+    /// full, of the first in the eviction order. `None` if the file has had too many connections.
     fn open(
         &mut self,
         key: (SocketAddr, SocketAddr),
@@ -244,7 +216,6 @@ impl Connections {
 }
 
 impl Ends {
-    /// Returns true if the segment opens another connection between the same ports.
     fn is_followed_by(&self, segment: &Segment<'_>) -> bool {
         let flags = segment.header.flags;
         if !flags.contains(Flags::SYN) || flags.contains(Flags::ACK) {
@@ -260,7 +231,6 @@ impl Ends {
 #[derive(Debug)]
 struct Scan {
     connections: Connections,
-    /// Connections that are followed, by their number.
     sides: HashMap<usize, [SideScan; 2]>,
     plans: Vec<ConnectionPlan>,
     left_out: Vec<u64>,
@@ -278,7 +248,6 @@ struct Scan {
     longest: BTreeMap<(u64, usize), Extent>,
 }
 
-/// Information about the stream of one side.
 #[derive(Debug)]
 struct SideScan {
     /// From the SYN of this side.
@@ -289,13 +258,11 @@ struct SideScan {
     startup: Option<SeqNum>,
     /// Sequence number of the first segment with payload; positions below are relative to it.
     anchor: Option<SeqNum>,
-    /// Times of the first and the last segment with payload.
     times_ns: Option<(u64, u64)>,
     /// The longest pauses of the connection, stored at its first side.
     pauses: Pauses,
     /// Greatest common divisor of the times between segments, stored at its first side.
     step_ns: u64,
-    /// Highest position seen, plus one.
     high: i64,
     lowest: i64,
     /// Positions in segments with a good checksum, shifted up by [`ZERO`].
@@ -382,7 +349,6 @@ impl Scan {
         }
     }
 
-    /// Ends a connection and builds its plan.
     fn end(&mut self, ordinal: usize) {
         let Some(mut sides) = self.sides.remove(&ordinal) else { return };
         if self.plans.len() <= ordinal {
@@ -400,7 +366,7 @@ impl Scan {
         self.plans[ordinal] = ConnectionPlan { sides: sides.each_ref().map(SideScan::plan) };
     }
 
-    /// Records the extent of the pictures of this connection, if it is among the longest.
+    /// Records the extent of the connection's pictures, if it is among the longest.
     fn note_extent(&mut self, ordinal: usize, sides: &[SideScan; 2]) {
         if sides.iter().all(|side| side.startup.is_none() && side.resumed.is_none()) {
             return;
@@ -440,7 +406,6 @@ impl Scan {
     }
 }
 
-/// Finds FPDUs of a connection that has neither a handshake nor a startup in the capture.
 fn resume(sides: &mut [SideScan; 2]) {
     if sides.iter().any(|side| side.startup.is_some() || side.plan().handshake_seen) {
         return;
@@ -486,7 +451,6 @@ impl SideScan {
 
     fn position(&self, seq: SeqNum) -> i64 {
         let anchor = self.anchor.unwrap_or(seq);
-        // Sequence numbers are positions modulo 2³².
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32")]
         let high = anchor.plus(self.high as u32);
         self.high + i64::from(seq.distance_from(high))
@@ -542,7 +506,6 @@ impl SideScan {
         used
     }
 
-    /// Bytes from the first of the stream to the last seen.
     fn len(&self) -> u64 {
         let first = self.position(self.plan().isn.plus(1));
         u64::try_from(self.high - first).unwrap_or(0)
@@ -561,7 +524,6 @@ impl SideScan {
     }
 }
 
-/// Converts a position to an unsigned number.
 fn shifted(position: i64) -> u128 {
     u128::try_from(i128::from(position) + ZERO).expect("positions are above -2^63")
 }
@@ -570,7 +532,7 @@ const ZERO: i128 = 1 << 64;
 /// Beginnings of startup frames (RFC 5044 §7.1.1).
 pub(crate) const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
 
-/// Computes the greatest common divisor; 0 means no number.
+/// Returns 0 for two zeros.
 const fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

@@ -2,7 +2,7 @@
 
 use urnic_netdev::capture::LinkType;
 
-/// Returns the innermost datagram; the datagram itself if it is not tunnelled.
+/// The datagram itself if it is not tunnelled.
 pub(crate) fn innermost(mut datagram: &[u8]) -> &[u8] {
     for _ in 0..TUNNELS_MAX {
         match inner(datagram) {
@@ -23,8 +23,7 @@ fn inner(datagram: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Returns the payload of an IP datagram. Only an IPv6 header directly followed by the payload is
-/// supported; fragments are not.
+/// Supports only an IPv6 header directly followed by the payload, and no fragments.
 fn payload_of(datagram: &[u8]) -> Option<(u8, &[u8])> {
     match datagram.first()? >> 4 {
         4 => {
@@ -38,7 +37,7 @@ fn payload_of(datagram: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// Returns the contents of GRE (RFC 2784 §2, with the key and sequence number of RFC 2890 §2).
+/// RFC 2784 §2, with the key and sequence number of RFC 2890 §2.
 fn in_gre(packet: &[u8]) -> Option<&[u8]> {
     let ([flags, version, high, low], _) = packet.split_first_chunk()?;
     // Routing (RFC 1701) was removed from the protocol; version 1 is PPTP's.
@@ -54,8 +53,7 @@ fn in_gre(packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Returns the contents of VXLAN (RFC 7348 §5): a UDP header, then eight bytes, the first with the
-/// I flag set.
+/// RFC 7348 §5: a UDP header, then eight bytes, the first with the I flag set.
 fn in_vxlan(packet: &[u8]) -> Option<&[u8]> {
     let (header, frame) = packet.split_first_chunk::<16>()?;
     let port = u16::from_be_bytes([header[2], header[3]]);
@@ -66,9 +64,7 @@ fn in_ethernet(frame: &[u8]) -> Option<&[u8]> {
     LinkType::Ethernet.ip_packet(frame).ok().flatten()
 }
 
-/// Most nested tunnels.
 const TUNNELS_MAX: usize = 4;
-/// Protocol numbers.
 const IPV4: u8 = 4;
 const UDP: u8 = 17;
 const IPV6: u8 = 41;

@@ -1,8 +1,7 @@
 //! Compressed captures: gzip and zstd, recognised by their first bytes.
 //!
 //! A truncated file is decompressed as far as possible, and [`Unpacked::cut`] says so. A file that
-//! decompresses to a multiple of its length is refused: a short file must not keep a reader busy
-//! for hours.
+//! decompresses to a multiple of its length is refused: it could keep a reader busy for hours.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
@@ -15,28 +14,23 @@ use crate::limits::{
     EMPTY_PARTS_MAX, PART_COST, UNPACKED_FREE, UNPACKED_RATIO_MAX, ZSTD_WINDOW_MAX,
 };
 
-/// A capture, decompressed if necessary.
 pub(crate) struct Unpacked<R: Read> {
     packing: Packing<R>,
     progress: Rc<Progress>,
     /// Bytes decompressed so far, and the limit of the caller.
     unpacked: u64,
     unpacked_max: Option<u64>,
-    /// Parts read to their end.
     parts: u64,
-    /// Consecutive empty parts.
     empty_parts: usize,
     cut: Option<&'static str>,
 }
 
-/// The file from its first byte on; its first bytes were already read.
+/// The file from its first byte on; its first bytes are read already.
 type Whole<R> = BufReader<Chain<Cursor<Vec<u8>>, Packed<R>>>;
 
 enum Packing<R: Read> {
     None(Whole<R>),
-    /// Member after member.
     Gzip(Box<GzDecoder<Whole<R>>>),
-    /// Frame after frame.
     Zstd(Frame<R>),
     /// Rest of the decoder's window for a truncated frame, not read yet.
     ZstdWindow(Box<FrameDecoder>),
@@ -46,14 +40,12 @@ enum Packing<R: Read> {
 /// The magic number of a frame is read before the decoder is created.
 type Frame<R> = Box<StreamingDecoder<Chain<Cursor<Vec<u8>>, Whole<R>>, FrameDecoder>>;
 
-/// Progress in the compressed file.
 #[derive(Debug, Default)]
 struct Progress {
     read: Cell<u64>,
     is_at_end: Cell<bool>,
 }
 
-/// The compressed file.
 struct Packed<R> {
     source: R,
     progress: Rc<Progress>,
@@ -87,11 +79,8 @@ impl<R: Read> Packing<R> {
 }
 
 impl<R: Read> Unpacked<R> {
-    /// Detects the compression from the first bytes of `source`. It returns at most `unpacked_max`
-    /// bytes; without this limit, [`UNPACKED_FREE`] and [`UNPACKED_RATIO_MAX`] apply.
-    ///
-    /// # Errors
-    /// If the bytes cannot be read, or a zstd file is damaged at its beginning.
+    /// Detects the compression from the first bytes. Unpacks at most `unpacked_max` bytes; without
+    /// it [`UNPACKED_FREE`] and [`UNPACKED_RATIO_MAX`] apply.
     pub(crate) fn new(mut source: R, unpacked_max: Option<u64>) -> io::Result<Self> {
         let mut magic = Vec::with_capacity(MAGIC_LEN);
         source.by_ref().take(MAGIC_LEN as u64).read_to_end(&mut magic)?;
@@ -122,7 +111,6 @@ impl<R: Read> Unpacked<R> {
         self.cut
     }
 
-    /// Continues with the part after an ended one.
     fn advance(&mut self) -> io::Result<()> {
         self.empty_parts += 1;
         if self.empty_parts > EMPTY_PARTS_MAX {
@@ -155,21 +143,18 @@ impl<R: Read> Unpacked<R> {
         Ok(())
     }
 
-    /// Handles the end of the compressed file inside a part: takes the rest of the decoder's
-    /// output.
+    /// Handles the end of the file inside a part: takes the rest of the decoder's output.
     fn cut_off(&mut self) {
         self.cut = Some(self.packing.name());
         if let Packing::Zstd(frame) = std::mem::replace(&mut self.packing, Packing::End) {
             let mut decoder = frame.into_frame_decoder();
-            // An empty last block releases the bytes that were kept as a reference for later
-            // blocks.
+            // An empty last block releases the bytes kept as a reference for later blocks.
             if decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All).is_ok() {
                 self.packing = Packing::ZstdWindow(Box::new(decoder));
             }
         }
     }
 
-    /// Refuses a file that decompresses to too many bytes.
     fn check_len(&self) -> io::Result<()> {
         if let Some(max) = self.unpacked_max {
             return match self.unpacked > max {
@@ -241,8 +226,7 @@ fn next_frame<R: Read>(mut whole: Whole<R>) -> io::Result<Option<Frame<R>>> {
     }
 }
 
-/// Returns true for a frame of user data (RFC 8878 §3.1.2), which a decoder skips: sixteen magic
-/// numbers.
+/// Frames of user data have sixteen magic numbers (RFC 8878 §3.1.2).
 fn is_skippable(magic: &[u8]) -> bool {
     matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
 }

@@ -27,14 +27,13 @@ pub struct FileReport {
     pub file: String,
     /// Frames read.
     pub frames: u64,
-    /// Time when the first frame was captured, in nanoseconds since 1970; absent without
-    /// timestamps.
+    /// Capture time of the first frame, in nanoseconds since 1970; absent without timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<u64>,
     /// From the earliest timestamp to the latest.
     pub span_ns: u64,
-    /// Frames without a usable TCP segment: other protocols, IP fragments, segments truncated by
-    /// the capture, and segments with a wrong checksum that were retransmitted.
+    /// Frames without a usable TCP segment: other protocols, IP fragments, truncated segments, and
+    /// damaged segments that were retransmitted.
     pub frames_skipped: u64,
     /// Skipped frames with a wrong checksum.
     pub frames_corrupt: u64,
@@ -66,8 +65,7 @@ pub struct Written {
     pub frames: u64,
     /// Frames written with a comment of this program.
     pub commented: u64,
-    /// Comments left out: on simple packets, which have no options, and beside inconsistent
-    /// options.
+    /// Comments left out: simple packets have no options, and others have inconsistent ones.
     pub no_place: u64,
     /// Findings about a frame that came too late for its comment.
     pub late: u64,
@@ -86,8 +84,7 @@ pub struct ConnectionReport {
     pub initiator: String,
     /// The other side.
     pub responder: String,
-    /// Time when its first frame was captured, in nanoseconds since 1970; absent without
-    /// timestamps.
+    /// Capture time of its first frame, in nanoseconds since 1970; absent without timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<u64>,
     /// From its first segment with payload to its last.
@@ -164,8 +161,7 @@ pub struct DirectionReport {
     /// The largest window that the other end offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_max: Option<u64>,
-    /// Segments in full operation with a known position among FPDUs: without startup frames and
-    /// segments beyond a gap.
+    /// Segments in full operation with a known position among FPDUs: not beyond a gap.
     pub segments_judged: u64,
     /// Judged segments that begin where an FPDU begins and end where one ends.
     pub segments_aligned: u64,
@@ -249,8 +245,7 @@ pub struct Finding {
     pub severity: Severity,
     /// RFC section of the rule.
     pub rule: &'static str,
-    /// Number of the frame concerned, from 1; 0 if the finding is not about a frame. The first
-    /// frame of several.
+    /// Number of the frame concerned, the first of several, from 1; 0 if there is none.
     pub frame: u64,
     /// Number of occurrences for the same sender.
     #[serde(skip_serializing_if = "is_one")]
@@ -297,8 +292,8 @@ impl ConnectionReport {
     }
 
     /// Returns true if the other end answered data of this direction with a Terminate about its
-    /// memory (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors). A Terminate
-    /// about the memory that a Read Request names is not about placed data.
+    /// memory (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors), not about the
+    /// memory that a Read Request names.
     #[must_use]
     pub fn is_refused_memory(&self, direction: usize) -> bool {
         let is_about_memory = |one: &TerminateReport| match (one.layer, one.etype) {
@@ -318,7 +313,6 @@ impl ConnectionReport {
 }
 
 impl Finding {
-    /// Creates a finding that only has a text.
     pub(crate) const fn of(
         severity: Severity,
         rule: &'static str,
@@ -339,7 +333,6 @@ const fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// Bytes in hexadecimal.
 /// Private data as text, if all of it shows as itself; zeros behind it are left out.
 pub(super) fn text_of(bytes: &[u8]) -> Option<String> {
     let len = bytes.iter().rposition(|byte| *byte != 0)? + 1;

@@ -36,8 +36,7 @@ pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
     all
 }
 
-/// Builds all pictures of a connection: of what the initiator sent, then of what the responder
-/// sent.
+/// Pictures of what the initiator sent, then of the responder's.
 pub(crate) fn pictures_of(
     trace: &ConnectionTrace,
     in_order: Option<&ConnectionTrace>,
@@ -80,7 +79,7 @@ fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     out.write_str("</body></html>\n")
 }
 
-/// Writes links to the files and to the connections with pictures, if there are several.
+/// Writes links if there are several files or connections.
 fn write_contents(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     if files.len() + files.iter().map(|file| file.pictured.len()).sum::<usize>() < 3 {
         return Ok(());
@@ -107,8 +106,7 @@ fn write_contents(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     out.write_str("</ul></nav>")
 }
 
-/// Sorts connections, with their indices in the report: first those with errors or warnings, each
-/// part by bytes sent.
+/// Returns indices in the report: first those with errors or warnings, each part by bytes sent.
 fn in_order(connections: &[ConnectionReport]) -> Vec<(usize, &ConnectionReport)> {
     let mut all: Vec<_> = connections.iter().enumerate().collect();
     all.sort_by_cached_key(|(_, one)| {
@@ -139,7 +137,6 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
     if let Some(error) = &report.error {
         write!(out, "<p class=\"error\">{}</p>", escaped(error))?;
     }
-    // The findings of its connections follow below.
     if !report.findings.is_empty() {
         write_findings(out, &report.findings)?;
     }
@@ -151,7 +148,6 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
             None if connection.is_iwarp() => {
                 startups.write(out, connection, "Shorter than those with pictures.")?;
             }
-            // A connection without findings is left out.
             None if connection.findings.is_empty() => {}
             None => others.write(out, connection, "Without an MPA Request in this capture.")?,
         }
@@ -160,7 +156,6 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
     others.write_left_out(out, "other TCP")
 }
 
-/// Connections of one kind without pictures.
 #[derive(Default)]
 struct Plain {
     written: usize,
@@ -169,8 +164,7 @@ struct Plain {
 }
 
 impl Plain {
-    /// Writes a heading, the reason why there is no picture, and the findings, if there is room for
-    /// them.
+    /// Gives the reason why there is no picture, and the findings, if there is room.
     fn write(&mut self, out: &mut String, connection: &ConnectionReport, why: &str) -> fmt::Result {
         if self.written == PLAIN_MAX {
             self.left_out += 1;
@@ -238,7 +232,6 @@ fn write_connection(
     Ok(())
 }
 
-/// Describes in sentences what one end sent.
 fn write_summary(
     out: &mut String,
     connection: &ConnectionReport,
@@ -311,7 +304,6 @@ fn write_summary(
     out.write_str("</li>")
 }
 
-/// Describes how long the other end took to answer.
 fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt::Result {
     let reads = &trace.answers[index].reads.latency;
     if reads.count() > 0 {
@@ -335,7 +327,6 @@ fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt
     Ok(())
 }
 
-/// Describes the bytes that waited, and the bytes that would have waited with in-order placement.
 fn write_held(out: &mut String, side: &SideTrace, in_order: Option<&SideTrace>) -> fmt::Result {
     if side.held_peak > 0 || in_order.is_some_and(|other| other.held_peak > 0) {
         write!(out, "At most {} waited at one time", octets(side.held_peak))?;
@@ -411,7 +402,6 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     }
 }
 
-/// Beginning of all pages.
 pub(crate) const HEAD: &str = "\
 <!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
 <meta name=\"viewport\" content=\"width=device-width\">\
@@ -446,10 +436,8 @@ tr.warning td:first-child{font-weight:700}details p{margin:.3em 0;font-size:13.5
 @media print{h2,h3,th{break-after:avoid}body{max-width:none;margin:0}}
 ";
 
-/// Most connections without pictures that are listed with their findings: iWARP connections, and
-/// others.
+/// Connections without pictures that are listed with findings: iWARP, and others.
 const PLAIN_MAX: usize = 200;
 /// Most frames in the filter of a finding.
 const FRAMES_MAX: usize = 12;
-/// Most findings of one connection on the page.
 const FINDINGS_MAX: usize = 300;

@@ -219,7 +219,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Formats a count, and its share if it is not zero.
+/// Omits the share if the count is zero.
 fn part(number: u64, whole: u64) -> String {
     if number == 0 { count(0) } else { format!("{} ({})", count(number), share(number, whole)) }
 }
@@ -272,8 +272,7 @@ pub(crate) fn write_table(out: &mut String, table: &Table) -> fmt::Result {
     Ok(())
 }
 
-/// A row of the table of counters: its name, and its cells.
 type Row = (&'static str, fn(&DirectionReport) -> String);
 
-/// Most buffers, and connections without MPA, listed for one file or connection.
+/// Buffers, and connections without MPA, listed for one file or connection.
 const LISTED_MAX: usize = 32;

@@ -7,7 +7,6 @@ use urnic_engine::types::Msn;
 use super::delays::Delays;
 use super::marks::{Canvas, Mark, Marks};
 
-/// Exchanges of one kind.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
     /// From the first byte of the request to the last byte of the answer.
@@ -28,14 +27,12 @@ impl Exchanges {
     }
 }
 
-/// Requests of one end, and the time until their answers.
 #[derive(Debug)]
 pub(crate) struct Answers {
     /// From a Read Request to the last byte of its Response.
     pub(crate) reads: Exchanges,
     /// From a Send to the Terminate about it.
     pub(crate) sends: Exchanges,
-    /// The latest Sends, with the frame and time of each.
     open: VecDeque<(Msn, (u64, u64))>,
 }
 
@@ -52,7 +49,6 @@ impl Answers {
         self.reads.add(asked, answered_ns);
     }
 
-    /// Records a segment of a Send.
     pub(crate) fn send(&mut self, msn: Msn, arrived: (u64, u64)) {
         if self.open.back().is_some_and(|(last, _)| *last == msn) {
             return;
@@ -63,7 +59,6 @@ impl Answers {
         self.open.push_back((msn, arrived));
     }
 
-    /// Records a Terminate about this Send.
     pub(crate) fn terminated(&mut self, msn: Msn, now_ns: u64) {
         let sent = self.open.iter().rev().find(|(known, _)| *known == msn);
         if let Some((_, arrived)) = sent.copied() {

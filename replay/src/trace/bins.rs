@@ -2,17 +2,14 @@
 
 use super::marks::Canvas;
 
-/// Values of one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bin {
     pub(crate) octets: u64,
     pub(crate) octets_again: u64,
-    /// Lowest and highest.
     pub(crate) window: Option<(u64, u64)>,
     pub(crate) rtt: Option<(u64, u64)>,
 }
 
-/// All intervals.
 #[derive(Debug)]
 pub(crate) struct Bins {
     canvas: Canvas,
@@ -21,20 +18,19 @@ pub(crate) struct Bins {
 }
 
 impl Bins {
-    /// Creates intervals that are at least `step_ns` long, the step of the timestamps: a shorter
-    /// interval would have the rate of a frame in no time.
+    /// Makes bins of at least `step_ns`, the step of the timestamps: a shorter one would have the
+    /// rate of a frame in no time.
     pub(crate) fn new(canvas: &Canvas, step_ns: u64) -> Self {
         let steps = canvas.drawn_span() / step_ns.max(1);
         let count = u32::try_from(steps).unwrap_or(u32::MAX).clamp(1, BINS_MAX);
         Self { canvas: *canvas, count, bins: vec![Bin::default(); count as usize] }
     }
 
-    /// Number of intervals.
     pub(crate) const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Length of one interval; shortened pauses count as they are drawn.
+    /// Shortened pauses count as they are drawn.
     pub(crate) fn bin_ns(&self) -> u64 {
         (self.canvas.drawn_span() / u64::from(self.count)).max(1)
     }
@@ -63,7 +59,6 @@ fn widen(range: &mut Option<(u64, u64)>, value: u64) {
     *range = Some((low.min(value), high.max(value)));
 }
 
-/// Most intervals.
 const BINS_MAX: u32 = 200;
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Histogram of times, exact to an eighth.
 
-/// Counts of times.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delays {
     /// By [`bucket`].
@@ -28,12 +27,11 @@ impl Delays {
         self.max_ns
     }
 
-    /// Number of times that are zero.
     pub(crate) fn at_once(&self) -> u64 {
         self.counts.first().copied().unwrap_or(0)
     }
 
-    /// Returns the time that `thousandths` of all do not exceed, rounded up by an eighth at most.
+    /// The time that `thousandths` of all do not exceed, rounded up by an eighth at most.
     pub(crate) fn quantile(&self, thousandths: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(thousandths)).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -58,14 +56,13 @@ impl Delays {
     }
 }
 
-/// Bucket of a time. Times below 8 have a bucket each; then each power of two has eight.
+/// Times below 8 have a bucket each; then each power of two has eight.
 fn bucket(ns: u64) -> usize {
     let exponent = ns.checked_ilog2().unwrap_or(0).saturating_sub(3);
     let index = u64::from(exponent) * 8 + (ns >> exponent);
     usize::try_from(index).expect("below 512")
 }
 
-/// Longest time of a bucket.
 fn last_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 16 {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::Fit;
 
-/// Adjacent segments of the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Detail {
     pub(crate) segments: VecDeque<(Fit, (u64, u64))>,

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 
-/// A part of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     pub(crate) octets: u64,
-    /// Bytes written that were written before.
     pub(crate) again: u64,
 }
 
-/// The memory in parts of equal length, which is doubled when there are too many parts.
+/// Parts have equal length, which is doubled when there are too many.
 #[derive(Debug)]
 pub(crate) struct MemoryMap {
     pub(crate) parts: BTreeMap<u64, Part>,
@@ -33,7 +31,7 @@ impl Default for MemoryMap {
 }
 
 impl MemoryMap {
-    /// Records `len` bytes written at `at`; `fresh` of them were never written before.
+    /// `fresh` bytes were never written before.
     pub(crate) fn write(&mut self, at: u64, len: u64, fresh: u64, now_ns: u64) {
         let end = u128::from(at) + u128::from(len);
         self.span = (self.span.0.min(at), self.span.1.max(end));

@@ -1,22 +1,18 @@
 //! Marks of a picture: a bounded number for any number of events.
 //!
-//! Marks in the same cell of the picture's grid are merged into one that covers and counts them.
-//! The grid is as fine as the picture is drawn; if there are still too many marks, its cells are
-//! doubled. So no event is left out: the mark at its place includes it.
+//! Marks in the same cell of a grid as fine as the picture are merged into one that covers and
+//! counts them. If there are still too many, the cells are doubled: no event is left out.
 
 use std::collections::BTreeMap;
 
 use super::Extent;
 use super::pauses::Pauses;
 
-/// Range of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Canvas {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// Bytes of the stream.
     pub(crate) len: u64,
-    /// Pauses, drawn shorter than they were.
     pub(crate) pauses: Pauses,
 }
 
@@ -28,18 +24,15 @@ impl Canvas {
         Self { first_ns, last_ns, len: len.max(1), pauses }
     }
 
-    /// Returns the same time range, with other values.
     pub(crate) fn with_len(self, len: u64) -> Self {
         Self { len: len.max(1), ..self }
     }
 
-    /// Time as it is drawn, from the first time on.
     pub(crate) fn drawn(&self, at_ns: u64) -> u64 {
         let at_ns = at_ns.clamp(self.first_ns, self.last_ns);
         at_ns - self.first_ns - self.pauses.cut_before(at_ns)
     }
 
-    /// Length of the drawn time.
     pub(crate) fn drawn_span(&self) -> u64 {
         self.drawn(self.last_ns).max(1)
     }
@@ -48,12 +41,10 @@ impl Canvas {
         self.last_ns - self.first_ns
     }
 
-    /// Index of the interval of `at_ns`, among `count` equal intervals of the drawn time.
     pub(crate) fn column(&self, at_ns: u64, count: u32) -> u32 {
         scale(self.drawn(at_ns), self.drawn_span(), count)
     }
 
-    /// Index of the row of a byte, among `count` equal rows.
     pub(crate) fn row(&self, octet: u64, count: u32) -> u32 {
         scale(octet.min(self.len), self.len, count)
     }
@@ -64,19 +55,14 @@ fn scale(part: u64, whole: u64, count: u32) -> u32 {
     u32::try_from(scaled).unwrap_or(count).min(count.saturating_sub(1))
 }
 
-/// One event, or several adjacent events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Start and end time.
     pub(crate) at_ns: (u64, u64),
-    /// Range of bytes.
     pub(crate) octets: (u64, u64),
-    /// Frame of the first event.
     pub(crate) frame: u64,
     pub(crate) count: u64,
 }
 
-/// The marks of one kind.
 #[derive(Debug)]
 pub(crate) struct Marks {
     canvas: Canvas,
@@ -88,7 +74,6 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Creates marks over time and bytes.
     pub(crate) const fn new(canvas: Canvas, max: usize) -> Self {
         Self { canvas, cells: BTreeMap::new(), columns: 1024, rows: 512, max, count: 0 }
     }
@@ -120,7 +105,6 @@ impl Marks {
         known.count += mark.count;
     }
 
-    /// Total number of events.
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }

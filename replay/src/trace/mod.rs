@@ -1,7 +1,6 @@
 //! Data for the pictures of a connection, collected while its frames are replayed.
 //!
-//! All data is bounded: a capture of any length leaves at most some thousand marks of each kind,
-//! which represent all events ([`marks`]).
+//! All data is bounded: at most some thousand marks of each kind represent all events ([`marks`]).
 
 pub(crate) mod answers;
 pub(crate) mod bins;
@@ -23,24 +22,20 @@ use map::MemoryMap;
 use marks::{Canvas, Mark, Marks};
 use pauses::Pauses;
 
-/// Time and bytes of a connection, from the first pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
     /// Times of the first and of the last segment with payload.
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// Length of the stream of each side.
     pub(crate) len: [u64; 2],
     pub(crate) pauses: Pauses,
-    /// Greatest common divisor of the times between its segments with payload: the step of their
-    /// clock, or a multiple.
+    /// Greatest common divisor of the times between segments with payload: the step of their clock,
+    /// or a multiple.
     pub(crate) step_ns: u64,
 }
 
-/// Kinds of mark in the picture of a stream over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// A segment that continues the stream.
     InOrder,
     /// A segment beyond a gap.
     OutOfOrder,
@@ -52,7 +47,6 @@ pub(crate) enum Class {
     Waited,
     /// An FPDU with a wrong CRC, or one that a marker contradicts.
     Wrong,
-    /// A Terminate.
     Terminate,
     /// Acknowledgment of the other side.
     Ack,
@@ -60,9 +54,7 @@ pub(crate) enum Class {
     Window,
     /// SACK block of the other side.
     Sack,
-    /// Start of an FPDU.
     FpduStart,
-    /// A marker.
     Marker,
 }
 
@@ -70,7 +62,6 @@ impl Class {
     pub(crate) const COUNT: usize = Self::Marker as usize + 1;
 }
 
-/// Alignment of a segment with FPDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Aligned,
@@ -82,21 +73,17 @@ impl Fit {
     pub(crate) const COUNT: usize = Self::CrcAlone as usize + 1;
 }
 
-/// Messages of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Operation {
     /// From the first byte of a message to its delivery.
     pub(crate) latency: Delays,
     pub(crate) octets: u64,
-    /// The current message that is not completely delivered: time and frame of its first byte.
     open: Option<(u64, u64)>,
 }
 
-/// Data of one direction.
 #[derive(Debug)]
 pub(crate) struct SideTrace {
     pub(crate) canvas: Canvas,
-    /// The time of the frame being replayed.
     pub(crate) now_ns: u64,
     marks: [Marks; Class::COUNT],
     fits: [Marks; Fit::COUNT],
@@ -108,16 +95,13 @@ pub(crate) struct SideTrace {
     pub(crate) bins: Bins,
     pub(crate) detail: Detail,
     pub(crate) maps: BTreeMap<Stag, MemoryMap>,
-    /// Steering tags without a map, because there was no room.
     pub(crate) maps_left_out: u64,
-    /// By opcode.
     pub(crate) operations: BTreeMap<u8, Operation>,
     /// Messages of all kinds over time; their opcode takes the place of their stream position.
     pub(crate) messages: Marks,
-    /// A segment whose acknowledgment will give a round trip: its end, and its time.
+    /// End and time of a segment whose acknowledgment will give a round trip.
     timed: Option<(u64, u64)>,
     pub(crate) rtt: Delays,
-    /// Highest byte acknowledged.
     acked: u64,
     pub(crate) window_scale: u32,
 }
@@ -155,18 +139,15 @@ impl SideTrace {
         &self.fits[fit as usize]
     }
 
-    /// Records an event at the current time, for bytes of the stream.
     pub(crate) fn mark(&mut self, class: Class, octets: (u64, u64), frame: u64) {
         self.mark_from(class, self.now_ns, octets, frame);
     }
 
-    /// Records an event that began earlier.
     fn mark_from(&mut self, class: Class, from_ns: u64, octets: (u64, u64), frame: u64) {
         let mark = Mark { at_ns: (from_ns, self.now_ns), octets, frame, count: 1 };
         self.marks[class as usize].add(mark);
     }
 
-    /// Records a segment with payload.
     pub(crate) fn segment(&mut self, class: Class, (start, end): (u64, u64), frame: u64) {
         self.mark(class, (start, end), frame);
         self.bins.octets(self.now_ns, end - start, class == Class::Retransmitted);
@@ -207,13 +188,11 @@ impl SideTrace {
         }
     }
 
-    /// Records its delivery.
     pub(crate) fn delivered(&mut self, fpdu: (u64, u64), whole_ns: u64) {
         self.delivery.add(self.now_ns.saturating_sub(whole_ns));
         self.detail.fpdu(fpdu);
     }
 
-    /// Records the alignment of a segment.
     pub(crate) fn fit(&mut self, fit: Fit, octets: (u64, u64), count: u64, frame: u64) {
         let mark = Mark { at_ns: (self.now_ns, self.now_ns), octets, frame, count };
         self.fits[fit as usize].add(mark);
@@ -240,8 +219,7 @@ impl SideTrace {
         }
     }
 
-    /// Records that `len` bytes were written at a tagged offset, `fresh` of them for the first
-    /// time.
+    /// `fresh` bytes are written for the first time.
     pub(crate) fn written(&mut self, stag: Stag, at: u64, len: u64, fresh: u64) {
         if !self.maps.contains_key(&stag) && self.maps.len() == MAPS_MAX {
             self.maps_left_out += 1;
@@ -250,7 +228,6 @@ impl SideTrace {
         self.maps.entry(stag).or_default().write(at, len, fresh, self.now_ns);
     }
 
-    /// Records the number of waiting bytes.
     pub(crate) const fn holds(&mut self, bytes: u64) {
         if bytes > self.held_peak {
             self.held_peak = bytes;
@@ -258,7 +235,6 @@ impl SideTrace {
     }
 }
 
-/// Data of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionTrace {
     /// The initiator's stream, then the responder's.

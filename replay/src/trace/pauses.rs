@@ -1,16 +1,14 @@
 //! Pauses of a connection, which pictures shorten so that they are not mostly empty.
 
-/// The longest pauses of a connection, in the order of time.
+/// Pauses in the order of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pauses {
     /// Start and end; unused entries are empty.
     pauses: [(u64, u64); PAUSES_MAX],
-    /// Length to which each pause is shortened.
     drawn_ns: u64,
 }
 
 impl Pauses {
-    /// Records that nothing was sent from `from_ns` to `until_ns`.
     pub(crate) fn note(&mut self, from_ns: u64, until_ns: u64) {
         let len = |(from, until): (u64, u64)| until.saturating_sub(from);
         let shortest = self.pauses.iter_mut().min_by_key(|pause| len(**pause));
@@ -21,8 +19,7 @@ impl Pauses {
         }
     }
 
-    /// Keeps the pauses that are long compared with the rest of `span_ns`; each will be drawn as a
-    /// small part of it.
+    /// Keeps the pauses that are long compared with the rest of `span_ns`.
     pub(crate) fn of(mut self, span_ns: u64) -> Self {
         let len = |(from, until): (u64, u64)| until.saturating_sub(from);
         let rest = |pauses: &[(u64, u64)]| {
@@ -56,13 +53,11 @@ impl Pauses {
             .sum()
     }
 
-    /// Iterates over start and end of each pause.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.pauses.iter().copied().filter(|(from, until)| from < until)
     }
 }
 
-/// Most shortened pauses of one connection.
 const PAUSES_MAX: usize = 4;
 
 #[cfg(test)]

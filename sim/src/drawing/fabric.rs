@@ -7,18 +7,14 @@ use crate::random::Random;
 
 use super::{MILLISECOND_NS, SECOND_NS};
 
-/// Mask that derives another seed, for hosts on a fabric.
 const FABRIC_BITS: u64 = 0x0066_6162_7269_6321;
-/// One in this number of seeds has its nodes on a fabric.
 const FABRIC_ONE_IN: u64 = 16;
 
-/// Returns true if the nodes of a seed are on a fabric.
 pub(super) fn is_drawn(seed: u64) -> bool {
     Random::new(seed ^ FABRIC_BITS).one_in(FABRIC_ONE_IN)
 }
 
-/// Draws the impairment of a node's datagrams, without bit errors and without cut segments, which
-/// an InfiniBand fabric does not have.
+/// Draws no bit errors and no cut segments, which an InfiniBand fabric does not have.
 pub(super) fn impair(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     let mut perhaps = |percent_max| if random.one_in(3) { 0.0 } else { random.chance(percent_max) };
     ImpairConfig {
@@ -30,7 +26,7 @@ pub(super) fn impair(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     }
 }
 
-/// Draws the changes over time. Returns them with the time of the last one.
+/// Returns the time of the last one, too.
 pub(super) fn changes(random: &mut Random, nodes: usize) -> (Vec<Change>, u64) {
     let mut changes = Vec::new();
     let mut at_ns = 0;

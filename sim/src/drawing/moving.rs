@@ -5,21 +5,17 @@ use crate::random::Random;
 
 use super::{Drawing, SECOND_NS};
 
-/// Mask that derives another seed, for hosts that move.
 const MOVING_BITS: u64 = 0x006d_6f76_696e_6721;
-/// One in this number of seeds has hosts that move.
 const MOVING_ONE_IN: u64 = 32;
-/// Fewest and most hosts that are made up at once: fewer, and more, than a neighbour table holds.
+/// Made-up hosts at once: fewer, and more, than a neighbour table holds.
 const CROWD: [u64; 2] = [300, 1500];
 
-/// Returns true if hosts of a seed move.
 pub(super) fn is_drawn(seed: u64) -> bool {
     Random::new(seed ^ MOVING_BITS).one_in(MOVING_ONE_IN)
 }
 
 impl Drawing {
-    /// Draws changes of link addresses, and crowds of made-up hosts that evict entries of neighbour
-    /// tables, during transfers of several windows.
+    /// Crowds of made-up hosts evict entries of neighbour tables, during long transfers.
     pub(super) fn moving(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         for node in &mut plan.nodes {

@@ -1,6 +1,5 @@
 //! Draws the start of connections: every kind of ready-to-receive message, and depths of 0, 1 and
-//! "not negotiated" (RFC 6581 §9). Also draws Writes with Immediate Data, which were added later
-//! than the rest of the plans.
+//! "not negotiated" (RFC 6581 §9). Also draws Writes with Immediate Data.
 
 use urnic_engine::mpa::startup::RtrKinds;
 
@@ -8,11 +7,9 @@ use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, Plan};
 use crate::random::Random;
 use crate::scenario::Scenario;
 
-/// Mask that derives another seed, so that the rest of a plan is the same as without
-/// ready-to-receive messages.
+/// Derives another seed, so that the rest of a plan stays the same.
 const READY_BITS: u64 = 0x7265_6164_7921_2121;
 
-/// Kinds that an end may support.
 const KINDS: [RtrKinds; 7] = [
     RtrKinds::SEND,
     RtrKinds::WRITE,
@@ -23,7 +20,6 @@ const KINDS: [RtrKinds; 7] = [
     RtrKinds::all(),
 ];
 
-/// Varies the start of a plan's connections.
 pub(super) fn vary(plan: &mut Plan) {
     let mut random = Random::new(plan.seed ^ READY_BITS);
     let keeps_reads = plan.scenario == Scenario::Changing;
@@ -44,7 +40,6 @@ fn is_about_a_read(ending: Ending) -> bool {
         || matches!(ending, Ending::Mishap { what: Mishap::ReadAccess | Mishap::ReadBounds, .. })
 }
 
-/// Turns some Writes into Writes with Immediate Data.
 fn with_immediates(random: &mut Random, flow: &mut FlowPlan) {
     let ending = flow.ending;
     for (side, plan) in flow.sides.iter_mut().enumerate() {
@@ -60,7 +55,7 @@ fn with_immediates(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Draws the kinds of the message that each end supports; both have one in common.
+/// Draws kinds; both ends have one in common.
 fn kinds(random: &mut Random, flow: &mut FlowPlan) {
     let own = random.pick(&KINDS);
     let other = random.pick(&KINDS);
@@ -70,8 +65,7 @@ fn kinds(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Draws depths for ends that request no Reads, accept none, or request and accept one. Also draws
-/// if the ends negotiate their depths.
+/// Ends request no Reads, accept none, or request and accept one.
 fn depths(random: &mut Random, flow: &mut FlowPlan) {
     let is_said = random.one_in(2);
     // The Request decides if depths are negotiated.
@@ -106,7 +100,6 @@ fn depths(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// Turns an operation that needs a Read into a Write.
 fn write_instead(op: &mut Op) {
     if op.kind.is_read() {
         op.kind = Kind::Write;

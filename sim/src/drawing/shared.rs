@@ -1,5 +1,4 @@
-//! Draws two connections on one shared receive queue, and liars: peers that use the same queue with
-//! impossible message numbers.
+//! Draws two connections on one shared receive queue, and liars that use the same queue.
 
 use urnic_netdev::impair::ImpairConfig;
 
@@ -9,14 +8,11 @@ use crate::random::Random;
 
 use super::{Drawing, HELD_MAX, MILLISECOND_NS};
 
-/// Mask that derives another seed, for connections that share a queue.
 const SHARED_BITS: u64 = 0x0073_6861_7265_6421;
-/// One in this number of seeds has connections that share a queue.
 const SHARED_ONE_IN: u64 = 32;
-/// Longest message of an honest peer, in bytes.
 const LEN_MAX: usize = 3000;
-/// Distance of a lie from the next message number: the nearest numbers, numbers within the depth of
-/// a queue, the limit of what an engine may accept, and half of the number space or more.
+/// Distance from the next message number: near ones, within the depth of a queue, the limit of what
+/// an engine may accept, and half of the number space or more.
 const LIES: [u32; 14] = [
     1,
     2,
@@ -34,13 +30,12 @@ const LIES: [u32; 14] = [
     u32::MAX,
 ];
 
-/// Returns true if connections of a seed share a queue.
 pub(super) fn is_drawn(seed: u64) -> bool {
     Random::new(seed ^ SHARED_BITS).one_in(SHARED_ONE_IN)
 }
 
 impl Drawing {
-    /// Draws the work: node 0 has the queue, nodes 1 and 2 are honest peers, and node 3 lies.
+    /// Node 0 has the queue, nodes 1 and 2 are honest peers, and node 3 lies.
     pub(super) fn shared(&mut self, plan: &mut Plan) {
         while plan.flows.len() < 2 {
             let flow = self.flow(plan.flows.len(), plan.nodes.len());
@@ -64,8 +59,7 @@ impl Drawing {
         let count = random.len(1, 8);
         let liars: Vec<_> = (0..count).map(|_| liar(random)).collect();
         let taken: usize = liars.iter().map(LiarPlan::buffers_max).sum();
-        // Each message needs a buffer if messages may not wait. Writes count, because some of them
-        // carry Immediate Data and take a buffer.
+        // Each message and Write with Immediate Data needs a buffer if messages may not wait.
         let work = plan.flows.iter().flat_map(|flow| &flow.sides[0].work);
         let writes = work.filter(|op| op.kind.is_write()).count();
         let buffers =

@@ -14,26 +14,19 @@ use crate::scenario::Scenario;
 
 use super::{Drawing, MILLISECOND_NS, SECOND_NS};
 
-/// Mask that derives another seed, for the scenarios of [`TRIALS`].
 const TRIAL_BITS: u64 = 0x0074_7269_616c_7321;
-/// One in this number of seeds has one of [`TRIALS`].
 const TRIAL_ONE_IN: u64 = 4;
 const TRIALS: [Scenario; 4] =
     [Scenario::Ends, Scenario::Exhausted, Scenario::Changing, Scenario::Guesses];
 
-/// Mask that derives another seed, for messages that arrive before their receives.
 const UNREADY_BITS: u64 = 0x756e_7265_6164_7921;
-/// One in this number of seeds has such messages.
 const UNREADY_ONE_IN: u64 = 16;
 
-/// Mask that derives another seed, for hosts that stop for a while.
 const PAUSE_BITS: u64 = 0x0070_6175_7365_7321;
-/// One in this number of seeds has such hosts.
 const PAUSE_ONE_IN: u64 = 24;
-/// Longest pauses, in milliseconds: of a scheduler, and of a machine that is moved to another host.
+/// Milliseconds: of a scheduler, and of a machine that is moved to another host.
 const PAUSES_MS: [u64; 5] = [20, 120, 600, 2000, 4000];
 
-/// Returns the scenario of a seed, if the seed has one of this file's scenarios.
 pub(super) fn draw(seed: u64) -> Option<Scenario> {
     if Random::new(seed ^ PAUSE_BITS).one_in(PAUSE_ONE_IN) {
         return Some(Scenario::Pause);
@@ -45,8 +38,7 @@ pub(super) fn draw(seed: u64) -> Option<Scenario> {
     random.one_in(TRIAL_ONE_IN).then(|| random.pick(&TRIALS))
 }
 
-/// Draws the impairment of frames while memory changes. Damages no frame, since the CRCs must stay
-/// right.
+/// Damages no frame, since the CRCs must stay right while memory changes.
 pub(super) fn unchanging(random: &mut Random, quiet: ImpairConfig) -> ImpairConfig {
     let mut perhaps = |percent_max| if random.one_in(3) { 0.0 } else { random.chance(percent_max) };
     ImpairConfig {
@@ -60,7 +52,7 @@ pub(super) fn unchanging(random: &mut Random, quiet: ImpairConfig) -> ImpairConf
 }
 
 impl Drawing {
-    /// Adapts a plan to its scenario, if that needs more than faults of links.
+    /// Adapts the plan if the scenario needs more than faults of links.
     pub(super) fn make_trial(&mut self, plan: &mut Plan) {
         match self.scenario {
             Scenario::Ends => self.ends(plan),
@@ -75,8 +67,7 @@ impl Drawing {
         }
     }
 
-    /// Draws hosts that stop, one after the other. A pause begins after the effects of the last one
-    /// are over.
+    /// Hosts stop, one after the other. A pause begins after the effects of the last one are over.
     fn pauses(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         let mut at_ns = 0;
@@ -91,9 +82,8 @@ impl Drawing {
         }
     }
 
-    /// Draws endings in every order: each side ends the connection by its own action at any time,
-    /// Requests are rejected, listeners are replaced, and a peer vanishes while the other one
-    /// closes.
+    /// Each side ends the connection by its own action at any time, Requests are rejected,
+    /// listeners are replaced, and a peer vanishes while the other one closes.
     fn ends(&mut self, plan: &mut Plan) {
         let round_ns = 2 * plan.link.latency_ns + 100_000;
         for flow in &mut plan.flows {
@@ -146,8 +136,7 @@ impl Drawing {
         Act { what, after_ns }
     }
 
-    /// Gives node 0 few resources. Node 1 does its work with them; all other nodes take what they
-    /// can get.
+    /// Node 0 has few resources, which node 1 needs; all other nodes take what they can get.
     fn exhausted(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         plan.nodes[0].piece_blocks = 0;
@@ -178,7 +167,7 @@ impl Drawing {
         plan.changes.sort_by_key(|change| change.at_ns);
     }
 
-    /// Makes a connection of a hostile node, which sends a lot. Little of that arrives in order.
+    /// A hostile node, which sends a lot. Little of that arrives in order.
     fn holder(&mut self, honest: &FlowPlan, index: usize, node: usize) -> FlowPlan {
         let mut flow = honest.clone();
         flow.nodes = [node, 0];
@@ -195,8 +184,8 @@ impl Drawing {
         flow
     }
 
-    /// Draws the other actions of a hostile node: its frames arrive in pieces and out of order, it
-    /// opens connections and stays silent on them, and it vanishes.
+    /// Frames of a hostile node arrive in pieces and out of order; it opens connections and stays
+    /// silent on them, and it vanishes.
     fn harm(&mut self, plan: &mut Plan, node: usize) {
         let random = &mut self.random;
         let bad = ImpairConfig {
@@ -225,8 +214,8 @@ impl Drawing {
         }
     }
 
-    /// Draws Reads of memory that its owner keeps writing, through windows that are closed at
-    /// times. The memory may be invalidated while Reads are in flight.
+    /// Reads of memory that its owner keeps writing, through windows that are closed at times, and
+    /// perhaps invalidated while Reads are in flight.
     fn changing(&mut self, plan: &mut Plan) {
         for flow in &mut plan.flows {
             for side in 0..2 {
@@ -252,7 +241,7 @@ impl Drawing {
         }
     }
 
-    /// Draws forged frames beside all connections, and connections whose Writes guess a tag.
+    /// Draws forged frames, and connections whose Writes guess a tag.
     fn guesses(&mut self, plan: &mut Plan) {
         let random = &mut self.random;
         plan.guesses = Some(Guesses {
@@ -267,8 +256,8 @@ impl Drawing {
         }
     }
 
-    /// Draws messages that wait for their receives: applications poll late, or not for a while.
-    /// Sometimes more is sent than may wait, or a message is too long for its receive.
+    /// Applications poll late, or not for a while. Sometimes more is sent than may wait, or a
+    /// message is too long.
     fn unready(&mut self, plan: &mut Plan) {
         let much = self.random.one_in(10);
         for flow in &mut plan.flows {

@@ -7,8 +7,7 @@ use crate::memory::Part;
 use crate::plan::{Deed, Ending, Sabotage};
 
 impl Flow<'_> {
-    /// Checks a connection that is over: everything posted has completed, and memory holds the
-    /// expected bytes.
+    /// Everything posted has completed, and memory holds the expected bytes.
     pub(super) fn check_end(&mut self) -> Result<(), String> {
         for side in [0, 1] {
             let peer_live = self.sides[1 - side].live_counter();
@@ -37,8 +36,8 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Checks that the peer got all messages that an end had posted before it left. Does not check
-    /// if the peer's end also ended the connection, or was never established.
+    /// The peer got all messages posted before an end left, unless it ended the connection too, or
+    /// was never established.
     fn check_left_behind(&self, side: usize) -> Result<(), String> {
         let Ending::Acts(acts) = self.plan.ending else { return Ok(()) };
         let more = usize::from(self.sabotage == Some(Sabotage::LeftBehind));

@@ -17,12 +17,11 @@ use crate::world::Node;
 
 /// Longer than any work takes.
 const DAY: Duration = Duration::from_secs(86_400);
-/// Time after a node's pause within which the first acknowledgment arrives: some round trips, and a
-/// delayed acknowledgment.
+/// First acknowledgment after a pause: some round trips, and a delayed acknowledgment.
 const AFTER_PAUSE: Duration = Duration::from_millis(200);
 
 impl Run<'_> {
-    /// Checks that segments have their old size again soon after a pause in which nothing is lost.
+    /// Nothing is lost in a pause, so segments soon have their old size again.
     pub(super) fn check_sizes(&self) -> Result<(), String> {
         let is_soon = self.world.now() < self.world.last_pause_end() + AFTER_PAUSE;
         if self.plan.scenario != Scenario::Pause || is_soon {
@@ -40,7 +39,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Checks that connections beside hostile ones are not affected.
     pub(super) fn check_unnoticed(&self) -> Result<(), String> {
         if !matches!(self.plan.scenario, Scenario::Exhausted | Scenario::Guesses | Scenario::Shared)
         {
@@ -66,7 +64,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Checks that no buffer of the shared receive queue was lost, whatever its connections did.
     pub(super) fn check_shared(&mut self) -> Result<(), String> {
         let Some((pool, liars)) = &mut self.shared else { return Ok(()) };
         self.lies = liars.lies();
@@ -74,7 +71,6 @@ impl Run<'_> {
         pool.borrow_mut().check_whole()
     }
 
-    /// Checks that no resources of finished connections are left.
     pub(super) fn check_leaks(&mut self) -> Result<(), String> {
         if self.is_sabotaged(Sabotage::Connection) {
             let remote = (address(1, false), 1).into();
@@ -111,8 +107,8 @@ impl Run<'_> {
         }
     }
 
-    /// Checks that no CRC was wrong on links without corruption: even if memory changes while a
-    /// peer sends it, the peer sends the bytes over which it computed the CRC.
+    /// Checks links without corruption: even if memory changes while a peer sends it, the peer
+    /// sends the bytes over which it computed the CRC.
     // RFC 5044 §4.4: a CRC that is wrong ends the stream, or has the segment retransmitted.
     pub(super) fn check_crcs(&self) -> Result<(), String> {
         let corrupts = self.plan.nodes.iter().any(|node| node.impair.corrupt > 0.0);

@@ -6,7 +6,6 @@ use crate::plan::{FlowPlan, Kind};
 use crate::side::Side;
 
 impl Side {
-    /// Returns the count of the memory that this end keeps writing.
     pub(crate) fn live_counter(&self) -> u64 {
         let count = self.live.counter();
         self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
@@ -25,7 +24,7 @@ impl Side {
         octets
     }
 
-    /// Checks that no Read brought bytes that the peer wrote after the invalidation.
+    /// The peer's bytes after the invalidation must not arrive.
     pub(crate) fn check_revoked(&self, flow: &FlowPlan) -> Result<(), String> {
         let initial = self.memory.layout.initial(self.index);
         let landing = self.memory.layout.part(Part::Landing).start;
@@ -44,8 +43,7 @@ impl Side {
         Ok(())
     }
 
-    /// Returns true if this byte of this end's memory changes: this end keeps writing it, or Reads
-    /// bring such bytes.
+    /// This end keeps writing the byte, or Reads bring such bytes.
     pub(crate) fn is_live(&self, flow: &FlowPlan, at: usize) -> bool {
         let layout = &self.memory.layout;
         let landing = layout.part(Part::Landing).start;

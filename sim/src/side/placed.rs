@@ -7,7 +7,6 @@ use crate::plan::{FlowPlan, Kind};
 use crate::side::{Side, index_of};
 
 impl Side {
-    /// Checks that completed data is in the peer's memory.
     pub(super) fn check_placed(
         &self,
         flow: &FlowPlan,

@@ -5,7 +5,6 @@ use urnic_engine::verbs::{Mr, RemoteBuffer, SendOp, Sge, WcOpcode};
 use crate::memory;
 use crate::plan::{Kind, Op};
 
-/// Returns the opcode of an operation's completion.
 pub(super) const fn opcode(op: &Op) -> WcOpcode {
     match op.kind {
         Kind::Immediate if tells_of_a_write(op) => WcOpcode::RdmaWrite,
@@ -18,7 +17,7 @@ pub(super) const fn opcode(op: &Op) -> WcOpcode {
     }
 }
 
-/// Returns a compare-and-swap that compares the two lowest bits with 0. They are 0 only sometimes.
+/// Compares the two lowest bits with 0, which they are only sometimes.
 pub(super) const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
     SendOp::CmpSwap {
         remote,
@@ -29,22 +28,21 @@ pub(super) const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
     }
 }
 
-/// Returns the value that a message of Immediate Data carries.
 const fn value(op: &Op) -> u64 {
     (op.len as u64).wrapping_mul(0x0101_0101_0101)
 }
 
-/// Returns the 32 bits of a Send or a Write with immediate data.
+/// Immediate data of a Send or a Write.
 fn bits(op: &Op) -> u32 {
     u32::try_from(op.len).unwrap_or(u32::MAX).wrapping_mul(0x0101_0101)
 }
 
-/// Returns true if this Send carries immediate data, which some do.
+/// Some Sends carry immediate data.
 const fn has_immediate(op: &Op) -> bool {
     op.len % 2 == 1
 }
 
-/// Returns true if this Immediate Data belongs to a Write without payload, which holds for some.
+/// Some Immediate Data belongs to a Write without payload.
 const fn tells_of_a_write(op: &Op) -> bool {
     op.pieces.is_multiple_of(2)
 }
@@ -71,7 +69,6 @@ pub(super) fn write_immediate(op: &Op, remote: RemoteBuffer) -> SendOp {
     SendOp::RdmaWriteImmediate { remote, immediate: bits(op), solicited: op.solicited }
 }
 
-/// Returns the opcode, length and value of the receive's completion.
 pub(super) fn arrives_as(op: &Op) -> (WcOpcode, u32, u64) {
     let len = u32::try_from(op.len).unwrap_or(u32::MAX);
     match op.kind {
@@ -85,7 +82,7 @@ pub(super) fn arrives_as(op: &Op) -> (WcOpcode, u32, u64) {
     }
 }
 
-/// Cuts a range of a region into `pieces` elements, some of them empty.
+/// Some elements are empty.
 pub(super) fn cut(mr: &Mr, at: usize, len: usize, pieces: usize) -> Vec<Sge> {
     let bound = |piece: usize| at + len * piece * piece / (pieces * pieces);
     (0..pieces).map(|piece| mr.sge(bound(piece)..bound(piece + 1))).collect()

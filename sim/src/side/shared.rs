@@ -8,8 +8,8 @@ use crate::plan::{FlowPlan, Kind};
 use crate::side::Side;
 
 impl Side {
-    /// Copies a message from its shared buffer, which may be any of the queue, to its place in the
-    /// inbox. Returns the completion as if the message had been received in the inbox.
+    /// Copies a message from its buffer, which may be any of the queue, to its place in the inbox.
+    /// Returns the completion as if it had been received there.
     pub(super) fn out_of_pool(&self, flow: &FlowPlan, wc: Wc) -> Result<Wc, String> {
         let Some(pool) = &self.pool else { return Ok(wc) };
         // Without a message that is left, this receive is refused as any other.

@@ -47,8 +47,7 @@ impl IbPort {
     pub fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
         let node = Node::open(&self.simulator, &self.node, self.peer)?;
         let [a, b, c, ..] = random_octets()?;
-        // A queue pair number for applications: 0 and 1 are for management, and the last one is for
-        // groups.
+        // 0 and 1 are for management, and the last one is for groups.
         let qpn = u32::from_be_bytes([0, a, b, c]).clamp(0x10, 0x00ff_fff0);
         let Network { ip, ip6, gw, gw6, dhcp, .. } = self.network;
         let link = LinkConfig {

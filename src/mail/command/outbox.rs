@@ -9,8 +9,7 @@ use crate::error::Error;
 use crate::mail::command::{Command, ConnectionKey};
 use crate::mail::wakeup::Wakeup;
 
-/// Sender of commands to one worker. An outbox does not keep the worker alive, so the worker itself
-/// may have one, too.
+/// An outbox does not keep the worker alive, so the worker itself may have one.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     commands: Sender<Command>,
@@ -27,30 +26,26 @@ impl Outbox {
         &self.wakeup
     }
 
-    /// The key of a new connection.
     pub(crate) fn next_key(&self) -> ConnectionKey {
         ConnectionKey(self.key_next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The obligation to close a connection.
     pub(crate) fn claim(&self, key: ConnectionKey) -> Claim {
         Claim { outbox: self.clone(), key, released: false }
     }
 
-    /// Sends a command to the worker.
     pub(crate) fn send(&self, command: Command) -> Result<(), Error> {
         self.commands.send(command).map_err(|_| Error::Down)?;
         self.wakeup.ring();
         Ok(())
     }
 
-    /// Returns true if both send to the same worker.
     pub(crate) fn is_of_same_worker(&self, other: &Self) -> bool {
         self.commands.same_channel(&other.commands)
     }
 }
 
-/// The key of a connection with the obligation to close it: dropping it closes the connection.
+/// Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Claim {
     outbox: Outbox,
@@ -71,7 +66,7 @@ impl Claim {
         self.outbox.send(command)
     }
 
-    /// Gives up the obligation, because the worker closes the connection itself.
+    /// The worker closes the connection itself.
     pub(crate) fn release(&mut self) {
         self.released = true;
     }

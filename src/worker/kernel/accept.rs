@@ -8,15 +8,13 @@ use crate::worker::kernel::KernelEngine;
 use urnic_engine::limits::ACCEPT_RETRY_NS;
 use urnic_engine::time::Instant;
 
-/// Reason why `accept` returned no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoConnection {
-    /// No connection waits.
     Empty,
     /// This connection is over already; the next may not be.
     Lost,
-    /// The process or the system has no descriptor or memory for the connection, which stays in the
-    /// kernel's backlog, and the listener stays readable.
+    /// No descriptor or memory for the connection, which stays in the kernel's backlog: the
+    /// listener stays readable.
     Exhausted,
 }
 
@@ -27,8 +25,7 @@ impl NoConnection {
         };
         match errno {
             Errno::AGAIN => Self::Empty,
-            // accept(2): Linux reports errors of the new connection here. Treat them like EAGAIN
-            // and try again.
+            // accept(2): Linux reports errors of the new connection here; try again.
             Errno::INTR
             | Errno::CONNABORTED
             | Errno::PERM
@@ -47,7 +44,7 @@ impl NoConnection {
 }
 
 impl KernelEngine {
-    /// Stops polling a listener for a while, since it would be reported as readable continuously.
+    /// A paused listener would be reported as readable continuously.
     pub(super) fn pause_accepting(&mut self, now: Instant, slot: usize) {
         let Some(listener) = self.listeners.get_mut(slot) else { return };
         // A listener that cannot be removed from the set is polled again at once.
@@ -58,15 +55,13 @@ impl KernelEngine {
         }
     }
 
-    /// Polls all paused listeners again.
     pub(super) fn resume_accepting(&mut self) {
         if self.accept_retry.take().is_none() {
             return;
         }
         for (slot, listener) in &mut self.listeners {
             if listener.paused {
-                // A failure here would keep all peers from connecting. Polling again loses nothing:
-                // waiting connections are reported as long as they wait.
+                // Waiting connections are reported as long as they wait.
                 let watched = self.events.watch_listener(&listener.socket, slot, true);
                 debug_assert!(watched.is_ok(), "an entry of the set is changed: {watched:?}");
                 listener.paused = false;
@@ -74,7 +69,6 @@ impl KernelEngine {
         }
     }
 
-    /// Time at which paused listeners are polled again.
     pub(super) const fn accept_retry(&self) -> Option<Instant> {
         self.accept_retry
     }

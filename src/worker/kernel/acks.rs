@@ -1,16 +1,15 @@
 //! Detects that the peer's TCP no longer acknowledges bytes written to a kernel socket.
 //!
-//! R2 of RFC 9293 §3.8.3 for the kernel's TCP. Its own limit, `TCP_USER_TIMEOUT`, also ends a
-//! connection whose peer keeps its window closed but answers every probe, which MUST-37 forbids.
+//! R2 of RFC 9293 §3.8.3. The kernel's own `TCP_USER_TIMEOUT` also ends a connection whose peer
+//! keeps its window closed but answers every probe, which MUST-37 forbids.
 
 use urnic_netdev::stream_socket::Delivery;
 
 use urnic_engine::time::{Duration, Instant};
 
-/// Checks a socket periodically while written bytes may be unacknowledged.
+/// Checks periodically while written bytes may be unacknowledged.
 #[derive(Debug)]
 pub(super) struct AckWatch {
-    /// Minimum time that a peer may leave data unacknowledged.
     limit: Duration,
     /// Time since which the peer owes an acknowledgment, or up to one step earlier: bytes
     /// acknowledged and written between two checks are not noticed.
@@ -27,7 +26,6 @@ impl AckWatch {
         self.limit / STEPS
     }
 
-    /// Notes that bytes were written.
     pub(super) fn wrote(&mut self, now: Instant) {
         if self.since.is_none() {
             self.since = Some(now);
@@ -35,12 +33,10 @@ impl AckWatch {
         }
     }
 
-    /// Time of the next call of [`is_over`](Self::is_over).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.since.map(|_| self.look_at)
     }
 
-    /// Returns true if the peer has not answered for too long.
     pub(super) fn is_over(&mut self, now: Instant, delivery: impl FnOnce() -> Delivery) -> bool {
         let Some(since) = self.since.filter(|_| now >= self.look_at) else { return false };
         let heard_at = match delivery() {
@@ -62,7 +58,6 @@ impl AckWatch {
     }
 }
 
-/// Number of checks in the time that a peer has.
 const STEPS: u32 = 8;
 
 #[cfg(test)]

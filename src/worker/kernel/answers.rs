@@ -1,27 +1,22 @@
 //! Delay of answers to RDMA Reads of no bytes, which only say that everything before them is
-//! placed. An application that answers a message with a message of its own sends it at once. If the
-//! answer to the Read waits a moment, both go in one write. On connections where no message
-//! follows, answers do not wait.
+//! placed. If such an answer waits a moment, it goes in one write with the application's own
+//! answer. Where no message follows, answers do not wait.
 
 use urnic_engine::time::{Duration, Instant};
 
-/// Limit of an answer's wait for a message. A polling application needs a tenth of this
-/// time.
+/// Limit of an answer's wait for a message. A polling application needs a tenth of this time.
 const WAIT_MAX: Duration = Duration::from_micros(20);
 
 /// Consecutive waits in vain after which answers are sent at once.
 const MISSES_MAX: u32 = 4;
 
-/// Limit of the answers sent at once before one waits again. The number doubles each time that no
-/// message followed.
+/// Answers sent at once before one waits again: twice as many each time that no message followed.
 const AT_ONCE_MAX: u32 = 1024;
 
-/// Decides for a connection whether answers wait.
 #[derive(Debug)]
 pub(super) struct AnswerWait {
     until: Option<Instant>,
     misses: u32,
-    /// Answers still to send at once (`at_once`), and their number next time (`at_once_next`).
     at_once: u32,
     at_once_next: u32,
 }
@@ -31,8 +26,7 @@ impl AnswerWait {
         Self { until: None, misses: 0, at_once: 0, at_once_next: 1 }
     }
 
-    /// Returns true if the bytes to send should wait: if they are `only_answers`, and not for too
-    /// long.
+    /// Returns true if the bytes are `only_answers` and should wait a moment.
     pub(super) fn waits(&mut self, now: Instant, only_answers: bool) -> bool {
         match self.until {
             None if !only_answers => false,

@@ -13,12 +13,9 @@ use crate::clock::time_left;
 use crate::mail::wakeup::Wakeup;
 use urnic_engine::time::Instant;
 
-/// Owner of a descriptor in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A listener's slot.
     Listener(usize),
-    /// A connection's slot.
     Connection(usize),
 }
 
@@ -37,14 +34,13 @@ impl Token {
     }
 }
 
-/// Events that a connection's socket waits for, or is ready for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Readiness {
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// The socket has an error, or is at its end.
     pub(super) failed: bool,
-    /// The peer has closed its half. Reported only if no other event of the socket is requested.
+    /// Reported only if no other event of the socket is requested.
     pub(super) peer_ended: bool,
 }
 
@@ -54,14 +50,12 @@ impl Readiness {
         flags.set(EventFlags::IN, self.readable);
         flags.set(EventFlags::OUT, self.writable);
         // Errors and hang-ups are always reported. If nothing else is requested, they are reported
-        // only once (edge-triggered): otherwise a socket that is not read for a while would be
-        // ready at every turn.
+        // only once (edge-triggered), so that an unread socket is not ready at every turn.
         flags.set(EventFlags::ET | EventFlags::RDHUP, flags.is_empty());
         flags
     }
 }
 
-/// The epoll set.
 #[derive(Debug)]
 pub(super) struct Events {
     epoll: OwnedFd,
@@ -73,7 +67,7 @@ impl Events {
         Ok(Self { epoll })
     }
 
-    /// Adds a socket. Closing the socket removes it.
+    /// Closing the socket removes it.
     pub(super) fn add(&self, socket: &Socket, token: Token) -> io::Result<()> {
         let flags = match token {
             Token::Listener(_) => EventFlags::IN,
@@ -82,7 +76,6 @@ impl Events {
         Ok(epoll::add(&self.epoll, socket, token.data(), flags)?)
     }
 
-    /// Sets whether events of a listener in the set are reported.
     pub(super) fn watch_listener(
         &self,
         socket: &Socket,
@@ -93,7 +86,7 @@ impl Events {
         Ok(epoll::modify(&self.epoll, socket, Token::Listener(slot).data(), flags)?)
     }
 
-    /// Changes the events that a connection waits for; `None` leaves them.
+    /// `None` leaves the events.
     pub(super) fn update(
         &self,
         socket: &Socket,
@@ -105,7 +98,6 @@ impl Events {
         Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
 
-    /// Sockets that are ready now.
     pub(super) fn poll(&self) -> ArrayVec<(Token, Readiness), EVENTS_MAX> {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut buffer = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
@@ -136,7 +128,6 @@ impl Events {
     }
 }
 
-/// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]

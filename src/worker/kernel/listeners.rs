@@ -17,21 +17,19 @@ use urnic_engine::port::{ListenParams, PortError};
 use urnic_engine::tcp;
 use urnic_engine::time::Instant;
 
-/// A listening socket.
 #[derive(Debug)]
 pub(super) struct KernelListener {
     pub(super) socket: Socket,
     pub(super) local: SocketAddr,
     pub(super) params: ListenParams,
-    /// Connections not yet handed over. The kernel has its own limit for half-open ones.
+    /// Connections not yet handed over. The kernel limits half-open ones.
     pub(super) waiting: tcp::Backlog,
     /// Not polled until [`KernelEngine::accept_retry`].
     pub(super) paused: bool,
 }
 
 impl Drop for KernelListener {
-    /// Shuts the socket down, because a child of this process may have it too, where nothing
-    /// accepts connections.
+    /// A child of this process may have the socket too, and accepts no connections.
     fn drop(&mut self) {
         let _closes_anyway = self.socket.shutdown(Shutdown::Both);
     }
@@ -46,8 +44,7 @@ impl KernelEngine {
     ) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
         if local.is_ipv6() {
-            // Unless configured otherwise, `::` is all addresses of both families, whatever the
-            // default of the machine.
+            // `::` is all addresses of both families, whatever the default of the machine.
             socket.set_only_v6(params.only_ipv6)?;
         }
         socket.set_reuse_address(true)?;
@@ -78,7 +75,6 @@ impl KernelEngine {
         self.registry.unlisten(local);
     }
 
-    /// Accepts connections that peers have opened.
     pub(super) fn accept_incoming(&mut self, now: Instant, slot: usize) -> usize {
         let mut accepted = 0;
         while accepted < ACCEPT_BURST {
@@ -132,7 +128,6 @@ impl KernelEngine {
         accepted
     }
 
-    /// Resets a connection whose place at its listener was given to another one.
     pub(super) fn evict(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
         connection.backlog_slot = None;
@@ -140,7 +135,6 @@ impl KernelEngine {
         self.ready.push(slot);
     }
 
-    /// Updates the connection's place at its listener after it has done something.
     pub(super) fn update_place(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
         let standing = connection.standing();
@@ -156,7 +150,6 @@ impl KernelEngine {
     }
 }
 
-/// Maps an error to the same [`Error`] as a port's.
 pub(super) fn listen_error(error: &io::Error, local: SocketAddr) -> Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => PortError::PortTaken(local.port()).into(),
@@ -165,7 +158,7 @@ pub(super) fn listen_error(error: &io::Error, local: SocketAddr) -> Error {
     }
 }
 
-/// Limit of the connections accepted from one listener in one turn.
+/// Connections accepted from one listener in one turn.
 pub(super) const ACCEPT_BURST: usize = 64;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! An engine over the kernel's TCP: layered streams (RFC 5044 §5) on ordinary sockets, which need
-//! no privilege and reach any peer.
+//! An engine over the kernel's TCP: layered streams (RFC 5044 §5) on unprivileged sockets.
 
 mod accept;
 mod acks;
@@ -43,12 +42,10 @@ use urnic_engine::verbs::{Doorbell, Qp, Rnic};
 /// The kernel's TCP copies all bytes; walking the list of fragments costs little in comparison.
 const GATHER_LEN_MIN: usize = 0;
 
-/// The sockets of one endpoint and the streams on them.
 #[derive(Debug)]
 pub(crate) struct KernelEngine {
     rnic: Rnic,
     terms: Terms,
-    /// Limit of the connections.
     connections_max: usize,
     /// Answers to RDMA Reads of no bytes may wait for a message of the application. Set if the
     /// application polls, and a thread takes over when it does not.
@@ -58,14 +55,13 @@ pub(crate) struct KernelEngine {
     listeners: Slab<KernelListener>,
     registry: Registry<usize>,
     events: Events,
-    /// Connections to serve.
     ready: Vec<usize>,
     timers: TimerQueue,
-    /// Time at which paused listeners are polled again; `None` if none is paused.
+    /// `None` if no listener is paused.
     accept_retry: Option<Instant>,
     buffer: Box<[u8]>,
     scratch: Scratch,
-    /// There are no interface events. Dropping the feed reports the end of the engine.
+    /// Dropping the feed reports the end of the engine; there are no events.
     _feed: EventFeed,
 }
 
@@ -180,7 +176,7 @@ impl KernelEngine {
         }
     }
 
-    /// Moves one connection's bytes and reports its events.
+    /// Reports the connection's events, too.
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         let mut moved = connection.receive(now, &mut self.buffer);
@@ -224,7 +220,7 @@ impl KernelEngine {
         moved
     }
 
-    /// Starts again on another socket, in place of the socket on which MPA could not be started.
+    /// Replaces a socket on which MPA could not be started.
     fn reconnect(&mut self, now: Instant, slot: usize) {
         self.ready.push(slot);
         let connection = &mut self.connections[slot];
@@ -246,8 +242,7 @@ impl KernelEngine {
                         self.registry.refused(slot, error.into());
                     }
                 }
-                // Either the peer has ended the old connection, or there is no reason to wait for
-                // the peer.
+                // The peer has ended the old connection, or need not be awaited.
                 old.abort();
             }
             Err(error) => {
@@ -448,7 +443,6 @@ impl Drop for KernelEngine {
     }
 }
 
-/// A connection's slot in the form that timers and doorbells use.
 fn slot32(slot: usize) -> u32 {
     u32::try_from(slot).expect("bounded by CONNECTIONS_MAX")
 }
@@ -468,6 +462,5 @@ fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// Bytes read from a socket at a time: half of a core's second-level cache, so that they are still
-/// in the cache when they are placed.
+/// Half of a core's second-level cache: the bytes are still there when they are placed.
 const RECEIVE_LEN: usize = 256 << 10;

@@ -9,17 +9,14 @@ use urnic_engine::stream::life::{LifeTimes, Probes};
 use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::{Duration, Instant};
 
-/// Keep-alive probes requested from the kernel.
 #[derive(Debug)]
 pub(super) struct IdleProbes {
     probes: Probes,
-    /// Times while the first FPDU of the peer is awaited.
     first_fpdu: KeepAliveTimes,
     /// Times while a Response is awaited.
     response: KeepAliveTimes,
-    /// Times whenever the connection is idle, chosen by the application (RFC 9293 MUST-24).
+    /// Times for any idle connection, chosen by the application (RFC 9293 MUST-24).
     chosen: Option<KeepAliveTimes>,
-    /// Time of the next check if a Response is still awaited.
     look_at: Instant,
 }
 
@@ -35,12 +32,10 @@ impl IdleProbes {
         }
     }
 
-    /// Times chosen by the application, if any.
     pub(super) const fn chosen(&self) -> Option<KeepAliveTimes> {
         self.chosen
     }
 
-    /// Sets the times of the application.
     pub(super) fn choose(
         &mut self,
         socket: &Socket,
@@ -50,7 +45,6 @@ impl IdleProbes {
         self.ask(socket)
     }
 
-    /// Requests the probes that the stream needs from the kernel.
     pub(super) fn follow(
         &mut self,
         now: Instant,
@@ -70,7 +64,6 @@ impl IdleProbes {
         (self.probes == Probes::Response).then_some(self.look_at)
     }
 
-    /// Turns probes off if no Response is awaited.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -94,7 +87,6 @@ impl IdleProbes {
             Probes::FirstFpdu => Some(self.first_fpdu.within_limits()),
             Probes::Response => Some(self.response),
         };
-        // The shorter idle time counts, as in urnic's own TCP.
         let times = own.into_iter().chain(self.chosen).min_by_key(|times| times.idle);
         let Some(times) = times else {
             return socket.set_keepalive(false);
@@ -107,7 +99,7 @@ impl IdleProbes {
     }
 }
 
-/// Rounds up to whole seconds, the unit of the kernel.
+/// The kernel's unit.
 fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }

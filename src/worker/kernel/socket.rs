@@ -22,7 +22,6 @@ use urnic_engine::tcp::{self, KeepAliveTimes, Standing};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::verbs::{Qp, Rnic};
 
-/// A place in the backlog of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogSlot {
     pub(super) listener: usize,
@@ -31,30 +30,26 @@ pub(super) struct BacklogSlot {
     pub(super) asked: bool,
 }
 
-/// A connection over the kernel's TCP.
 #[derive(Debug)]
 pub(super) struct KernelConnection {
     pub(super) socket: Socket,
     pub(super) layered: ByteStream,
     pub(super) qp: Option<Qp>,
-    /// Parameters with which this end opened the connection; `None` if the peer opened it.
+    /// `None` if the peer opened the connection.
     opened: Option<Opened>,
-    /// Place in a listener's backlog, while the connection has one.
     pub(super) backlog_slot: Option<BacklogSlot>,
     /// Readiness that the kernel reported last, updated by later reads and writes.
     ready: Readiness,
-    /// Events requested from the kernel.
     interest: Readiness,
     connecting: bool,
     /// A burst limit ended the last round of writes.
     send_stopped: bool,
-    /// Segment length for cutting FPDUs (RFC 5044 §5.1: the value of the TCP below), and the time
-    /// until which it is used (`emss_until`).
+    /// Segment length for cutting FPDUs (RFC 5044 §5.1: TCP's), used until `emss_until`.
     emss: usize,
     emss_until: Instant,
     /// All bytes and the FIN were handed to the kernel.
     sending_ended: bool,
-    /// The peer has reset the connection after its FIN. Bytes before the FIN may still be read.
+    /// The peer has reset the connection after its FIN. Earlier bytes may still be read.
     broken: bool,
     acks: AckWatch,
     answers: AnswerWait,
@@ -66,7 +61,6 @@ pub(super) struct KernelConnection {
     error: Option<io::ErrorKind>,
 }
 
-/// Parameters of all connections of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// Time that a peer may leave data unacknowledged.
@@ -74,7 +68,6 @@ pub(super) struct Terms {
     pub(super) life: LifeTimes,
 }
 
-/// Parameters for opening a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
     pub(super) remote: SocketAddr,
@@ -82,7 +75,7 @@ pub(super) struct Opened {
     pub(super) traffic_class: Option<u8>,
 }
 
-/// Sets the kernel's type of service or traffic class. Connections of a listener inherit it.
+/// Connections of a listener inherit it.
 pub(super) fn set_traffic_class(socket: &Socket, end: SocketAddr, octet: u8) -> io::Result<()> {
     match end {
         SocketAddr::V4(_) => socket.set_tos_v4(octet.into()),
@@ -97,7 +90,6 @@ pub(super) fn set_traffic_class(socket: &Socket, end: SocketAddr, octet: u8) -> 
 }
 
 impl Opened {
-    /// Prepares the socket to connect from the requested address.
     fn prepare(&self, socket: &Socket) -> io::Result<()> {
         if let Some(octet) = self.traffic_class {
             set_traffic_class(socket, self.remote, octet)?;
@@ -110,7 +102,6 @@ impl Opened {
 }
 
 impl KernelConnection {
-    /// Starts to connect.
     pub(super) fn connect(rnic: &Rnic, opened: Opened, terms: Terms) -> io::Result<Self> {
         let remote = opened.remote;
         let domain = Domain::for_address(remote);
@@ -130,7 +121,6 @@ impl KernelConnection {
         Ok(connection)
     }
 
-    /// Takes over a connection that a peer has opened.
     pub(super) fn accepted(
         now: Instant,
         rnic: &Rnic,
@@ -173,8 +163,7 @@ impl KernelConnection {
         })
     }
 
-    /// Parameters for opening the connection once more, from another TCP port, since the first may
-    /// still be in use.
+    /// Parameters to connect again, from another TCP port, since the first may still be in use.
     pub(super) fn opened_again(&self) -> io::Result<Opened> {
         let opened = self.opened.ok_or(io::ErrorKind::NotConnected)?;
         let local = opened.local.map(|mut local| {
@@ -189,7 +178,6 @@ impl KernelConnection {
         self.layered.connected(now);
     }
 
-    /// Handles the kernel's report of readiness.
     pub(super) fn handle_readiness(&mut self, now: Instant, readiness: Readiness) {
         self.ready.readable |= readiness.readable;
         self.ready.writable |= readiness.writable;
@@ -206,7 +194,7 @@ impl KernelConnection {
         }
     }
 
-    /// Reads the bytes that have arrived. Returns the number of reads.
+    /// Returns the number of reads.
     pub(super) fn receive(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
         self.layered.deliver_held();
         let mut reads = 0;
@@ -237,8 +225,7 @@ impl KernelConnection {
         reads
     }
 
-    /// Updates the EMSS for which FPDUs are cut: it follows the connection's EMSS, which changes
-    /// with the path (RFC 5044 §4.5).
+    /// FPDUs are cut for the connection's EMSS, which changes with the path (RFC 5044 §4.5).
     fn follow_emss(&mut self, now: Instant) {
         if self.emss_until > now {
             return;
@@ -249,8 +236,7 @@ impl KernelConnection {
         }
     }
 
-    /// Writes the bytes to send. Returns the number of writes. With `answers_wait`, answers without
-    /// payload wait for a message.
+    /// Returns the number of writes. With `answers_wait`, bare answers wait for a message.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -289,9 +275,8 @@ impl KernelConnection {
         }
         self.send_stopped = writes == WRITE_BURST;
         if self.may_send() && self.layered.wants_close() {
-            // Sends the FIN after all bytes, and does not close the socket: with unread bytes, a
-            // close would send a RST, and the peer could not read the last bytes (RFC 5040 §7: the
-            // Terminate must arrive).
+            // Sends the FIN but does not close: with unread bytes, a close would send a RST, and
+            // the peer could not read the last bytes (RFC 5040 §7: the Terminate must arrive).
             let shut = self.socket.shutdown(Shutdown::Write);
             self.sending_ended = true;
             self.layered.handle_shutdown(now);
@@ -306,8 +291,8 @@ impl KernelConnection {
         !self.connecting && !self.lost && !self.sending_ended
     }
 
-    /// Returns true if bytes for the peer, or the FIN, are not handed to the kernel yet. False
-    /// before TCP is established: nothing was promised to the application.
+    /// Bytes for the peer, or the FIN, are not handed to the kernel yet. False before TCP is
+    /// established: nothing was promised to the application.
     pub(super) const fn has_unsent(&self) -> bool {
         self.may_send()
     }
@@ -335,18 +320,18 @@ impl KernelConnection {
         self.lost || self.receiving_ended
     }
 
-    /// Returns true if bytes are present and wanted. Bytes left in the kernel close TCP's window.
+    /// Bytes left in the kernel close TCP's window.
     fn may_read(&self) -> bool {
         let has_some = self.ready.readable && !self.is_finished() && !self.connecting;
         has_some && self.layered.wants_octets()
     }
 
-    /// Returns true if a burst limit, not the socket, stopped the last reads or writes.
+    /// A burst limit, not the socket, stopped the last reads or writes.
     pub(super) fn has_more(&self) -> bool {
         self.may_read() || (self.send_stopped && self.may_send())
     }
 
-    /// Events to request from the kernel; `None` if unchanged.
+    /// `None` if unchanged.
     pub(super) fn interest(&mut self) -> Option<Readiness> {
         let wanted = Readiness {
             readable: !self.is_finished() && self.layered.wants_octets(),
@@ -358,19 +343,16 @@ impl KernelConnection {
         changed.then_some(wanted)
     }
 
-    /// Segment length for cutting FPDUs.
     #[cfg(test)]
     pub(super) const fn emss(&self) -> usize {
         self.emss
     }
 
-    /// Returns true if the kernel reports when the socket takes bytes again.
     #[cfg(test)]
     pub(super) const fn asks_for_writing(&self) -> bool {
         self.interest.writable
     }
 
-    /// Handles expired timers.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let socket = &self.socket;
         // If the socket's state cannot be queried, the next read or write reports the error.
@@ -386,8 +368,7 @@ impl KernelConnection {
         self.layered.handle_timeout(now);
     }
 
-    /// While this end closes, progress is counted by what the peer acknowledges, not by what the
-    /// socket's buffer accepts.
+    /// Counts a close's progress by the peer's acknowledgments, not by the socket's buffer.
     fn note_delivery(&mut self) {
         if self.layered.is_closing()
             && let Ok(octets) = undelivered(self.socket.as_fd())
@@ -421,7 +402,7 @@ impl KernelConnection {
         }
     }
 
-    /// Sets the keep-alive times (RFC 9293 MUST-24: for each connection).
+    /// RFC 9293 MUST-24: for each connection.
     pub(super) fn set_keepalive(&mut self, times: Option<KeepAliveTimes>) -> io::Result<()> {
         self.probes.choose(&self.socket, times)
     }
@@ -432,8 +413,8 @@ impl KernelConnection {
 
     /// Ends at once with a RST.
     pub(super) fn abort(&mut self) {
-        // Closing a socket with a linger time of 0 resets the connection, unless a child of this
-        // process has the socket too. Dissolving the association resets it in any case.
+        // A linger time of 0 resets the connection at the close, unless a child of this process has
+        // the socket too. Dissolving the association resets it in any case.
         let _closes_anyway = self.socket.set_linger(Some(Duration::ZERO));
         let _closes_anyway = connect_unspec(&self.socket);
         self.lost = true;
@@ -442,8 +423,7 @@ impl KernelConnection {
 
     fn fail(&mut self, error: &io::Error) {
         self.error = Some(error.kind());
-        // Linux reports EPIPE only for a connection that was reset after the peer's FIN had
-        // arrived. The bytes before the FIN, and the FIN, can still be read, and count.
+        // Linux reports EPIPE only after the peer's FIN and RST: bytes before the FIN count.
         let is_half_closed = error.kind() == io::ErrorKind::BrokenPipe;
         if is_half_closed && !self.broken && !self.is_finished() && self.layered.wants_octets() {
             (self.broken, self.sending_ended) = (true, true);
@@ -462,12 +442,10 @@ impl KernelConnection {
         self.error.take()
     }
 
-    /// Returns true if the socket is lost, or both directions have ended.
     pub(super) const fn is_over(&self) -> bool {
         self.lost || (self.sending_ended && self.receiving_ended)
     }
 
-    /// Reports the end of the connection to the stream.
     pub(super) fn end(&mut self) {
         if self.lost {
             self.layered.handle_loss();
@@ -476,7 +454,7 @@ impl KernelConnection {
         }
     }
 
-    /// Standing at its listener; `None` if it needs no place there.
+    /// `None` if the connection needs no place at its listener.
     pub(super) fn standing(&mut self) -> Option<Standing> {
         let setup = self.layered.setup();
         let closing = self.layered.is_closing();
@@ -506,20 +484,17 @@ impl KernelConnection {
     }
 }
 
-/// `EINPROGRESS`.
 const IN_PROGRESS: i32 = rustix::io::Errno::INPROGRESS.raw_os_error();
-/// Value until the kernel reports the segment length.
 const EMSS_DEFAULT: usize = 1448;
 const EMSS_MIN: usize = 536;
-/// Time for which a segment length is used until the kernel is asked again, in nanoseconds.
+/// Nanoseconds until the kernel is asked again.
 const EMSS_FOLLOWED_NS: u64 = 100_000_000;
 const EMSS_MAX: usize = 65_480;
-/// Minimum of the bytes offered to the kernel at a time. Bytes that it does not accept are gathered
-/// again, so a larger offer would waste work.
+/// Least bytes offered to the kernel at a time. Bytes that it does not accept are gathered again.
 const SEND_LEN: usize = 128 << 10;
-/// Limit of the SYNs that the kernel retransmits: more than fit in the time limit.
+/// More SYNs than fit in the time limit.
 const SYN_RETRIES: u8 = 8;
-/// Reads and writes of one connection before the next connection is served.
+/// Reads and writes of one connection before the next is served.
 const READ_BURST: usize = 4;
 const WRITE_BURST: usize = 8;
 

@@ -1,13 +1,11 @@
 //! Detects that a device refuses frames although its descriptor reports room.
 //!
 //! A packet socket is writable while its send buffer has room, and yet a full queue of the
-//! interface refuses each frame with `ENOBUFS` (packet(7)). A lack of memory has the same effect on
-//! a TAP interface. A worker that relies on the descriptor would then offer the same frame
-//! continuously, as fast as its core can.
+//! interface refuses each frame with `ENOBUFS` (packet(7)); a TAP interface that lacks memory does
+//! the same. A worker that relies on the descriptor would offer the same frame as fast as it can.
 
 use std::cell::Cell;
 
-/// Reliability of a device's descriptor for a worker that has frames to send.
 #[derive(Debug, Default)]
 pub(super) struct Congestion {
     /// The descriptor reported room at the end of the last wait.
@@ -17,13 +15,11 @@ pub(super) struct Congestion {
 }
 
 impl Congestion {
-    /// Notes the state of the descriptor at the end of a wait.
     pub(super) fn note_writable(&self, is_writable: bool) {
         self.writable.set(is_writable);
     }
 
-    /// Notes the result of offering frames: `taken` if one was accepted, `has_more` if more are
-    /// left.
+    /// `taken` if a frame was accepted, `has_more` if more are left.
     #[inline]
     pub(super) fn note_transmit(&self, taken: bool, has_more: bool) {
         if taken || !has_more {
@@ -34,13 +30,11 @@ impl Congestion {
         self.writable.set(false);
     }
 
-    /// Time to wait before frames are offered again, in nanoseconds; `None` to wait for the
-    /// descriptor.
+    /// Nanoseconds until frames are offered again; `None` to wait for the descriptor.
     pub(super) fn retry_ns(&self) -> Option<u64> {
         self.refuses.get().then_some(TRANSMIT_RETRY_NS)
     }
 }
 
-/// Pause after a device has refused frames: the time in which an interface of 10 Gbit/s sends a
-/// queue of a thousand frames.
+/// The time in which an interface of 10 Gbit/s sends a queue of a thousand frames.
 const TRANSMIT_RETRY_NS: u64 = 1_000_000;

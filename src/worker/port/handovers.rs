@@ -12,7 +12,6 @@ use urnic_engine::time::Instant;
 
 const _: () = assert!(PORTS_MAX <= 64, "a bit for each in a word");
 
-/// Exchange of frames between one queue and the others.
 #[derive(Debug)]
 pub(crate) struct Handovers {
     index: usize,
@@ -20,7 +19,6 @@ pub(crate) struct Handovers {
     others: Arc<[Inbox]>,
 }
 
-/// Sending side of a worker's inbox.
 #[derive(Debug)]
 struct Inbox {
     frames: Sender<Handover>,
@@ -28,7 +26,6 @@ struct Inbox {
 }
 
 impl Handovers {
-    /// Connects the ports whose workers are woken by `wakeups`.
     pub(crate) fn among(wakeups: &[Arc<Wakeup>]) -> Vec<Self> {
         let (frames, inboxes): (Vec<_>, Vec<_>) =
             wakeups.iter().map(|_| bounded(HANDOVER_FRAMES_MAX)).unzip();
@@ -39,7 +36,7 @@ impl Handovers {
         inboxes.into_iter().enumerate().map(own).collect()
     }
 
-    /// Gives the port the frames from other queues. Returns their number.
+    /// Returns the number of frames from other queues.
     pub(crate) fn receive(&self, now: Instant, port: &mut Port) -> usize {
         let mut received = 0;
         for handover in self.inbox.try_iter().take(RECEIVE_BURST) {
@@ -49,7 +46,7 @@ impl Handovers {
         received
     }
 
-    /// Passes the port's frames to other queues. Frames beyond their capacity are dropped.
+    /// Drops frames beyond the queues' capacity.
     pub(crate) fn send(&self, port: &mut Port) {
         // One bit for each of PORTS_MAX.
         let mut rung: u64 = 0;

@@ -33,12 +33,11 @@ use urnic_engine::port::{ConnectParams, ConnectionId, ListenParams, Port, PortEr
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::Qp;
 
-/// A port, its device, and the handles of its connections.
 #[derive(Debug)]
 pub(crate) struct PortEngine<D> {
     poller: Poller<D>,
     registry: Registry<ConnectionId>,
-    /// Receiver of the endpoint's events; with several queues only the first one reports them.
+    /// Events of the endpoint, from the first queue only.
     feed: Option<EventFeed>,
     waiters: AddressWaiters,
     handovers: Option<Handovers>,
@@ -57,12 +56,10 @@ impl<D: Device> PortEngine<D> {
         }
     }
 
-    /// Makes the engine one of several queues of one interface.
     pub(crate) fn with_handovers(self, handovers: Handovers) -> Self {
         Self { handovers: Some(handovers), ..self }
     }
 
-    /// Returns true if a handle's connection belongs to this port.
     pub(crate) fn has(&self, key: ConnectionKey) -> bool {
         self.registry.id(key).is_some()
     }
@@ -112,8 +109,7 @@ impl<D: Device> PortEngine<D> {
         self.registry.unlisten(local);
     }
 
-    /// Passes events to their handles. Returns the number of events. The thread that runs this
-    /// engine may wait for one of them, or for completions before it.
+    /// Returns the number of events: the thread that runs this engine may wait for one of them.
     fn dispatch_events(&mut self) -> usize {
         let mut told = 0;
         while let Some(event) = self.poller.port.poll_event() {
@@ -141,7 +137,6 @@ impl<D: Device> PortEngine<D> {
         told
     }
 
-    /// Counters of all connections, open and closed.
     pub(crate) fn figures(&self) -> EndpointFigures {
         // A connection that ends at this moment is counted when it has ended.
         let figures = self.registry.figures(|id| self.poller.port.counters(id).unwrap_or_default());
@@ -167,7 +162,6 @@ impl<D: Device> PortEngine<D> {
         }
     }
 
-    /// Wait conditions: the device's descriptor, if it is reliable, and the time limit.
     fn watch(&self) -> (Option<PollFd<'_>>, Option<u64>) {
         let device = &self.poller.device;
         match device.readiness() {
@@ -191,7 +185,7 @@ impl<D: Device> PortEngine<D> {
     }
 }
 
-/// Sleeps until one of the engines, which share a worker, has input, or as [`Engine::wait`] says.
+/// Sleeps until one of the engines has input, or as [`Engine::wait`] says.
 pub(crate) fn wait_for_any<D: Device>(
     engines: &[PortEngine<D>],
     now: Instant,
@@ -284,9 +278,9 @@ impl<D: Device + Send> Engine for PortEngine<D> {
     fn turn(&mut self, now: Instant) -> usize {
         let mut moved = self.poller.receive(now);
         if let Some(handovers) = &self.handovers {
-            // Receives handovers before any frame is answered. A neighbour that learns this
-            // interface's link address may send to any of its queues at once, and the port there
-            // needs the neighbour's address. So each queue checks its handovers before it answers.
+            // A neighbour that learns this interface's link address may send to any of its queues
+            // at once, and the port there needs the neighbour's address. So each queue receives
+            // handovers before it answers.
             handovers.send(&mut self.poller.port);
             moved += handovers.receive(now, &mut self.poller.port);
         }
@@ -346,13 +340,10 @@ impl<D: Device + Send> Engine for PortEngine<D> {
 
 /// Pause before a device without a descriptor is polled again.
 const ASK_AGAIN_NS: u64 = 100_000;
-/// Interval of the checks if a device's link has returned.
 const LINK_DOWN_RETRY_NS: u64 = 20_000_000;
-/// Turns in which the last resets are sent.
 const SHUTDOWN_TURNS: usize = 64;
 
-/// Refuses a traffic class that the port would ignore: the port sends all packets with class 0. The
-/// lowest two bits belong to TCP (RFC 3168 §5).
+/// The port sends all packets with class 0. The lowest two bits belong to TCP (RFC 3168 §5).
 fn check_traffic_class(wanted: Option<u8>) -> Result<(), Error> {
     match wanted {
         Some(class) if class & !3 != 0 => {

@@ -12,11 +12,10 @@ use crate::worker::listen::listen_at_all;
 use crate::worker::port::{PortEngine, wait_for_any};
 use urnic_engine::time::Instant;
 
-/// The engines of the queues of one interface, at least one.
+/// Engines of the queues of one interface, at least one.
 #[derive(Debug)]
 pub(crate) struct Queues<D> {
     engines: Vec<PortEngine<D>>,
-    /// Index of the engine that opens the next connection.
     next: usize,
 }
 

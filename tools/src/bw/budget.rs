@@ -1,9 +1,6 @@
-//! Limits the number of messages posted up to a time: by the count and the rate that the user has
-//! chosen.
-//!
-//! With a rate, a message is posted when the link could have carried it: the first message after
-//! its own time, not at once. Until a time `t` after the start, at most `rate × t` bits are posted,
-//! for any `t`.
+//! Limits the messages posted up to a time, by count and rate. With a rate, a message is posted
+//! when the link could have carried it, the first after its own time: until a time `t` after the
+//! start, at most `rate × t` bits are posted, for any `t`.
 
 use std::time::Duration;
 
@@ -13,35 +10,33 @@ use urnic_engine::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     left: u64,
-    /// With a rate: time of a message on the link in picoseconds, rounded up.
+    /// Picoseconds of a message on the link, rounded up, if there is a rate.
     message_ps: Option<u128>,
     started: Instant,
-    /// With a rate: time after the start in picoseconds when the next message may be posted.
+    /// Picoseconds from the start until the next message, if there is a rate.
     due_ps: u128,
     now: Instant,
 }
 
 impl Budget {
-    /// Limits to `count` messages of `size` bytes, at `rate` bits per second.
+    /// Limits to `rate` bits per second.
     pub(super) fn new(count: Option<u64>, rate: Option<u64>, size: u32, now: Instant) -> Self {
         let message_ps = rate.map(|rate| message_ps(size, rate));
         let left = count.unwrap_or(u64::MAX);
         Self { left, message_ps, started: now, due_ps: message_ps.unwrap_or(0), now }
     }
 
-    /// Sets the time.
     #[inline]
     pub(super) const fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Returns true if no message is left.
     #[inline]
     pub(super) const fn is_spent(&self) -> bool {
         self.left == 0
     }
 
-    /// Takes a message; `false` if none may be posted now.
+    /// `false` if no message may be posted now.
     #[inline]
     pub(super) fn take(&mut self) -> bool {
         if self.left == 0 {
@@ -60,7 +55,7 @@ impl Budget {
         true
     }
 
-    /// Longest sleep that delays no message, at most `longest`.
+    /// Delays no message.
     pub(super) fn pause(&self, longest: Duration) -> Duration {
         if self.message_ps.is_none() || self.left == 0 {
             return longest;
@@ -74,7 +69,6 @@ impl Budget {
     }
 }
 
-/// Time of one message of `size` bytes at `rate` bits per second.
 pub(super) fn message_time(size: u32, rate: u64) -> Duration {
     let ns = message_ps(size, rate).div_ceil(PS_PER_NS);
     Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))

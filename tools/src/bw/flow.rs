@@ -9,24 +9,19 @@ use crate::client::{Client, Happened};
 use crate::measure::Op;
 use crate::protocol::Control;
 
-/// One connection.
 pub(super) struct Flow<'h> {
     pub(super) client: Client<'h>,
     op: Op,
     depth: u32,
-    /// Messages in flight.
     pub(super) open: u32,
-    /// Most messages in flight at a time.
     pub(super) most: u32,
     /// Messages for which the server has buffers; for Sends.
     credits: u32,
     pub(super) done: u64,
-    /// Messages posted by one call, and the requests of the next call.
+    /// Posted by one call, and the requests of the next call.
     list: u32,
     batch: SendBatch,
-    /// Messages for one completion.
     signal_every: u32,
-    /// Messages posted since the last one that has a completion.
     unsignaled: u32,
     pub(super) calls: u64,
     pub(super) completions: u64,
@@ -36,7 +31,7 @@ impl<'h> Flow<'h> {
     pub(super) fn new(client: Client<'h>, plan: &Plan) -> Self {
         let Plan { op, depth, signal_every, .. } = *plan;
         let credits = if op.takes_buffer() { client.welcome.credits } else { u32::MAX };
-        // The server returns half of the credits at a time. A longer list would never have its own.
+        // The server returns half of the credits at a time: a longer list would wait for ever.
         let list = plan.post_list.min(depth).min(credits / 2 + 1);
         let batch = client.qp.batch();
         let (open, most, done, unsignaled, calls, completions) = (0, 0, 0, 0, 0, 0);
@@ -63,9 +58,8 @@ impl<'h> Flow<'h> {
         self.open > 0 || self.credits == 0
     }
 
-    /// Posts as many messages as depth, credits and budget allow, in full lists while the budget
-    /// lasts. One of `signal_every` has a completion, and the last one, so that none is waited for
-    /// in vain.
+    /// Posts as depth, credits and budget allow, in full lists while the budget lasts. One of
+    /// `signal_every` has a completion, and the last one, so that none is waited for in vain.
     #[inline]
     pub(super) fn fill(&mut self, memory: &Mr, budget: &mut Budget) -> anyhow::Result<()> {
         let free = self.depth.saturating_sub(self.open).min(self.credits);
@@ -93,8 +87,7 @@ impl<'h> Flow<'h> {
         Ok(())
     }
 
-    /// Makes the next request. The name of one with a completion is the number of messages that are
-    /// done then: itself, and those without a completion before it.
+    /// The id of a request with a completion is the number of messages that are done then.
     #[inline]
     fn request(&mut self, memory: &Mr, is_last: bool) -> SendWr {
         let bytes = memory.sge(0..memory.len());
@@ -117,7 +110,6 @@ impl<'h> Flow<'h> {
         wr
     }
 
-    /// Handles events; returns true if there were any.
     #[inline]
     pub(super) fn collect(&mut self) -> anyhow::Result<bool> {
         let mut happened = false;

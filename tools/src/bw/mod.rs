@@ -25,31 +25,24 @@ use crate::measure::{Intervals, Op, processor_time};
 use crate::protocol::{Control, Hello, Session};
 use crate::{figure, size};
 
-/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) op: Op,
     pub(crate) size: u32,
-    /// Duration; `None` for a measurement by count.
+    /// `None` for a measurement by count.
     pub(crate) time: Option<Duration>,
-    /// Number of messages, on all connections together.
     pub(crate) count: Option<u64>,
-    /// Most bits of payload per second, on all connections together.
     pub(crate) rate: Option<u64>,
-    /// Messages in flight on each connection, as requested.
     pub(crate) depth_asked: u32,
     /// Messages in flight on each connection; less than requested if they need too much memory.
     pub(crate) depth: u32,
-    /// Messages posted by one call.
     pub(crate) post_list: u32,
-    /// Messages for one completion.
     pub(crate) signal_every: u32,
     pub(crate) connections: u32,
     /// Set if the server does the same at the same time.
     pub(crate) is_both: bool,
 }
 
-/// Results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) messages: u64,
@@ -60,23 +53,19 @@ pub(crate) struct Measured {
     pub(crate) completions: u64,
     /// Time from the first request until the server had received all.
     pub(crate) time: Duration,
-    /// Most messages that a connection had in flight.
     pub(crate) depth: u32,
     /// Most messages that it could have had: the requested depth, or less.
     pub(crate) depth_max: u32,
     /// Reads and Atomics that the peer accepts at a time.
     pub(crate) reads_max: u32,
-    /// Set if there were markers in the direction of the payload.
     pub(crate) markers: bool,
     pub(crate) crc: bool,
     pub(crate) local: Counters,
     pub(crate) peer: Counters,
-    /// Processor time here, and at the server.
     pub(crate) processor: (Duration, Duration),
     pub(crate) was_interrupted: bool,
 }
 
-/// Results of an interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Moment {
     messages: u64,
@@ -100,10 +89,7 @@ impl Moment {
     }
 }
 
-/// Measures, and reports each interval.
-///
-/// # Errors
-/// If the server cannot be reached, refuses, or stops answering.
+/// Reports each interval.
 pub(crate) fn measure(
     host: &Host,
     remotes: &[SocketAddr],
@@ -120,7 +106,6 @@ pub(crate) fn measure(
         host.pd.reg_region(region()?, access).context("registering memory")
     };
     let memory = registered(Access::LOCAL_WRITE)?;
-    // Region that the server writes and reads meanwhile.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let target = plan.is_both.then(|| registered(access)).transpose()?;
     let mut flows = connect(host, remotes, plan, target.as_ref())?;
@@ -148,7 +133,6 @@ pub(crate) fn measure(
     Ok(measured)
 }
 
-/// Opens the connections.
 fn connect<'h>(
     host: &'h Host,
     remotes: &[SocketAddr],
@@ -160,8 +144,7 @@ fn connect<'h>(
             (Session::Both { remote: target.remote(0), is_read: op == Op::Read }, plan.depth)
         }
         (None, Op::Write | Op::Read | Op::FetchAdd) => (Session::Memory, 0),
-        // All messages may be in flight while the credits for half as many, or for a list, are
-        // returning.
+        // All messages may be in flight while credits for half as many, or for a list, return.
         (None, Op::Send | Op::Immediate) => {
             (Session::Sink, plan.depth + plan.depth.div_ceil(2).max(plan.post_list.min(plan.depth)))
         }
@@ -178,7 +161,6 @@ fn connect<'h>(
     Ok(flows)
 }
 
-/// Posts and collects until the time is over, or all messages are done.
 fn run(
     host: &Host,
     plan: &Plan,
@@ -229,7 +211,6 @@ fn run(
     }
 }
 
-/// Adds the results so far to the reason why a measurement ended early.
 fn with_what_was_measured(
     error: anyhow::Error,
     plan: &Plan,
@@ -245,8 +226,7 @@ fn with_what_was_measured(
     anyhow!("{error:#}; until then {messages} messages in {seconds:.2} s: {}", rate.trim_start())
 }
 
-/// Messages that each connection may have in flight: the requested depth, unless the total exceeds
-/// [`UNDER_WAY_MAX`] and the total of one connection.
+/// The requested depth, unless the total exceeds [`UNDER_WAY_MAX`] and the total of one connection.
 fn depth_within(plan: &Plan) -> u32 {
     let message = u64::from(plan.size);
     let budget = UNDER_WAY_MAX.max(message * u64::from(plan.depth));
@@ -254,15 +234,12 @@ fn depth_within(plan: &Plan) -> u32 {
     plan.depth.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Messages that one connection may have in flight: the peer's IRD also limits Reads and Atomics.
+/// The peer's IRD also limits Reads and Atomics.
 const fn depth_max(plan: &Plan, reads_max: u32) -> u32 {
     if plan.op.is_read() && reads_max < plan.depth { reads_max } else { plan.depth }
 }
 
-/// Checks that a message fits into the time at the requested rate.
-///
-/// # Errors
-/// If it does not: nothing would be measured.
+/// Fails if a message does not fit into the time at the requested rate: nothing would be measured.
 fn check_rate(plan: &Plan) -> anyhow::Result<()> {
     let Some(rate) = plan.rate else { return Ok(()) };
     let message = message_time(plan.size, rate);
@@ -284,7 +261,6 @@ const fn rate_of(rate: u64) -> f64 {
     rate as f64
 }
 
-/// Waits until the server has received all, and sums up.
 fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Result<Measured> {
     let framing = flows.first().context("no connection")?.client.connection.terms().framing;
     let (mut peer, mut messages_of_server) = (Counters::default(), 0);
@@ -327,17 +303,14 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
     })
 }
 
-/// Advice if messages of `size` bytes do not fit into the memory of this machine.
 pub(crate) fn no_memory(size: u32) -> String {
     format!("memory for messages of {}: ask for a smaller --size", size::format(u64::from(size)))
 }
 
-/// Longest time of a message at a rate, for a measurement by count: a day without a message
-/// measures nothing.
+/// Longest time of a message at a rate, for a measurement by count.
 const LONE_MESSAGE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Most bytes in flight on all connections together: more would only lengthen the queue, and the
-/// wait for its end.
+/// Bytes in flight on all connections: more would only lengthen the queue, and the wait at the end.
 const UNDER_WAY_MAX: u64 = 128 << 20;
 
 #[cfg(test)]

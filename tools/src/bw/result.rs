@@ -26,7 +26,6 @@ pub(crate) struct Bandwidth {
     interrupted: bool,
     seconds: f64,
     messages: u64,
-    /// Calls that posted messages of this end, and their completions.
     posting_calls: u64,
     completions: u64,
     /// Including the server's messages.
@@ -46,7 +45,6 @@ pub(crate) struct Bandwidth {
     reads_max: u32,
 }
 
-/// Results of several sizes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) sizes: Vec<Bandwidth>,
@@ -61,7 +59,6 @@ impl Bandwidth {
         stack: &StackOptions,
     ) -> Self {
         let seconds = measured.time.as_secs_f64();
-        // The server may send any number.
         let bytes_of_server = measured.messages_of_server.saturating_mul(u64::from(plan.size));
         let messages = measured.messages.saturating_add(measured.messages_of_server);
         let bytes = messages.saturating_mul(u64::from(plan.size));
@@ -97,7 +94,6 @@ impl Bandwidth {
         }
     }
 
-    /// Line of the table of all sizes.
     pub(crate) fn row(&self) -> String {
         let size = size::format(u64::from(self.size_bytes));
         let rate = figure::bits_per_second(self.gbps * 1e9);
@@ -114,8 +110,7 @@ impl Bandwidth {
         row
     }
 
-    /// Payload bits per second whose requests this end has posted, and whose requests the server
-    /// has posted.
+    /// Bits per second whose requests this end has posted, and those of the server.
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     fn ways(&self) -> [f64; 2] {
         let rate = |bytes: u64| bytes as f64 * 8.0 / self.seconds;
@@ -123,11 +118,10 @@ impl Bandwidth {
         [rate(self.bytes.saturating_sub(there)), rate(there)]
     }
 
-    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let Self { op, device, stack, processor, connections, .. } = self;
         let mut table = report::table(&["", "here", "server"]);
-        // A row that neither end has counted is left out.
+        // Without rows that neither end has counted.
         let has_any = |row: &(_, Option<u64>, Option<u64>)| row.1 > Some(0) || row.2 > Some(0);
         for (name, here, there) in self.rows().into_iter().filter(has_any) {
             let [here, there] = [here, there].map(|count| figure::known(count, report::count));
@@ -164,7 +158,6 @@ impl Bandwidth {
         )
     }
 
-    /// Rates of both directions.
     fn ways_text(&self) -> String {
         if !self.bidirectional {
             return String::new();
@@ -173,7 +166,7 @@ impl Bandwidth {
         format!("\n{here} requested by this end, {there} by the server")
     }
 
-    /// Explains why fewer messages were in flight than requested.
+    /// Says why fewer messages were in flight than requested.
     fn depth_text(&self) -> String {
         if self.depth_used >= self.depth {
             return String::new();
@@ -188,7 +181,7 @@ impl Bandwidth {
         format!(" (--depth {}: {why})", self.depth)
     }
 
-    /// Says how messages were posted, if not one by one with a completion each.
+    /// Empty if messages were posted one by one with a completion each.
     fn posting_text(&self) -> String {
         if self.post_list == 1 && self.signal_every == 1 {
             return String::new();
@@ -224,7 +217,6 @@ fn seconds_per_gb(seconds: Option<f64>) -> String {
     figure::known(seconds, |seconds| format!("{seconds:.3}"))
 }
 
-/// First line of the table of all sizes.
 pub(crate) fn header(is_both: bool) -> String {
     let mut header = format!("{:>8} {:>6} {:>12} {:>12}", "size", "depth", "rate", "messages/s");
     if is_both {

@@ -9,21 +9,17 @@ use anyhow::Context;
 use urnic_netdev::interface::Name;
 use urnic_replay::live::{LiveFile, LiveFrame};
 
-/// Destination of frames.
 pub(crate) struct Sink {
     pub(super) target: Option<Target>,
-    /// Frames so far.
     pub(super) frames: u64,
     /// Frames that the interface has lost, as far as known.
     pub(super) frames_lost: u64,
     count_max: u64,
     len_max: u64,
-    /// Set when a limit is reached.
     pub(super) is_full: bool,
     error: Option<anyhow::Error>,
 }
 
-/// An open file, or the current file of a ring.
 pub(super) struct Target {
     file: LiveFile<Box<dyn Write>>,
     interface: Name,
@@ -32,22 +28,17 @@ pub(super) struct Target {
     ring: Option<Ring>,
 }
 
-/// The newest files of a capture into several files.
 struct Ring {
     files_max: usize,
-    /// Kept files; the last one is open.
+    /// The last one is open.
     kept: VecDeque<PathBuf>,
-    /// Number of the last file, from 1.
     number: u64,
 }
 
 impl Sink {
-    /// Frames go into a new file at `path`, or are only counted: as many, and a file as long, at most.
-    /// With `files_max`, what is behind a full file goes into the next one, and so many are kept. Of each frame
-    /// `snap_len` bytes are kept at most.
-    ///
-    /// # Errors
-    /// If the file cannot be created.
+    /// Frames go into a new file at `path`, or are only counted, up to the limits. With
+    /// `files_max`, frames go on in the next file when one is full, and so many files are kept. A
+    /// frame is cut to `snap_len` bytes.
     pub(crate) fn new(
         path: Option<&Path>,
         interface: Name,
@@ -86,7 +77,7 @@ impl Sink {
         self.is_full = self.frames >= self.count_max;
     }
 
-    /// Writes buffered frames, and returns an earlier error.
+    /// Returns an earlier error.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         if let Some(target) = &mut self.target
             && self.error.is_none()
@@ -96,7 +87,7 @@ impl Sink {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Ends the file; returns its name.
+    /// Returns the file's name.
     pub(super) fn finish(&mut self, now_ns: u64) -> anyhow::Result<String> {
         let Some(target) = self.target.take() else { return Ok("no file".to_owned()) };
         let name = target.name();
@@ -123,7 +114,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Adds a frame. Returns false if the file is full, and no other file follows.
+    /// Returns false if the file is full, and no other file follows.
     fn frame(
         &mut self,
         frame: &LiveFrame,
@@ -147,7 +138,7 @@ impl Target {
         Ok(true)
     }
 
-    /// Ends the full file and begins another; deletes the oldest.
+    /// Deletes the oldest.
     fn next_file(&mut self, now_ns: u64, frames_lost: u64) -> anyhow::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         ring.number += 1;
@@ -158,13 +149,12 @@ impl Target {
         if ring.kept.len() > ring.files_max
             && let Some(oldest) = ring.kept.pop_front()
         {
-            // Another process may have removed it.
             let _gone = fs::remove_file(oldest);
         }
         Ok(())
     }
 
-    /// Name of the last file, and the number of files before it.
+    /// Names the last file, and counts the files before it.
     fn name(&self) -> String {
         let last = self.ring.as_ref().and_then(|ring| Some((ring.kept.back()?, ring.kept.len())));
         match last {
@@ -177,7 +167,6 @@ impl Target {
     }
 }
 
-/// Name of a file of a ring: the number is before the extension.
 fn numbered(path: &Path, number: u64) -> PathBuf {
     let extension = path.extension().unwrap_or_default().to_string_lossy();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -185,7 +174,6 @@ fn numbered(path: &Path, number: u64) -> PathBuf {
     path.with_file_name(format!("{name}.{number:05}{dot}{extension}"))
 }
 
-/// Opens the file.
 fn create(
     path: &Path,
     interface: Name,

@@ -16,38 +16,32 @@ use super::line::{Begun, Line, Total, seconds_of};
 use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
-/// Form of the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) is_shown: bool,
     pub(crate) is_json: bool,
-    /// Set if there is a file, which continues without the lines.
+    /// The file continues without the lines.
     pub(crate) has_file: bool,
 }
 
-/// A running capture.
 pub(crate) struct Following {
     live: Live,
     sink: Sink,
     shown: Shown,
     begin_ns: u64,
     before: LiveFigures,
-    /// Time of the last line.
     line_ns: u64,
 }
 
 impl Following {
-    /// Creates the state before the first frame.
     pub(crate) fn new(wanted: Wanted, sink: Sink, shown: Shown) -> Self {
         let begin_ns = monotonic_now().as_nanos();
         let before = LiveFigures::default();
         Self { live: Live::new(wanted), sink, shown, begin_ns, before, line_ns: begin_ns }
     }
 
-    /// Captures until it is interrupted or a limit is reached.
-    ///
-    /// # Errors
-    /// The first error. Earlier frames are in the file.
+    /// Captures until interrupted or a limit is reached. After an error, earlier frames are in the
+    /// file.
     pub(crate) fn run(
         mut self,
         monitor: &mut Monitor,
@@ -58,7 +52,7 @@ impl Following {
         let begun = Begun { interface: interface.as_str() };
         let text = || format!("capturing on {interface}; interrupt to stop");
         let told = self.show(&begun, text).and_then(|()| self.follow(monitor, duration, interrupt));
-        // In all cases: the waiting frames belong to the file.
+        // The waiting frames belong to the file in all cases.
         let finished = self.finish(monitor);
         told.and(finished)
     }
@@ -82,8 +76,7 @@ impl Following {
                 self.tell(monitor, now_ns)?;
             }
             if read == 0 {
-                // An interface that goes down leaves an error: the socket is ready until the error
-                // is read.
+                // An interface that goes down leaves an error, which makes the socket ready.
                 if monitor.take_error().is_some() && monitor.link_state() == LinkState::Gone {
                     anyhow::bail!(
                         "the interface was deleted; the frames before are in the capture"
@@ -95,7 +88,7 @@ impl Following {
         Ok(())
     }
 
-    /// Reads waiting frames; returns the number of their slots.
+    /// Returns the number of slots.
     fn read(&mut self, monitor: &mut Monitor) -> usize {
         let Self { live, sink, .. } = self;
         monitor.receive(BURST, &mut |frame| {
@@ -109,7 +102,6 @@ impl Following {
         })
     }
 
-    /// Reports a second.
     fn tell(&mut self, monitor: &mut Monitor, now_ns: u64) -> anyhow::Result<()> {
         let Self { live, sink, .. } = self;
         live.release(unix_ns(), &mut |frame, comment| sink.take(frame, comment));
@@ -128,7 +120,6 @@ impl Following {
         self.show(&line, || line.text())
     }
 
-    /// Prints a line.
     fn show(&mut self, line: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {
         let printed = match (self.shown.is_shown, self.shown.is_json) {
             (true, true) => report::print_json_line(line),
@@ -136,7 +127,6 @@ impl Following {
             (false, _) => Ok(()),
         };
         match printed {
-            // Its reader has read enough; the file continues.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.shown.has_file => {
                 self.shown.is_shown = false;
                 Ok(())
@@ -145,9 +135,8 @@ impl Following {
         }
     }
 
-    /// Writes waiting frames, and reports the totals.
+    /// Frames that passed before the end belong to it.
     fn finish(&mut self, monitor: &mut Monitor) -> anyhow::Result<()> {
-        // Frames that passed before the end belong to it.
         for _ in 0..BURSTS_AT_END {
             if self.read(monitor) == 0 {
                 break;
@@ -165,14 +154,13 @@ impl Following {
     }
 }
 
-/// Current time, on the clock of the frames' timestamps.
+/// Time on the clock of the frames' timestamps.
 #[expect(clippy::disallowed_methods, reason = "a capture tells the time of day")]
 fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sleeps until there is a frame, or for this long.
 fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns.min(CHECK_NS)).unwrap_or(0) };
     let readiness = monitor.readiness();
@@ -184,9 +172,7 @@ fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
 }
 
 const ASKING: &str = "asking for lost frames";
-/// Interval of the lines.
 const LINE_NS: u64 = 1_000_000_000;
-/// Frames handled before anything else is checked.
 const BURST: usize = 256;
 /// Most bursts read at the end: an interface may deliver frames as fast as they are read.
 const BURSTS_AT_END: usize = 64;

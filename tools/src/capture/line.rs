@@ -5,16 +5,13 @@ use urnic_replay::live::LiveFigures;
 
 use crate::{report, size};
 
-/// Capturing has begun.
 #[derive(Debug, Serialize)]
 pub(super) struct Begun<'a> {
     pub(super) interface: &'a str,
 }
 
-/// Counts of one second.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    /// Time since the beginning.
     pub(super) seconds: f64,
     pub(super) connections: u64,
     pub(super) connections_open: u64,
@@ -25,17 +22,16 @@ pub(super) struct Line {
     pub(super) segments_out_of_order: u64,
     pub(super) segments_retransmitted: u64,
     pub(super) bytes_held: u64,
-    /// Directions whose FPDUs are no longer followed, because some of their frames were lost.
+    /// Some of their frames were lost, so their FPDUs are no longer followed.
     pub(super) directions_incomplete: u64,
-    /// Frames written so far, or counted if there is no file.
+    /// Frames written or, without a file, counted.
     pub(super) frames: u64,
-    /// Frames lost or cut so far, because there was no room for them.
+    /// There was no room for them.
     pub(super) frames_lost: u64,
-    /// Set if the interface is up: no frames pass while it is down.
+    /// No frames pass while the interface is down.
     pub(super) link_up: bool,
 }
 
-/// Totals.
 #[derive(Debug, Serialize)]
 pub(super) struct Total {
     pub(super) seconds: f64,
@@ -45,7 +41,7 @@ pub(super) struct Total {
 }
 
 impl Total {
-    /// For people; the frames are in `target`.
+    /// The frames are in `target`.
     pub(super) fn text(&self, target: &str) -> String {
         let Self { frames, frames_lost, total, .. } = self;
         let connections = total.connections;

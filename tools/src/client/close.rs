@@ -7,17 +7,15 @@ use urnic::{ConnectionEvent, monotonic_now};
 use crate::client::Client;
 
 impl Client<'_> {
-    /// Closes in order, and waits until the server has closed, too.
+    /// Waits until the server has closed, too.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         close_all(vec![self])
     }
 
-    /// Returns true if both ends have closed, or the connection is over.
     fn is_closed(&self) -> anyhow::Result<bool> {
         while let Some(event) = self.connection.next_event(Duration::ZERO)? {
             match event {
-                // An end that has closed and receives the other's close only waits for lost
-                // segments: that is TIME-WAIT.
+                // Both ends have closed: TIME-WAIT only waits for lost segments.
                 ConnectionEvent::PeerClosed
                 | ConnectionEvent::Closed(_)
                 | ConnectionEvent::Failed(_)
@@ -29,11 +27,7 @@ impl Client<'_> {
     }
 }
 
-/// Closes sessions in order, all at once, and waits until the server has closed, too: one round
-/// trip for any number of sessions.
-///
-/// # Errors
-/// If the endpoint has failed.
+/// Closes all at once, in one round trip. Waits until the server has closed, too.
 pub(crate) fn close_all(mut open: Vec<Client<'_>>) -> anyhow::Result<()> {
     let Some(host) = open.first().map(|client| client.host) else { return Ok(()) };
     for client in &open {
@@ -61,7 +55,6 @@ pub(crate) fn close_all(mut open: Vec<Client<'_>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Timeout of an orderly end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to wait until the last acknowledgment has left.
 const LAST_ACK_TIME: Duration = Duration::from_micros(500);

@@ -26,28 +26,23 @@ impl Client<'_> {
         )
     }
 
-    /// Error: the server has ended the session with this reason.
     pub(super) fn ended(&self, reason: &str) -> anyhow::Error {
         anyhow!("{} says: {reason}", self.remote)
     }
 
-    /// Error: the server sent a control message that is invalid at this time.
     pub(crate) fn unexpected(&self, message: &Control) -> anyhow::Error {
         anyhow!("{} sent {message:?}, which is not valid here", self.remote)
     }
 
-    /// Error: the server sent payload that was not requested.
     pub(crate) fn unasked(&self) -> anyhow::Error {
         anyhow!("{} sent payload that was not requested", self.remote)
     }
 
-    /// Chooses the reason of an error in a session: if a buffer cannot be posted, the connection
-    /// has ended, which has a reason of its own.
+    /// Replaces the error of a post: the connection has ended, which has a reason of its own.
     pub(super) fn reason(&self, error: anyhow::Error) -> anyhow::Error {
         if error.is::<PostError>() { self.lost() } else { error }
     }
 
-    /// Reason why the session has ended.
     pub(crate) fn lost(&self) -> anyhow::Error {
         let reason = self.said_last().unwrap_or_else(|| self.end_of_connection());
         match self.waiting.stopped_for(monotonic_now()) {
@@ -59,7 +54,7 @@ impl Client<'_> {
         }
     }
 
-    /// Returns the server's last control message that was not read before a request failed.
+    /// Returns a message that was not read before a request failed.
     fn said_last(&self) -> Option<anyhow::Error> {
         while let Some(wc) = self.cq.poll() {
             if wc.status == WcStatus::Success
@@ -94,12 +89,11 @@ impl Client<'_> {
     }
 }
 
-/// Reason why a connection was not opened, with advice.
 pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow::Error {
     why(remote, host.options.timeout, error, || advice(remote, host, error))
 }
 
-/// Names the end that refused, and what to do. `advice` is for a peer that sent nothing.
+/// `advice` is for a peer that sent nothing.
 fn why(
     remote: SocketAddr,
     timeout: Duration,
@@ -149,7 +143,7 @@ fn why(
     }
 }
 
-/// Advice if no answer has come from `remote`: a known fault, or else possible faults.
+/// A known fault, or else possible faults.
 fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     if matches!(error, Error::Startup(StartupFailure::Timeout)) {
         return "it accepts TCP connections and sends nothing: the service there is no RDMA \
@@ -184,7 +178,6 @@ fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     }
 }
 
-/// Returns advice if the link of this end's device is down.
 fn down_advice(host: &Host) -> Option<String> {
     let mut is_down = false;
     while let Ok(Some(event)) = host.endpoint.next_event(Duration::ZERO) {
@@ -206,7 +199,6 @@ fn down_advice(host: &Host) -> Option<String> {
     })
 }
 
-/// Time to wait for the reason of a failure.
 const REASON_WAIT: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -13,10 +13,6 @@ use crate::progress::Progress;
 use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
 use crate::transfer::{Partial, Staging, chunk_count, chunk_range};
 
-/// Transfers the file within its session.
-///
-/// # Errors
-/// If the session fails, the file cannot be stored, or its digest is wrong.
 pub(crate) fn get(
     client: &mut Client<'_>,
     partial: Partial,
@@ -66,8 +62,8 @@ pub(crate) fn get(
     Ok(Transferred { sha256, resumed })
 }
 
-/// Gives the file its name, and keeps the session alive meanwhile: a disk, or the reader of
-/// standard output, may be slow. A session that ends now has done its work.
+/// Keeps the session alive meanwhile: a disk, or the reader of standard output, may be slow. A
+/// session that ends now has done its work.
 fn commit(client: &mut Client<'_>, partial: Partial) -> anyhow::Result<()> {
     let committing = thread::Builder::new()
         .name("urnic-commit".to_owned())
@@ -82,31 +78,22 @@ struct Receiver<'a, 'h> {
     partial: Partial,
     staging: Staging,
     sink: Mr,
-    /// Free chunk buffers, here and at the server.
     free: Vec<u32>,
-    /// Chunks in flight.
     crossing: HashMap<u64, Crossing>,
-    /// Chunks whose digest was requested.
     asked: HashSet<u64>,
-    /// Verified bytes.
     verified: u64,
     progress: &'a Progress,
 }
 
-/// A chunk in flight.
 #[derive(Clone, Copy, Debug)]
 struct Crossing {
     place: u32,
-    /// Digest of the chunk at the server.
     crc: u32,
-    /// Reads in flight.
     open: usize,
-    /// Set if further Reads follow.
     more: bool,
 }
 
 impl Receiver<'_, '_> {
-    /// Finds the chunks that are missing after an earlier attempt.
     fn find_missing(&mut self) -> anyhow::Result<VecDeque<u64>> {
         let chunks = 0..chunk_count(self.partial.len());
         if self.partial.chunks_present() == 0 {
@@ -203,7 +190,7 @@ impl Receiver<'_, '_> {
         self.client.post(SendWr::read(WrId(piece.chunk), remote, self.sink.sge(octets)))
     }
 
-    /// Handles a completed Read; `false` if its chunk is complete and wrong.
+    /// `false` if the chunk is complete and wrong.
     fn done(&mut self, index: u64) -> anyhow::Result<bool> {
         let crossing = self.crossing.get_mut(&index).context("a Read of no chunk")?;
         crossing.open -= 1;

@@ -10,7 +10,6 @@ use urnic_engine::time::Instant;
 
 use crate::transfer::chunk_range;
 
-/// Chunks to transfer, cut into pieces.
 #[derive(Debug)]
 pub(super) struct Pieces {
     len: u64,
@@ -19,13 +18,10 @@ pub(super) struct Pieces {
     current: Option<(u64, Range<u64>)>,
     /// Chunks that arrived wrong, and how often.
     wrong: HashMap<u64, u32>,
-    /// Most bytes per second.
     rate: Option<u64>,
-    /// With a rate: time when the next piece may go.
     due: Instant,
 }
 
-/// A piece; `is_last` is set for the last piece of its chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) chunk: u64,
@@ -34,51 +30,44 @@ pub(super) struct Piece {
 }
 
 impl Pieces {
-    /// Cuts the given chunks of a file of `len` bytes, at `rate` bits per second at most.
+    /// Cuts chunks into pieces, for at most `rate` bits per second.
     pub(super) fn new(len: u64, chunks: VecDeque<u64>, rate: Option<u64>) -> Self {
         let rate = rate.map(|bits| (bits / 8).max(1));
         let (waiting, wrong) = (chunks, HashMap::new());
         let mut pieces = Self { len, waiting, current: None, wrong, rate, due: monotonic_now() };
-        // The first piece also waits for its time: otherwise a file that is shorter than a piece
-        // would never wait.
+        // Otherwise a file that is shorter than a piece would never wait.
         pieces.due = pieces.due + pieces.time_of(pieces.piece_len().min(len));
         pieces
     }
 
-    /// Length of a piece in bytes: shorter at a low rate, which would otherwise come in bursts.
+    /// Shorter at a low rate, which would otherwise come in bursts.
     fn piece_len(&self) -> u64 {
         let in_a_burst = |rate: u64| rate / (1_000_000_000 / BURST_NS);
         self.rate.map_or(PIECE_LEN, in_a_burst).clamp(1, PIECE_LEN)
     }
 
-    /// Time of `octets` at the rate.
     fn time_of(&self, octets: u64) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let ns = u128::from(octets) * 1_000_000_000 / u128::from(rate);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Adds a chunk at the end.
     pub(super) fn add(&mut self, chunk: u64) {
         self.waiting.push_back(chunk);
     }
 
-    /// Returns true if a chunk has been begun and not ended.
     pub(super) const fn is_within_chunk(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Returns true if no piece is left.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.current.is_none()
     }
 
-    /// Time to wait before the next piece.
     pub(super) fn pause(&self) -> Duration {
         if self.rate.is_none() { Duration::ZERO } else { self.due - monotonic_now() }
     }
 
-    /// Takes the next piece.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.current.is_none() {
             let chunk = self.waiting.pop_front()?;
@@ -102,10 +91,7 @@ impl Pieces {
         Some(piece)
     }
 
-    /// Counts a chunk that has arrived wrong: [add](Self::add) it again.
-    ///
-    /// # Errors
-    /// If it was wrong too often.
+    /// Fails if the chunk was wrong too often: else [add](Self::add) it again.
     pub(super) fn again(&mut self, chunk: u64) -> anyhow::Result<()> {
         ensure!(
             chunk_range(chunk, self.len).is_some(),
@@ -120,13 +106,10 @@ impl Pieces {
     }
 }
 
-/// Longest piece in bytes.
 const PIECE_LEN: u64 = 256 << 10;
 /// With a rate: duration of a burst, and longest time by which a late end may catch up.
 const BURST_NS: u64 = 20_000_000;
-/// Pieces in flight at a time.
 pub(super) const PIECES_MAX: usize = 32;
-/// Most times that a chunk may arrive wrong.
 const WRONG_MAX: u32 = 3;
 
 #[cfg(test)]

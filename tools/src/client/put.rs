@@ -16,18 +16,13 @@ use crate::progress::Progress;
 use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
 use crate::transfer::{Hashing, Staging, chunk_count, chunk_crc, chunk_range};
 
-/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transferred {
     pub(crate) sha256: [u8; 32],
-    /// Bytes already present from an earlier attempt.
+    /// Bytes that an earlier attempt has transferred.
     pub(crate) resumed: u64,
 }
 
-/// Transfers a file of `len` bytes within its session.
-///
-/// # Errors
-/// If the session fails, or the file at the other end differs.
 pub(crate) fn put(
     client: &mut Client<'_>,
     file: &File,
@@ -68,7 +63,6 @@ pub(crate) fn put(
     }
 }
 
-/// Hashes a file in a thread.
 pub(super) fn hash_in_thread(
     file: &File,
     len: u64,
@@ -80,7 +74,7 @@ pub(super) fn hash_in_thread(
         .context("starting a thread to hash the file")
 }
 
-/// Waits for the hash, and keeps the session alive meanwhile.
+/// Keeps the session alive meanwhile.
 pub(super) fn join(
     client: &mut Client<'_>,
     hashing: JoinHandle<io::Result<[u8; 32]>>,
@@ -97,22 +91,18 @@ struct Sender<'a, 'h> {
     file: &'a File,
     staging: Staging,
     source: Mr,
-    /// Free chunk buffers, here and at the server.
     free: Vec<u32>,
-    /// Buffers of the chunks in flight.
     crossing: HashMap<u64, u32>,
-    /// CRC of the sent part of the current chunk.
+    /// The sent part of the current chunk.
     crc: Crc32c,
     len: u64,
-    /// Chunks whose result is awaited.
     asked: HashSet<u64>,
-    /// Verified bytes.
     verified: u64,
     progress: &'a Progress,
 }
 
 impl Sender<'_, '_> {
-    /// Finds the chunks that the server does not have from an earlier attempt.
+    /// The server has the others from an earlier attempt.
     fn find_missing(&mut self) -> anyhow::Result<VecDeque<u64>> {
         let chunks = 0..chunk_count(self.len);
         if self.client.welcome.chunks_present == 0 {
@@ -185,7 +175,6 @@ impl Sender<'_, '_> {
                 }
                 Some(Happened::Control(other)) => return Err(self.client.unexpected(&other)),
                 Some(Happened::Payload(_)) => return Err(self.client.unasked()),
-                // This end itself limits the rate.
                 None if open == 0 && self.asked.is_empty() => self.client.pause(pause)?,
                 None => self.client.idle(sleep_max(pause))?,
             }
@@ -223,16 +212,12 @@ impl Sender<'_, '_> {
     }
 }
 
-/// Handles the server's answer about a chunk.
-///
-/// # Errors
-/// If it was not requested, or was already answered.
+/// Fails if the answer was not requested, or is a second one.
 pub(super) fn answered(asked: &mut HashSet<u64>, index: u64) -> anyhow::Result<()> {
     ensure!(asked.remove(&index), "the server sent an answer that was not requested");
     Ok(())
 }
 
-/// Longest sleep if the next piece may go after `pause`.
 pub(super) fn sleep_max(pause: Duration) -> Duration {
     if pause.is_zero() { SLEEP_MAX } else { pause.min(SLEEP_MAX) }
 }

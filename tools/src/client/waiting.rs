@@ -4,22 +4,19 @@ use std::time::Duration;
 
 use urnic_engine::time::Instant;
 
-/// Timeouts for an answer that the server owes. `since` is the time of the question, `told` that of
-/// the server's last report that it is working.
+/// `since` is the time of the question, `told` that of the server's last report that it works.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// Longest time without any message.
     silence_max: Duration,
-    /// Longest time without an answer, even if the server reports that it is working.
+    /// Longest time without an answer, even if the server reports that it works.
     work_max: Duration,
     since: Option<Instant>,
     told: Option<Instant>,
-    /// Timeout of the server for a peer.
     peer_max: Duration,
     stops: OwnStops,
 }
 
-/// Detects that this process was stopped: between two checks, much more time passed than it slept.
+/// Detects stops: between two checks, much more time passes than the process slept.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnStops {
     looked_at: Option<Instant>,
@@ -29,7 +26,6 @@ struct OwnStops {
 }
 
 impl OwnStops {
-    /// Returns true if this process was stopped since the last check.
     #[inline]
     fn look(&mut self, now: Instant) -> bool {
         let before = self.looked_at.replace(now);
@@ -42,16 +38,15 @@ impl OwnStops {
         true
     }
 
-    /// Returns how long this process was stopped, if this was recent enough to be the cause of a
-    /// present failure.
+    /// Time for which this process was stopped, if recent enough to be the cause of a failure.
     fn of_late(&self, now: Instant) -> Option<Duration> {
         self.ended_at.filter(|at| now - *at < OWN_STOP_CAUSE_MAX).map(|_| self.longest)
     }
 }
 
 impl Waiting {
-    /// Creates the timeouts for a server that has `timeout` for an answer and must process a file
-    /// of `file_len` bytes, and that waits `peer_max` for a peer.
+    /// The server has `timeout` for an answer, processes `file_len` bytes, waits `peer_max` for a
+    /// peer.
     pub(super) fn new(timeout: Duration, file_len: u64, peer_max: Duration) -> Self {
         let work_max = timeout
             .saturating_mul(WORK_TIMEOUTS)
@@ -60,13 +55,11 @@ impl Waiting {
         Self { silence_max: timeout, work_max, since: None, told: None, peer_max, stops }
     }
 
-    /// Returns true if this process was stopped since the last check.
     pub(super) fn was_stopped(&mut self, now: Instant) -> bool {
         self.stops.look(now)
     }
 
-    /// Returns how long this process was recently stopped, if longer than the server waits for a
-    /// peer.
+    /// Time for which this process was stopped, if longer than the server waits for a peer.
     pub(super) fn stopped_for(&self, now: Instant) -> Option<Duration> {
         self.stops.of_late(now).filter(|longest| *longest >= self.peer_max)
     }
@@ -77,18 +70,15 @@ impl Waiting {
         (self.since, self.told) = (None, None);
     }
 
-    /// Call when the server reports that its answer takes longer.
     pub(super) const fn told(&mut self, now: Instant) {
         self.told = Some(now);
     }
 
-    /// Call while the server owes an answer. Returns the time since the question if it exceeds the
-    /// timeout.
+    /// Call while the server owes an answer. Returns the time since the question if it is too long.
     #[inline]
     pub(super) fn is_over(&mut self, now: Instant) -> Option<Duration> {
         if self.stops.look(now) {
-            // Messages of the server that came meanwhile must still be read: the timeouts start
-            // again.
+            // Messages of the server that came meanwhile must still be read.
             (self.since, self.told) = (self.since.map(|_| now), None);
         }
         let since = *self.since.get_or_insert(now);
@@ -98,13 +88,12 @@ impl Waiting {
     }
 }
 
-/// A check that comes so late shows that this process was stopped: sleeps are much shorter.
+/// Sleeps are much shorter.
 const OWN_STOP_MIN: Duration = Duration::from_secs(1);
-/// Time after a stop in which the end of a session may be caused by it.
 const OWN_STOP_CAUSE_MAX: Duration = Duration::from_secs(10);
-/// Multiple of the timeout for a server that reports that it is working, for the queue of its disk.
+/// Multiple of the timeout for a server whose disk has a queue.
 const WORK_TIMEOUTS: u32 = 4;
-/// Bytes of a file that a server reads or writes to its disk in a second, at least.
+/// Least rate of a server's disk.
 const WORK_BYTES_PER_SECOND: u64 = 1 << 20;
 
 #[cfg(test)]

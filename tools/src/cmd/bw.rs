@@ -129,10 +129,6 @@ impl Args {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
     ensure!(
@@ -163,7 +159,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let measured = bw::measure(&host, &remotes, &plan, &interrupt, &mut intervals)?;
         let result = Bandwidth::new(&plan, &measured, intervals.finish(), &args.client.stack);
         if args.all_sizes && !args.json {
-            // Each result is printed as soon as it is known, because all of them take a while.
             let above = if results.is_empty() { header(args.bidir) } else { String::new() };
             report::print(&format!("{above}{}", result.row()))?;
         }
@@ -181,11 +176,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Defaults.
 const SIZE: u32 = 64 << 10;
 const SECONDS: Duration = Duration::from_secs(5);
 const SECONDS_OF_EACH: Duration = Duration::from_secs(1);
-/// Most bytes in flight for the sizes of a table: the server's limit for one peer allows them.
+/// The server's limit for one peer allows them.
 const UNDER_WAY_OF_ALL: u32 = 24 << 20;
 
 #[cfg(test)]

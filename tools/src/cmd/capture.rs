@@ -98,8 +98,8 @@ Examples:
   sudo setcap cap_net_raw,cap_net_admin+ep $(command -v urnic)
       Lets every user capture";
 
-/// Bytes of the longest headers of a segment: Ethernet with two VLAN tags, IPv6, TCP with all options, and those of
-/// MPA and DDP behind them.
+/// The longest headers of a segment: Ethernet with two VLAN tags, IPv6, TCP with all options, MPA
+/// and DDP.
 const HEADERS_LEN: u32 = 14 + 8 + 40 + 60 + 2 + 18;
 /// Longest frame that other programs read.
 const SNAP_LEN_MAX: u32 = 262_144;
@@ -113,10 +113,6 @@ fn snap_len(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If the interface cannot be opened, or the file cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_stream = args.write.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if is_stream && args.json {

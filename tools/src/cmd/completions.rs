@@ -23,10 +23,6 @@ Examples:
   urnic completions zsh > /usr/local/share/zsh/site-functions/_urnic
   urnic completions fish > ~/.config/fish/completions/urnic.fish";
 
-/// Runs the command, for the commands of `tree`.
-///
-/// # Errors
-/// If standard output cannot be written.
 pub(crate) fn run(args: &Args, tree: &mut Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, tree, "urnic", &mut script);

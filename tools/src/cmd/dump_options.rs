@@ -6,12 +6,8 @@ use clap::{Arg, Command};
 
 use crate::report::print;
 
-/// Prints, for every argument of every command in `tree`, a line of three fields: the command, the
-/// option (or `ARGUMENT` for an argument without a name), and the name of its value (or `-` for a
-/// flag).
-///
-/// # Errors
-/// If standard output cannot be written.
+/// Prints a line of three fields for every argument of every command in `tree`: the command, the
+/// option (or `ARGUMENT` for one without a name), and the name of its value (or `-` for a flag).
 pub(crate) fn run(tree: &mut Command) -> anyhow::Result<ExitCode> {
     // A global option is listed for each command.
     tree.build();

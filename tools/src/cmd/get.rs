@@ -49,10 +49,6 @@ Examples:
   urnic get server/2026/november.tar /tmp/november.tar --force
   urnic get server/work.tar - | tar -x";
 
-/// Runs the command.
-///
-/// # Errors
-/// If the file was not received.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let name = args.from.name.clone().context("which file? Write HOST[:PORT]/NAME")?;
     let options = &args.options;

@@ -102,13 +102,9 @@ Example, ports get their addresses from dnsmasq on this machine ('--dev ib:…,d
   dnsmasq --port=0 --no-ping --dhcp-option=option:router,10.9.0.9 \\
     --dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,1h";
 
-/// Longest sleep of the gate, which then checks its interface, and if it must stop.
+/// The gate then checks its interface, and if it must stop.
 const LOOK_NS: u64 = 100_000_000;
 
-/// Runs the command.
-///
-/// # Errors
-/// If there is no such node, or the interface cannot be opened.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Kind::Ib(port) = args.dev.kind() else {
         bail!("--dev {}: a gate has a port of InfiniBand: ib:sim=NAME,node=NODE,ip=…", args.dev);
@@ -177,7 +173,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Forwards datagrams until the command must stop.
 fn carry(
     gate: &mut Gate<IpoibDevice<Node>, Tap>,
     args: &Args,
@@ -206,8 +201,8 @@ fn carry(
         }
         let state = gate.link().link().state();
         if told != Some(state) {
-            // The carrier of a deleted interface cannot be set; it is set for the next interface of
-            // this name.
+            // The carrier of a deleted interface cannot be set: it is set for the next one of this
+            // name.
             if follow(gate, state) {
                 told = Some(state);
                 if says {
@@ -222,7 +217,6 @@ fn carry(
     Ok(())
 }
 
-/// Sets the state of the interface to that of the link; returns true if that succeeded.
 fn follow(gate: &mut Gate<IpoibDevice<Node>, Tap>, state: LinkState) -> bool {
     if let LinkState::Up { mtu, .. } = state {
         // Without the right to set the MTU, the gate fragments or refuses datagrams.
@@ -255,7 +249,6 @@ fn wait(gate: &mut Gate<IpoibDevice<Node>, Tap>, now_ns: u64, end_ns: u64) -> an
     let mut descriptors: Vec<_> =
         gate_link.readiness().into_iter().chain(tun).map(readable).collect();
     match poll(&mut descriptors, Some(&timeout)) {
-        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for datagrams"),
     }

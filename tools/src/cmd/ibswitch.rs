@@ -74,12 +74,11 @@ Example, a ping between two nodes of the fabric that the file 'net' describes:
   urnic serve --dev ib:sim=fabric,node=Hca2,ip=10.9.0.2/24 --listen 10.9.0.2 &
   urnic ping 10.9.0.2 --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24";
 
-/// Longest sleep of the switch, which checks the fabric from time to time.
+/// The switch then checks the fabric.
 const LOOK_NS: i64 = 100_000_000;
-/// Time until the switch tries again to send to a port whose queue is full.
+/// The queue of a port was full.
 const PRESSED_NS: i64 = 100_000;
 
-/// Counts of the packets.
 #[derive(Debug, Serialize)]
 struct Summary {
     seconds: f64,
@@ -135,10 +134,6 @@ impl Summary {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If there is no such simulator or node, or it ends.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -205,7 +200,6 @@ fn wait(switch: &Switch, left_ns: u64) -> anyhow::Result<()> {
     // Packets that may not be received are no reason to wake up.
     let awaited = if switch.is_held() { &mut [][..] } else { &mut packets[..] };
     match poll(awaited, Some(&timeout)) {
-        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for packets"),
     }

@@ -76,10 +76,6 @@ Example, a path of 1 Gbit/s with a round trip of 20 ms and 1 % loss, between two
   ip -n a link set tapa up; ip -n b link set tapb up
   ip netns exec b iperf3 -s & ip netns exec a iperf3 -c 10.9.0.2";
 
-/// Runs the command.
-///
-/// # Errors
-/// If an interface cannot be opened, or the options contradict each other.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.options.check()?;
     if args.a == args.b {
@@ -112,7 +108,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Moves frames until the command must stop.
 fn carry(
     bridge: &mut Bridge<Tap>,
     args: &Args,
@@ -151,7 +146,6 @@ fn carry(
     Ok(())
 }
 
-/// Sleeps until a frame has arrived at one of the devices, or until `until_ns`.
 fn wait(devices: &[&Tap], until_ns: u64) -> anyhow::Result<()> {
     let left_ns = until_ns.saturating_sub(monotonic_now().as_nanos());
     if left_ns == 0 {
@@ -166,7 +160,6 @@ fn wait(devices: &[&Tap], until_ns: u64) -> anyhow::Result<()> {
     let mut polled: Vec<_> =
         descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
     match poll(&mut polled, Some(&timeout)) {
-        // A signal: the caller checks if it must stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for frames"),
     }

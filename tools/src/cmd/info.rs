@@ -40,10 +40,6 @@ Examples:
       Link and lease; waits for each at most 15 s.
   urnic info --json | jq '.devices[] | select(.usable) | .device'";
 
-/// Runs the command.
-///
-/// # Errors
-/// If the port cannot be opened, or the result cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(dev) = &args.dev {
         let Kind::Ib(port) = dev.kind() else {

@@ -99,7 +99,6 @@ struct Latency {
     recorded: Samples,
 }
 
-/// Results of several sizes.
 #[derive(Debug, Serialize)]
 struct Table {
     sizes: Vec<Latency>,
@@ -157,10 +156,6 @@ impl Latency {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
     let remotes = args.peer.resolve(&args.client.stack.dev)?;
@@ -192,7 +187,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Defaults.
 const SIZE: u32 = 8;
 const ITERATIONS: u32 = 10_000;
 const ITERATIONS_OF_EACH: u32 = 1_000;

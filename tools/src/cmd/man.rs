@@ -28,10 +28,6 @@ Examples:
   urnic man /usr/local/share/man/man1
   urnic man /tmp/man && man /tmp/man/urnic-bw.1";
 
-/// Runs the command, for the commands of `tree`.
-///
-/// # Errors
-/// If a page cannot be written.
 pub(crate) fn run(args: &Args, tree: Command) -> anyhow::Result<ExitCode> {
     let shown = args.dir.display();
     fs::create_dir_all(&args.dir).with_context(|| shown.to_string())?;
@@ -46,7 +42,7 @@ pub(crate) fn run(args: &Args, tree: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page of one command; `others` are listed under SEE ALSO.
+/// `others` are listed under SEE ALSO.
 fn write(dir: &Path, command: &Command, others: &[String]) -> anyhow::Result<()> {
     let man = Man::new(command.clone());
     let mut page = Vec::new();

@@ -61,7 +61,6 @@ Examples:
 struct Pinged {
     peer: SocketAddr,
     size_bytes: u64,
-    /// Messages that were answered.
     count: u64,
     interrupted: bool,
     timing: Timing,
@@ -69,10 +68,6 @@ struct Pinged {
     times: Times,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If a message is not answered.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let remotes = args.peer.resolve(&args.client.stack.dev)?;
     let host = Host::client(&args.client, SPIN)?;
@@ -115,7 +110,6 @@ fn came_back(count: u64) -> String {
     format!("{} came back", figure::counted(count, "message"))
 }
 
-/// Sends the messages, one after the other.
 fn messages(
     args: &Args,
     client: &mut Client<'_>,
@@ -137,7 +131,7 @@ fn messages(
     Ok(())
 }
 
-/// Sends a message and waits for its answer; returns the time in nanoseconds.
+/// Returns the time in nanoseconds.
 fn round_trip(client: &mut Client<'_>, source: &Mr, number: u32) -> anyhow::Result<u64> {
     let [salt, ..] = number.to_le_bytes();
     let octets: Vec<u8> = (0..source.len()).map(|i| i.to_le_bytes()[0] ^ salt).collect();

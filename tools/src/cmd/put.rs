@@ -52,10 +52,6 @@ Examples:
   urnic put backup.tar server/november.tar --rate 1G
   tar -c work | urnic put - server/work.tar";
 
-/// Runs the command.
-///
-/// # Errors
-/// If the file was not transferred.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (file, len) = source(&args.file)?;
     let name = match &args.to.name {
@@ -86,7 +82,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the file to send, and determines its length.
 fn source(path: &Path) -> anyhow::Result<(File, u64)> {
     let shown = path.display();
     let file = if is_standard_stream(path) {
@@ -112,7 +107,6 @@ fn source(path: &Path) -> anyhow::Result<(File, u64)> {
     Ok((file, len))
 }
 
-/// Opens a session for a file.
 pub(crate) fn connect<'h>(
     host: &'h Host,
     remotes: &[SocketAddr],

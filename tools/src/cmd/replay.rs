@@ -81,7 +81,6 @@ Examples:
   urnic replay --compare --report page.html before.pcap after.pcap
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
 
-/// Reads a file, or a pipe, and writes it with comments if requested.
 fn replay_file(
     path: &Path,
     options: Options,
@@ -110,7 +109,6 @@ fn replay_file(
     Ok((file, written))
 }
 
-/// Writes the requested page and pictures.
 fn write_pictures(
     args: &Args,
     files: &[PicturedFile],
@@ -135,10 +133,6 @@ fn write_pictures(
     Ok(())
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_pictured = args.compare || args.report.is_some() || args.svg.is_some();
     let options = Options { is_pictured, unpacked_max: args.unpack_max };
@@ -169,7 +163,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ if is_stream => Some(Ok(())),
         Some(Ok(compared)) if args.json => Some(print_json(&compared)),
         Some(Ok(compared)) => Some(print(compare::text(&compared).trim_end())),
-        // The read error was already reported.
         Some(Err(_)) if !is_readable && !args.json => Some(Ok(())),
         Some(Err(reason)) => return Err(anyhow::Error::msg(reason)),
         None => None,

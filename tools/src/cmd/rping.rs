@@ -80,10 +80,6 @@ fn size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If the command fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(args.server || args.address.is_some(), "a client needs the server's address: -a HOST");
     let host = Host::open(&args.stack, SPIN)?;
@@ -99,8 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    /// Returns a line for each option that has no effect at this end; scripts give all options to
-    /// both ends.
+    /// Options without effect at this end; scripts give all options to both ends.
     fn without_effect(&self) -> Vec<&'static str> {
         [
             (self.server && self.validate, "-V: the client compares, not a server"),
@@ -166,5 +161,5 @@ fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
 
 /// Bytes of a ping, as in rdma-core's program.
 const SIZE: usize = 64;
-/// Longest wait for a client before the wait is repeated.
+/// The wait is repeated.
 const LISTEN_TURN: Duration = Duration::from_secs(3600);

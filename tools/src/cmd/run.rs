@@ -83,10 +83,7 @@ Examples:
 const EXIT_NO_PROGRAM: u8 = 127;
 const EXIT_NO_START: u8 = 126;
 
-/// Runs the command; returns only if the program cannot be started.
-///
-/// # Errors
-/// If no folder can be created for the library's names.
+/// Returns only if the program cannot be started.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = args.program.split_first() else { bail!("no program") };
     let mut path = libraries::with_names(&libraries::RDMA.path()?)?.into_os_string();

@@ -141,7 +141,6 @@ struct FileOptions {
     keep_parts: Duration,
 }
 
-/// Heading of these options.
 const FILES: &str = "Files";
 
 const EXAMPLES: &str = "\
@@ -173,7 +172,6 @@ Examples:
       On a TAP interface, with urnic's TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
       an address on it, and then 'ping 10.7.0.2' is answered, too.";
 
-/// Parses the limit on the memory of peers.
 fn memory_size(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         octets if octets < MEMORY_MIN => Err(format!("{} are the least", size::format(MEMORY_MIN))),
@@ -186,10 +184,8 @@ fn memory_size(text: &str) -> Result<u64, String> {
 const MEMORY_MIN: u64 = 4 << 10;
 /// More than the machines have for which this program is made.
 const MEMORY_MAX: u64 = 1 << 40;
-/// Bytes besides its region that one session may always have, so that a session with all of
-/// `--size` is possible.
+/// Bytes besides its region that one session may always have, so that one may have all of `--size`.
 const BESIDE: u64 = 1 << 20;
-/// Default memory of all peers.
 const TOTAL_SIZE: u64 = 4 << 30;
 
 impl Args {
@@ -284,10 +280,6 @@ fn mappable() -> Option<u64> {
     Some(limit.saturating_sub(mapped) / 2)
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If it cannot listen.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let dev = &args.stack.dev;
     let addresses = args.listen.resolve(dev).context("--listen")?;
@@ -329,7 +321,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Starts the thread that removes parts that were not resumed for `age`, now and from time to time.
+/// Removes parts that were not resumed for `age`, now and from time to time.
 fn keep_swept(folder: Folder, age: Duration, room: Arc<Room>, log: Log) -> anyhow::Result<()> {
     let body = move || {
         loop {
@@ -353,7 +345,6 @@ fn pause() {
     thread::sleep(SWEEP_INTERVAL);
 }
 
-/// Interval of the removal of old incomplete files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

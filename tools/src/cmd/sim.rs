@@ -24,8 +24,7 @@ use crate::report;
 /// not allowed, peers that vanish, objects destroyed in every order, peers that take all they can
 /// get, memory that changes while it is read, forged frames, messages that come before their
 /// receives, hosts that get another link address, connections that lie to a shared receive queue.
-/// An oracle knows what has to come of it.
-/// A seed gives the same run everywhere.
+/// An oracle knows what has to come of it. A seed gives the same run everywhere.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -75,7 +74,6 @@ Examples:
   urnic sim --seeds 4711..4712 --record . && urnic replay sim-4711.pcapng
       One seed again; analyse the frames on its links if it fails.";
 
-/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Summary {
     seeds: u64,
@@ -93,21 +91,16 @@ struct Summary {
     failures: Vec<Failed>,
 }
 
-/// A seed that failed.
 #[derive(Clone, Debug, Serialize)]
 struct Failed {
     seed: u64,
     scenario: &'static str,
     failure: String,
-    /// The command that runs it again.
     again: String,
     recorded: Option<PathBuf>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// If there is no memory, or a recording cannot be written; a failed seed is an exit status.
+/// A failed seed is an exit status, not an error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(folder) = args.record.as_ref().filter(|folder| folder.exists() && !folder.is_dir())
     {
@@ -125,8 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let failures_max = usize::try_from(args.failures).unwrap_or(usize::MAX);
     let sweep = Sweep { seeds: seeds.clone(), only, threads, failures_max };
     let (mut failures, mut done) = (Vec::new(), 0);
-    // A panic of the engine is reported as a failure; its own message would disturb the progress
-    // bar.
+    // Otherwise its own message would disturb the progress bar.
     std::panic::set_hook(Box::new(|_| {}));
     let stopwatch = Stopwatch::start();
     let outcome = sweep.run(|event| {
@@ -149,7 +141,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Prints a failure at once.
 fn fail(args: &Args, seed: u64, failure: &Failure) -> Failed {
     let only =
         args.scenario.map_or_else(String::new, |only| format!(" --scenario {}", only.name()));
@@ -159,7 +150,6 @@ fn fail(args: &Args, seed: u64, failure: &Failure) -> Failed {
     Failed { seed, scenario, failure: failure.to_string(), again, recorded: None }
 }
 
-/// Runs failed seeds again and records them, if requested.
 fn record(args: &Args, mut failed: Vec<Failed>) -> anyhow::Result<Vec<Failed>> {
     if let Some(folder) = &args.record {
         for failed in &mut failed {

@@ -62,10 +62,6 @@ Examples:
   urnic top --json --count 60 | jq '.endpoints[].bits_per_second_in'
   urnic run --top -- ib_write_bw -F 10.0.0.2";
 
-/// Runs the command.
-///
-/// # Errors
-/// If there is no endpoint, or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::default();
     interrupt.watch()?;

@@ -6,15 +6,12 @@ use urnic_engine::verbs::{Mr, Pd};
 use super::Failure;
 use super::pattern::{Difference, Pattern, Piece, Random};
 
-/// Destination and expected bytes of one operation.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     slot: usize,
     /// First byte in the arena.
     pub(super) at: usize,
-    /// Length in bytes.
     pub(super) len: usize,
-    /// Expected contents.
     pub(super) pieces: Vec<Piece>,
 }
 
@@ -26,20 +23,18 @@ struct Slot {
     last: Option<Target>,
 }
 
-/// Registered memory with its slots.
 #[derive(Debug)]
 pub(super) struct Arena {
     name: &'static str,
     pub(super) memory: Mr,
     region: std::sync::Arc<Region>,
     slots: Vec<Slot>,
-    /// Free slots by size, smallest first. The most recently used slot is taken first, because it
-    /// is in the cache.
+    /// Free slots by size. The most recently used one is taken first: it is in the cache.
     free: Vec<(usize, Vec<usize>)>,
 }
 
 impl Arena {
-    /// Creates slots from `classes`: (capacity in bytes, number), smallest capacity first.
+    /// `classes` has (capacity in bytes, number), smallest capacity first.
     pub(super) fn new(
         name: &'static str,
         pd: &Pd,
@@ -65,8 +60,7 @@ impl Arena {
         pd.reg_region(self.region.clone(), access)
     }
 
-    /// Takes a free slot for `len` bytes, at a place that need not be aligned; `None` if there is
-    /// none now.
+    /// Takes a slot for `len` bytes, at a place that need not be aligned.
     pub(super) fn take(&mut self, len: usize, random: &mut Random) -> Option<(usize, usize)> {
         let fitting = self.free.iter_mut().filter(|(capacity, _)| *capacity >= len);
         let slot = fitting.filter_map(|(_, slots)| slots.pop()).next()?;
@@ -74,18 +68,17 @@ impl Arena {
         Some((slot, self.slots[slot].start + shift))
     }
 
-    /// Returns true if a slot of any size is free.
     pub(super) fn has_room(&self) -> bool {
         self.free.iter().any(|(_, slots)| !slots.is_empty())
     }
 
-    /// First byte and capacity of a slot; for slots that are never taken or released.
+    /// Returns the range of a slot that is never taken or released.
     pub(super) fn extent(&self, slot: usize) -> (usize, usize) {
         (self.slots[slot].start, self.slots[slot].capacity)
     }
 
-    /// Prepares a place: writes guards around it and, if it is small, contents that differ from the
-    /// expected ones. Checks that the previous operation of the slot is unchanged.
+    /// Writes guards around a place and, if it is small, contents that differ from the expected
+    /// ones. Checks that the previous operation of the slot is unchanged.
     pub(super) fn arm(
         &mut self,
         slot: usize,
@@ -106,7 +99,7 @@ impl Arena {
         Ok(Target { slot, at, len, pieces })
     }
 
-    /// Checks every byte of a place, and its guards.
+    /// Guards are checked, too.
     pub(super) fn check(&self, target: &Target, pattern: &mut Pattern) -> Result<(), Failure> {
         let Target { at, len, ref pieces, slot: _ } = *target;
         pattern.compare(&self.memory, at, pieces).map_err(|difference| {
@@ -122,7 +115,6 @@ impl Arena {
         self.check_guard(at + len, "behind")
     }
 
-    /// Frees the slot of a verified operation.
     pub(super) fn release(&mut self, target: Target) {
         let slot = target.slot;
         self.retire(target);
@@ -137,12 +129,11 @@ impl Arena {
         self.slots[slot].last = Some(target);
     }
 
-    /// Checks that every slot still holds what was last verified there.
     pub(super) fn check_all(&mut self, pattern: &mut Pattern) -> Result<(), Failure> {
         (0..self.slots.len()).try_for_each(|slot| self.check_last(slot, Some(pattern)))
     }
 
-    /// Checks the guards of the last operation of a slot, and its bytes too, if a pattern is given.
+    /// Checks the guards of the last operation, and its bytes if a pattern is given.
     fn check_last(&mut self, slot: usize, pattern: Option<&mut Pattern>) -> Result<(), Failure> {
         let Some(last) = self.slots[slot].last.take() else { return Ok(()) };
         let result = match pattern {
@@ -169,13 +160,11 @@ impl Arena {
     }
 }
 
-/// Bytes of guard on either side.
 const GUARD_LEN: usize = 64;
-/// Contents of guards.
 const GUARD: [u8; GUARD_LEN] = [0xC3; GUARD_LEN];
 /// Bytes by which the place in a slot varies.
 const SHIFT_MAX: usize = 64;
-/// Longest operation whose place first gets the complement of the expected bytes. Longer operations
+/// Longest operation whose place first gets the complement of the expected bytes. Longer ones
 /// cannot match the previous contents of the slot by chance.
 const COMPLEMENT_MAX: usize = 512;
 

@@ -11,7 +11,7 @@ use urnic_engine::verbs::{
 use super::Failure;
 use super::arena::Target;
 
-/// Purpose of a posted request, checked when it completes.
+/// Checked when the request completes.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Verified at the peer.
@@ -33,7 +33,6 @@ struct Posted {
     work: Work,
 }
 
-/// One RNIC, with the application's side of its connection.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) name: &'static str,
@@ -43,9 +42,7 @@ pub(super) struct End {
     recv_cq: Cq,
     qp: Option<Qp>,
     pub(super) connection: Option<ConnectionId>,
-    /// Final counters of the connection.
     pub(super) counters: Option<Box<ConnectionCounters>>,
-    /// Send requests without completion, oldest first.
     posted: VecDeque<Posted>,
     next_id: u64,
 }
@@ -72,7 +69,6 @@ impl End {
         }
     }
 
-    /// Creates a new queue pair, used from now on.
     pub(super) fn new_qp(&mut self) -> anyhow::Result<Qp> {
         let config = QpConfig {
             send_depth: SEND_DEPTH,
@@ -84,17 +80,15 @@ impl End {
         Ok(qp)
     }
 
-    /// Returns the queue pair in use.
     pub(super) fn qp(&self) -> &Qp {
         self.qp.as_ref().expect("made before the connection")
     }
 
-    /// Returns true if `count` further send requests may be posted.
     pub(super) fn has_room(&self, count: usize) -> bool {
         self.posted.len() + count <= SEND_DEPTH
     }
 
-    /// Posts a send request; sets its identifier.
+    /// Sets its identifier.
     pub(super) fn post(
         &mut self,
         mut wr: SendWr,
@@ -113,19 +107,17 @@ impl End {
         Ok(())
     }
 
-    /// Polls the receive queue; checks the completion for success.
     pub(super) fn poll_recv(&self) -> Result<Option<Wc>, Failure> {
         let Some(wc) = self.recv_cq.poll() else { return Ok(None) };
         self.check_status(&wc, "receive")?;
         Ok(Some(wc))
     }
 
-    /// Polls the send queue; checks the completion for success, order and length.
+    /// The completion is checked for success, order and length.
     pub(super) fn poll_send(&mut self) -> Result<Option<(Work, u64)>, Failure> {
         let Some(wc) = self.send_cq.poll() else { return Ok(None) };
         self.check_status(&wc, "request")?;
-        // RFC 5040 §5.5 rule 15: completions come in the order of posting; unsignalled requests are
-        // skipped.
+        // RFC 5040 §5.5 rule 15: in the order of posting, without unsignalled ones.
         while let Some(posted) = self.posted.pop_front() {
             if posted.id != wc.wr_id.0 {
                 if posted.signaled {
@@ -144,7 +136,6 @@ impl End {
         Err(self.out_of_order(&wc, self.next_id))
     }
 
-    /// Returns true if every requested completion has come.
     pub(super) fn is_idle(&self) -> bool {
         !self.posted.iter().any(|posted| posted.signaled)
     }
@@ -165,7 +156,5 @@ impl End {
     }
 }
 
-/// Send requests outstanding at a time.
 pub(super) const SEND_DEPTH: usize = 512;
-/// Most receive buffers posted at a time.
 pub(super) const RECV_DEPTH: usize = 64;

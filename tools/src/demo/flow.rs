@@ -12,17 +12,13 @@ use super::end::{End, RECV_DEPTH, Work};
 use super::pattern::{Pattern, Piece, Random};
 use super::plan::{Operation, Plan};
 
-/// Parameters of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowConfig {
     /// Number of the direction: 0 is from the initiator.
     pub(super) number: usize,
     pub(super) seed: u64,
-    /// Payload bytes to move.
     pub(super) bytes: u64,
-    /// Longest operation.
     pub(super) len_max: usize,
-    /// MTU of the link.
     pub(super) mtu: usize,
 }
 
@@ -34,13 +30,11 @@ struct Message {
     inbox: Target,
     /// Writes posted since the previous message.
     writes: Vec<Target>,
-    /// The registration that the message invalidates.
     window: Option<Mr>,
     /// Value of Immediate Data.
     value: u64,
 }
 
-/// One direction.
 #[derive(Debug)]
 pub(super) struct Flow {
     number: usize,
@@ -49,17 +43,13 @@ pub(super) struct Flow {
     /// Drawn from the plan, waiting for room.
     waiting: Option<Operation>,
     pattern: Pattern,
-    /// Memory of the sender that holds the pattern.
     source: Mr,
-    /// Memory of the receiver for Writes and Reads.
     sinks: Arena,
-    /// Receive buffers of the receiver.
     inboxes: Arena,
     /// Posted receive buffers that no message will use yet, oldest first.
     posted: VecDeque<usize>,
     /// Writes that are not followed by a message yet.
     writes: Vec<Target>,
-    /// Number of Writes before the next message.
     writes_max: usize,
     messages: VecDeque<Message>,
     reads: usize,
@@ -71,7 +61,6 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Registers the memory of a direction at both ends.
     pub(super) fn new(config: FlowConfig, sender: &End, receiver: &End) -> anyhow::Result<Self> {
         let FlowConfig { number, seed, bytes, len_max, mtu } = config;
         let mut random = Random::new(seed);
@@ -114,22 +103,18 @@ impl Flow {
         })
     }
 
-    /// Payload bytes that were verified.
     pub(super) const fn verified_bytes(&self) -> u64 {
         self.verified_bytes
     }
 
-    /// Operations that were verified.
     pub(super) const fn verified_operations(&self) -> u64 {
         self.verified_operations
     }
 
-    /// Posts all receive buffers.
     pub(super) fn post_inboxes(&mut self, receiver: &End) -> Result<(), Failure> {
         (0..RECV_DEPTH).try_for_each(|slot| self.post_inbox(receiver, slot))
     }
 
-    /// Posts operations until the plan is done or there is no room for the next one.
     pub(super) fn issue(&mut self, sender: &mut End, receiver: &mut End) -> Result<(), Failure> {
         while let Some(operation) = self.waiting.take().or_else(|| self.draw()) {
             if self.try_issue(operation, sender, receiver)? {
@@ -145,7 +130,6 @@ impl Flow {
         Ok(())
     }
 
-    /// Returns true if all operations were posted, have arrived and were verified.
     pub(super) fn is_done(&self) -> bool {
         self.waiting.is_none()
             && self.writes.is_empty()
@@ -154,7 +138,7 @@ impl Flow {
             && self.plan.is_done()
     }
 
-    /// Draws the next operation: from time to time a message, so that Writes are verified.
+    /// Draws a message from time to time, so that Writes are verified.
     fn draw(&mut self) -> Option<Operation> {
         if self.writes.len() >= self.writes_max {
             return Some(self.plan.send());
@@ -163,7 +147,6 @@ impl Flow {
         self.plan.next().or(last)
     }
 
-    /// Posts an operation if there is room for it.
     fn try_issue(
         &mut self,
         operation: Operation,
@@ -272,7 +255,7 @@ impl Flow {
         Ok(window)
     }
 
-    /// Registers memory of the sender only to invalidate it.
+    /// Registers memory only to invalidate it.
     fn source_window(&self, sender: &End) -> Result<Mr, Failure> {
         sender.pd.reg_mr(COUNTER_LEN, Access::REMOTE_READ).map_err(Failure::of_io)
     }
@@ -302,7 +285,7 @@ impl Flow {
 
     // ---- reception ----
 
-    /// Handles a message: it, and all Writes before it, must have arrived.
+    /// The message, and all Writes before it, must have arrived.
     pub(super) fn received(&mut self, wc: &Wc, receiver: &End) -> Result<(), Failure> {
         let message = self.messages.pop_front();
         let message = message.ok_or_else(|| Failure::new("a message that nobody sent".into()))?;
@@ -348,7 +331,7 @@ impl Flow {
         self.post_inbox(receiver, slot)
     }
 
-    /// Handles a completed Read: its bytes must have arrived.
+    /// The bytes of the Read must have arrived.
     pub(super) fn read_done(&mut self, target: Target) -> Result<(), Failure> {
         self.sinks.check(&target, &mut self.pattern).map_err(|failure| {
             failure.within(&format!("{:?}", Operation::Read { len: target.len }))
@@ -359,7 +342,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Final check: the memory of atomics, the source, and all verified data must be unchanged.
+    /// The memory of atomics, the source, and all verified data must be unchanged.
     pub(super) fn verify_rest(&mut self) -> Result<(), Failure> {
         let mut counter = [0; 8];
         self.counter.copy_out(0, &mut counter);
@@ -397,14 +380,12 @@ impl Flow {
         Ok(())
     }
 
-    /// Draws `len` bytes of the pattern.
     fn piece(&mut self, len: usize) -> Piece {
         let places = self.pattern.len() - len + 1;
         let at = self.random.below(places as u64);
         Piece { at: usize::try_from(at).expect("inside the pattern"), len }
     }
 
-    /// Draws `len` bytes of the pattern in one or several pieces.
     fn pieces(&mut self, len: usize) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity(PIECES_MAX);
         let mut left = len;
@@ -426,18 +407,12 @@ impl Flow {
     }
 }
 
-/// Smallest length of the pattern.
 const SOURCE_LEN_MIN: usize = 256 << 10;
-/// Slots for Writes and Reads: length and number of small slots; number of slots of the longest
-/// operation.
+/// Slots for Writes and Reads: length and number of small ones; number of the longest.
 const SMALL_LEN: usize = 8 << 10;
 const SMALL_SLOTS: usize = 48;
 const LARGE_SLOTS: usize = 6;
-/// Length of a receive buffer.
 const INBOX_LEN: usize = 64 << 10;
-/// Most Writes before one message.
 const WRITES_MAX: u64 = 5;
-/// Most scatter elements of one operation.
 const PIECES_MAX: usize = 3;
-/// Bytes of memory for atomics.
 const COUNTER_LEN: usize = 64;

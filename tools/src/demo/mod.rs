@@ -26,7 +26,6 @@ pub(crate) use options::{OUTPUT, Options};
 pub(crate) use result::Outcome;
 pub(crate) use session::Session;
 
-/// Error: a verification failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     text: String,
@@ -41,7 +40,6 @@ impl Failure {
         Self::new(error.to_string())
     }
 
-    /// Adds the context of a failure.
     fn within(self, context: &str) -> Self {
         Self { text: format!("{context}: {}", self.text) }
     }

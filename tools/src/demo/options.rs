@@ -125,7 +125,6 @@ pub(crate) enum Stack {
 pub(super) struct SuperFrames(Option<NonZeroUsize>);
 
 impl Options {
-    /// Configuration of the link without impairments.
     pub(super) fn link(&self) -> LinkConfig {
         // Impairments put more frames on the link than TCP's window has segments; a short queue
         // would lose frames that no option asked to lose.
@@ -142,7 +141,6 @@ impl Options {
         }
     }
 
-    /// Impairments of the link.
     pub(super) fn impairments(&self) -> ImpairConfig {
         ImpairConfig {
             loss: self.loss / 100.0,
@@ -154,7 +152,6 @@ impl Options {
         }
     }
 
-    /// Returns the engine's name of the chosen stack.
     pub(super) const fn lower_layer(&self) -> LowerLayer {
         match self.stack {
             Stack::Optimized => LowerLayer::Optimized,
@@ -162,15 +159,11 @@ impl Options {
         }
     }
 
-    /// Returns true if FPDUs have CRCs.
     pub(super) const fn has_crc(&self) -> bool {
         self.crc
     }
 
-    /// Checks the combination of options.
-    ///
-    /// # Errors
-    /// Names an option that another one would make ineffective.
+    /// Fails for an option that another one would make ineffective.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let cut = [("--corrupt", self.corrupt), ("--resegment", self.resegment)];
         for (name, percent) in cut {
@@ -182,13 +175,12 @@ impl Options {
         Ok(())
     }
 
-    /// Payload bytes of both directions.
     pub(crate) const fn total_bytes(&self) -> u64 {
         self.bytes.saturating_mul(2)
     }
 }
 
-/// Returns an impairment without faults, with room for all frames that might be held.
+/// Returns a configuration with room for all frames that might be held.
 fn no_impairments() -> ImpairConfig {
     ImpairConfig { held_max: IMPAIRED_QUEUE, ..ImpairConfig::default() }
 }
@@ -201,7 +193,6 @@ fn nanos<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_u64(nanos_of(*duration))
 }
 
-/// Parses a size from `low` to `high`.
 fn size_in(text: &str, low: u64, high: u64) -> Result<usize, String> {
     let bytes = size::parse(text)?;
     if !(low..=high).contains(&bytes) {

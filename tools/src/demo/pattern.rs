@@ -1,10 +1,9 @@
-//! Seeded bytes, and the comparison of memory with them.
-//!
-//! Both are cheap, because they run beside the engine whose throughput is shown.
+//! Seeded bytes, and the comparison of memory with them: cheap, because they run beside the engine
+//! whose throughput is shown.
 
 use urnic_engine::verbs::Mr;
 
-/// A small seeded generator (SplitMix64): the run depends only on its seed.
+/// SplitMix64: the run depends only on its seed.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,
@@ -30,29 +29,23 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// Returns true one time in `n`.
     pub(super) const fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
 
-/// A range of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    /// First byte.
     pub(super) at: usize,
-    /// Length in bytes.
     pub(super) len: usize,
 }
 
-/// Contents of the source memory of one direction, stored separately.
-///
-/// No eight bytes repeat, so data at a wrong place, or from an earlier operation, is detected.
+/// Source memory of one direction. No eight bytes repeat, so data at a wrong place, or from an
+/// earlier operation, is detected.
 #[derive(Debug)]
 pub(super) struct Pattern {
     octets: Vec<u8>,
-    /// Buffer into which memory is copied, a chunk at a time, and compared while it is in the
-    /// cache.
+    /// Memory is copied here, a chunk at a time, and compared while it is in the cache.
     scratch: Vec<u8>,
 }
 
@@ -75,10 +68,6 @@ impl Pattern {
         self.octets.len()
     }
 
-    /// Compares memory from `at` on with the concatenated pieces.
-    ///
-    /// # Errors
-    /// The first byte that differs.
     pub(super) fn compare(
         &mut self,
         memory: &Mr,
@@ -101,7 +90,6 @@ impl Pattern {
     }
 }
 
-/// First difference between memory and its expected contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     /// Offset from the beginning of the comparison.
@@ -111,7 +99,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Finds the first difference between two different slices that begin at `start`.
+    /// The slices differ, and begin at `start`.
     pub(super) fn between(expected: &[u8], found: &[u8], start: usize) -> Self {
         let index = expected.iter().zip(found).position(|(expected, found)| expected != found);
         let index = index.expect("the slices differ");

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::pattern::Random;
 
-/// An operation in one direction that moves data or verifies something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// RDMA Write.
@@ -19,12 +18,11 @@ pub(super) enum Operation {
     FetchAdd,
     /// Atomic compare-and-swap that finds what it compares with, or not.
     CmpSwap { equal: bool },
-    /// Invalidation of an STag of the sender's own.
+    /// Invalidates an STag of the sender's own.
     LocalInvalidate,
 }
 
 impl Operation {
-    /// An empty Send without other effects.
     pub(super) const EMPTY_SEND: Self = Self::Send { len: 0, invalidate: false, solicited: false };
 
     /// Returns true if the peer gets a completion, which proves that all earlier data has arrived.
@@ -33,13 +31,10 @@ impl Operation {
     }
 }
 
-/// Draws operations until all payload bytes are used.
 #[derive(Debug)]
 pub(super) struct Plan {
     random: Random,
-    /// Payload bytes not used yet.
     left: u64,
-    /// Largest operation, and largest Send.
     len_max: usize,
     send_len_max: usize,
     /// Approximate payload of one FPDU.
@@ -49,7 +44,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan for `bytes` bytes of payload in operations of at most `len_max`.
     pub(super) fn new(
         seed: u64,
         bytes: u64,
@@ -95,7 +89,7 @@ impl Plan {
         list
     }
 
-    /// Draws the next operation; `None` when the plan is done.
+    /// `None` when the plan is done.
     pub(super) fn next(&mut self) -> Option<Operation> {
         if let Some(operation) = self.first.pop_front() {
             return Some(operation);
@@ -114,7 +108,6 @@ impl Plan {
         })
     }
 
-    /// Draws a Send of some kind and length.
     pub(super) fn send(&mut self) -> Operation {
         Operation::Send {
             len: self.draw(self.send_len_max),
@@ -123,24 +116,21 @@ impl Plan {
         }
     }
 
-    /// Returns true if no operation is left.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0 && self.first.is_empty()
     }
 
-    /// Takes a few payload bytes for an additional operation.
     pub(super) fn short(&mut self) -> usize {
         self.draw_below(FIRST_LEN_MAX)
     }
 
-    /// Takes up to `most` of the remaining payload bytes.
     fn draw_below(&mut self, most: usize) -> usize {
         let most = most.min(self.len_max) as u64;
         let len = self.random.between(most.min(1), most);
         self.take(len)
     }
 
-    /// Draws a length up to `most`: often at an edge of FPDUs, most bytes in long operations.
+    /// Often at an edge of FPDUs, most bytes in long operations.
     fn draw(&mut self, most: usize) -> usize {
         // Lengths shrink toward the end of the plan, so that a short run has variety too.
         let most = (most as u64).min((self.left / 4).max(SHORT_LEN));
@@ -167,13 +157,10 @@ impl Plan {
 
 /// IPv4, TCP with timestamps, MPA and DDP headers, CRC.
 const HEADERS_LEN: usize = 20 + 32 + 2 + 14 + 4;
-/// Longest operation among the first ones.
 const FIRST_LEN_MAX: usize = 300;
-/// Operations of at most this length do not shrink toward the end of the plan.
+/// Operations that do not shrink toward the end of the plan.
 const SHORT_LEN: u64 = 4 << 10;
-/// From here on an operation is long.
 const LONG_LEN: u64 = 64 << 10;
-/// Range around the edge of an FPDU in which lengths are drawn.
 const EDGE: u64 = 24;
 
 #[cfg(test)]

@@ -10,30 +10,24 @@ use urnic_netdev::impair::ImpairCounters;
 use super::{Failure, Options, Session};
 use crate::{figure, report};
 
-/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// Set if every byte of every operation arrived at the right place, and nothing else changed.
+    /// Every byte of every operation arrived at the right place, and nothing else changed.
     pub(crate) verified: bool,
-    /// First failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// Verified payload of both directions together, in 10⁹ bits per second of real time.
+    /// Rate of both directions together, in 10⁹ bits per second of real time.
     gbps: Option<f64>,
-    /// Real time of the transfer, including verification.
     seconds: f64,
-    /// Time of the transfer on the link's clock.
     virtual_seconds: f64,
     seed: u64,
     options: Options,
     directions: [Direction; 2],
 }
 
-/// One direction: what its sender sent and its receiver received.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Direction {
     from: &'static str,
-    /// Payload bytes verified, and operations.
     bytes_verified: u64,
     operations_verified: u64,
     /// Data segments with FPDUs, each counted once; segments with whole FPDUs only; segments that
@@ -42,7 +36,6 @@ struct Direction {
     segments_aligned: u64,
     segments_out_of_order: u64,
     segments_retransmitted: u64,
-    /// Data segments retransmitted.
     retransmissions: u64,
     /// Distinct FPDUs received, and messages (FPDUs with the Last flag).
     fpdus: u64,
@@ -58,15 +51,13 @@ struct Direction {
     bytes_placed: u64,
     bytes_placed_out_of_order: u64,
     bytes_held_peak: u64,
-    /// From arrival to placement, on the link's clock: mean over all bytes, and the longest.
+    /// Time on the link's clock: mean over all bytes, and the longest.
     placement_ns_mean: Option<f64>,
     placement_ns_max: u64,
-    /// Copies of each payload byte between memory and device.
     copies_per_byte_tx: Option<f64>,
     copies_per_byte_rx: Option<f64>,
     #[serde(skip)]
     copied: Copied,
-    /// Frames of the link, by what happened to them.
     frames: u64,
     frames_lost: u64,
     frames_reordered: u64,
@@ -75,7 +66,6 @@ struct Direction {
     frames_resegmented: u64,
 }
 
-/// Payload that the sender copied, by its reason.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     /// Read Responses: a snapshot of memory.
@@ -104,7 +94,6 @@ struct ByOpcode {
 }
 
 impl Outcome {
-    /// Builds the result of a run that has ended, with `failure` if it failed.
     pub(super) fn of(options: &Options, session: &Session<'_>, failure: Option<Failure>) -> Self {
         let directions = [0, 1].map(|from| Direction::of(session, from, options.has_crc()));
         let bits = 8 * directions.iter().map(|direction| direction.bytes_verified).sum::<u64>();
@@ -121,7 +110,6 @@ impl Outcome {
         }
     }
 
-    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let bytes = self.directions.iter().map(|direction| direction.bytes_verified).sum();
         let verdict = if self.verified { "All verified" } else { "NOT VERIFIED" };
@@ -138,7 +126,6 @@ impl Outcome {
         )
     }
 
-    /// Text about the payload that the senders copied.
     fn copies(&self) -> String {
         let sum = |value: fn(&Copied) -> u64| {
             figure::bytes(self.directions.iter().map(|one| value(&one.copied)).sum())
@@ -281,7 +268,7 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// 10⁹ bits per second; `None` without time.
+/// Returns 10⁹ bits per second; `None` without time.
 #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
 fn rate(bits: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| bits as f64 / seconds / 1e9)

@@ -15,7 +15,6 @@ use super::{Failure, Options, Outcome};
 use crate::clock::Stopwatch;
 use crate::progress::Progress;
 
-/// Two connected ends and their link.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     options: &'a Options,
@@ -33,22 +32,15 @@ pub(crate) struct Session<'a> {
     pub(super) virtual_time: Duration,
 }
 
-/// Stage of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// MPA startup; `true` after the initiator has received the Reply.
     Starting(bool),
-    /// Operations are in flight.
     Running,
-    /// Both ends are closing.
     Closing,
 }
 
 impl<'a> Session<'a> {
-    /// Creates the link, both RNICs and the memory.
-    ///
-    /// # Errors
-    /// If memory or the capture file is not available.
     pub(crate) fn new(options: &'a Options) -> anyhow::Result<Self> {
         let mut random = Random::new(options.seed);
         let ends = [End::new("initiator", random.next()), End::new("responder", random.next())];
@@ -74,10 +66,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Runs to the end and returns the result.
-    ///
-    /// # Errors
-    /// If the capture file cannot be written. A failed verification is a result.
+    /// A failed verification is a result; an error is a capture file that cannot be written.
     pub(crate) fn run(mut self, progress: &Progress) -> anyhow::Result<Outcome> {
         let result = self.run_all(progress);
         progress.clear();
@@ -102,7 +91,7 @@ impl<'a> Session<'a> {
 
     // ---- connection ----
 
-    /// Connects; retries if a bad link takes more time than MPA allows for its startup.
+    /// Retries if a bad link takes more time than MPA allows for its startup.
     fn connect(&mut self) -> Result<(), Failure> {
         let listen = ListenParams {
             startup: self.startup(),
@@ -242,7 +231,7 @@ impl<'a> Session<'a> {
         back.issue(b, a).map_err(|failure| failure.within(&from(b)))
     }
 
-    /// Handles the completions of one end; returns true if there were any.
+    /// Returns true if there were any.
     fn complete(&mut self, end: usize) -> Result<bool, Failure> {
         let mut news = false;
         while let Some(wc) = self.ends[end].poll_recv()? {
@@ -270,7 +259,6 @@ impl<'a> Session<'a> {
         Ok(news)
     }
 
-    /// Checks that no event ends the connection while it is used.
     fn check_events(&mut self, end: usize) -> Result<(), Failure> {
         while let Some(event) = self.wire.port(end).poll_event() {
             let name = self.ends[end].name;
@@ -300,7 +288,7 @@ impl<'a> Session<'a> {
 
     // ---- close ----
 
-    /// Closes in order and waits until TCP has dropped the connection at both ends.
+    /// Closes in order, and waits until TCP has dropped the connection at both ends.
     fn close(&mut self) -> Result<(), Failure> {
         self.stage = Stage::Closing;
         for end in 0..2 {
@@ -320,10 +308,7 @@ impl<'a> Session<'a> {
 
     // ---- time ----
 
-    /// Lets the link work once.
-    ///
-    /// # Errors
-    /// If nothing will happen, or no progress was made for a long time.
+    /// Lets the link work once. Fails if nothing will happen, or makes progress for a long time.
     fn step(&mut self) -> Result<(), Failure> {
         // The last timer may have raised an event that was not handled yet.
         let was_silent = std::mem::replace(&mut self.silent, !self.wire.link.step());
@@ -351,7 +336,6 @@ impl<'a> Session<'a> {
         ))
     }
 
-    /// Counters of the connection of an end.
     pub(super) fn counters(&self, end: usize) -> ConnectionCounters {
         let End { connection, counters, .. } = &self.ends[end];
         let live = || {
@@ -362,7 +346,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Detects that a run makes no progress, by its virtual clock and by its work.
+/// Detects a stall by virtual time and by progress.
 #[derive(Debug, Default)]
 struct StallWatch {
     steps: u64,
@@ -373,13 +357,11 @@ struct StallWatch {
 }
 
 impl StallWatch {
-    /// Counts a step; returns true if a check is due.
     fn is_due(&mut self, now: Instant) -> bool {
         self.steps += 1;
         self.steps.is_multiple_of(LOOK_STEPS) || now - self.looked_at >= LOOK_TIME
     }
 
-    /// Compares the progress with the last check.
     fn look(&mut self, now: Instant, progress: (Stage, u64)) -> Option<String> {
         self.looked_at = now;
         if self.progress != Some(progress) {
@@ -397,7 +379,6 @@ fn offer(private_data: &[u8]) -> Offer<'_> {
     Offer { private_data, ird: READS, ord: READS }
 }
 
-/// Private data of the initiator in an attempt to connect, and of the responder's answer.
 fn request_data(attempt: u32) -> Vec<u8> {
     format!("urnic demo: request {attempt}").into_bytes()
 }
@@ -427,9 +408,7 @@ const TCP_PORT: u16 = 7174;
 /// Reads and Atomics in flight that each end accepts and requests.
 const READS: u16 = 16;
 const CONNECT_ATTEMPTS: u32 = 20;
-/// Bytes between two updates of the progress bar.
 const PROGRESS_STEP: u64 = 4 << 20;
-/// Interval of the checks, in steps and in virtual time.
 const LOOK_STEPS: u64 = 1 << 16;
 const LOOK_TIME: Duration = Duration::from_secs(60);
 /// Longer than many retransmission timeouts of the largest length.

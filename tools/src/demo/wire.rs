@@ -18,12 +18,10 @@ use super::end::End;
 use super::options::Options;
 use super::pattern::Random;
 
-/// One end of the link. The recorder, if there is one, is behind the impairment.
+/// The recorder, if there is one, is behind the impairment.
 pub(super) type Link = Impair<Box<dyn Device>>;
-/// The capture file.
 type Capture = CaptureWriter<BufWriter<File>>;
 
-/// Both ports with the link between them, and the capture of its frames.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) link: Lockstep<Link, Link>,
@@ -31,10 +29,6 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Joins two ends.
-    ///
-    /// # Errors
-    /// If the capture file cannot be created.
     pub(super) fn new(
         options: &Options,
         random: &mut Random,
@@ -59,20 +53,15 @@ impl Wire {
         Ok(Self { link, capture })
     }
 
-    /// Returns the port of an end.
     pub(super) const fn port(&mut self, end: usize) -> &mut Port {
         if end == 0 { &mut self.link.a.port } else { &mut self.link.b.port }
     }
 
-    /// Returns the device of an end.
     pub(super) const fn device(&self, end: usize) -> &Link {
         if end == 0 { &self.link.a.device } else { &self.link.b.device }
     }
 
-    /// Ends the capture file.
-    ///
-    /// # Errors
-    /// The first error while writing it.
+    /// Returns the first error while writing it.
     pub(super) fn finish(&self, options: &Options) -> anyhow::Result<()> {
         let (Some(capture), Some(path)) = (&self.capture, &options.record) else { return Ok(()) };
         capture.finish().with_context(|| format!("cannot write {}", path.display()))
@@ -85,8 +74,7 @@ fn create(path: &Path) -> anyhow::Result<Capture> {
     capture.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Configures a port for a very bad link: TCP retransmits earlier and gives up later than
-/// elsewhere.
+/// Configures for a very bad link: TCP retransmits earlier and gives up later than elsewhere.
 fn port_config(options: &Options, address: Ipv4Addr) -> PortConfig {
     let mut config = PortConfig::for_ipv4(address);
     config.tcp.rto_initial = RTO_INITIAL.max(4 * options.latency);
@@ -96,8 +84,7 @@ fn port_config(options: &Options, address: Ipv4Addr) -> PortConfig {
     config
 }
 
-/// Before the first round trip is measured: MPA's startup timeout may be needed mostly for
-/// retransmissions.
+/// MPA's startup timeout may be needed mostly for retransmissions.
 const RTO_INITIAL: Duration = Duration::from_millis(50);
 /// Long enough for the peer's FIN to arrive after many retransmissions.
 const TIME_WAIT: Duration = Duration::from_secs(3600);

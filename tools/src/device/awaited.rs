@@ -10,9 +10,6 @@ use crate::report;
 
 /// Repeats `attempt` while the other end is absent, for at most `patience`, or until `is_over`.
 /// Prints to standard error that it waits.
-///
-/// # Errors
-/// The error of the last attempt.
 pub(crate) fn awaited<T, E: Display>(
     patience: Duration,
     is_absent: impl Fn(&E) -> bool,
@@ -43,9 +40,8 @@ fn pause(time: Duration) {
     let _slept_or_interrupted = poll(&mut [], Some(&timeout));
 }
 
-/// Time between two attempts.
 const TURN: Duration = Duration::from_millis(20);
-/// Time without a message: processes that are started together find each other soon.
+/// Processes that are started together find each other soon.
 const SILENCE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

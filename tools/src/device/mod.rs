@@ -13,11 +13,7 @@ pub(crate) use awaited::awaited;
 pub(crate) use state::{Problem, problem};
 pub(crate) use urnic::device::DeviceSpec;
 
-/// Opens the device and creates an endpoint on it. Waits for at most `patience` for the process at
-/// its other end.
-///
-/// # Errors
-/// If the device cannot be opened; the message says what to do.
+/// Waits for at most `patience` for the process at its other end. Errors say what to do.
 pub(crate) fn open(
     spec: &DeviceSpec,
     rnic: &Rnic,

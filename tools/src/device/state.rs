@@ -1,5 +1,4 @@
-//! Problems of an interface that keep a device from carrying frames, and the command that solves
-//! them.
+//! Problems of an interface that keep a device from carrying frames, and their remedies.
 
 use std::fmt;
 use std::fs;
@@ -7,21 +6,18 @@ use std::fs;
 use urnic::device::{DeviceSpec, Kind};
 use urnic_netdev::interface::{Control, Name};
 
-/// Problem of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// The interface is down.
     Down(Name),
-    /// The interface has no carrier.
     NoCarrier {
         name: Name,
-        /// Set if the carrier is a setting.
+        /// The carrier of a TAP interface is a setting.
         is_tap: bool,
     },
 }
 
 impl Problem {
-    /// Returns true if no frame can be sent before the interface is up.
+    /// No frame can be sent before the interface is up.
     pub(crate) const fn is_down(&self) -> bool {
         matches!(self, Self::Down(_))
     }
@@ -46,14 +42,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Returns the problem of the device's interface, if the kernel reports one.
 pub(crate) fn problem(spec: &DeviceSpec) -> Option<Problem> {
     let name = spec.interface()?.name;
     let flags = Control::new().ok()?.flags(name).ok()?;
     if !flags.up() {
         return Some(Problem::Down(name));
     }
-    // This file is always current, unlike the flag.
+    // Always current, unlike the flag.
     let carrier = fs::read_to_string(format!("/sys/class/net/{name}/carrier")).ok()?;
     let is_tap = matches!(spec.kind(), Kind::Tap(_));
     (carrier.trim() == "0").then_some(Problem::NoCarrier { name, is_tap })

@@ -11,19 +11,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use urnic_netdev::capture::PcapWriter;
 
-/// A file being written.
 #[derive(Debug)]
 pub(crate) struct ErfCapture<W: Write> {
     file: PcapWriter<W>,
-    /// The first error; nothing is written after it.
+    /// Nothing is written after it.
     error: Option<io::Error>,
-    /// Time of the next flush.
     flush_ns: u64,
 }
 
-/// Interval of flushes.
 const FLUSH_EVERY_NS: u64 = 1_000_000_000;
-/// Link type of pcap files with such records.
 const NETWORK_ERF: u32 = 197;
 const TYPE_INFINIBAND: u8 = 21;
 /// Records have the lengths of their packets.
@@ -31,17 +27,13 @@ const FLAGS_VARYING_LENGTH: u8 = 4;
 const HEADER_LEN: usize = 16;
 
 impl<W: Write> ErfCapture<W> {
-    /// Begins a file.
-    ///
-    /// # Errors
-    /// If its header cannot be written.
     pub(crate) fn new(sink: W) -> io::Result<Self> {
         let mut file = PcapWriter::new(sink, NETWORK_ERF, 1 << 16)?;
         file.flush()?;
         Ok(Self { file, error: None, flush_ns: 0 })
     }
 
-    /// Adds a packet. An error is kept for [`finish`](Self::finish).
+    /// An error is kept for [`finish`](Self::finish).
     #[expect(clippy::disallowed_methods, reason = "a capture tells the time of day")]
     pub(crate) fn write(&mut self, packet: &[u8]) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -51,8 +43,8 @@ impl<W: Write> ErfCapture<W> {
         }
     }
 
-    /// Flushes the file if the last flush was at least a second ago, so that it can be read
-    /// meanwhile. An error is kept for [`finish`](Self::finish).
+    /// Flushes a second after the last flush, so that the file can be read meanwhile. An error is
+    /// kept for [`finish`](Self::finish).
     pub(crate) fn flush_now_and_then(&mut self, now_ns: u64) {
         if now_ns >= self.flush_ns {
             self.flush_ns = now_ns.saturating_add(FLUSH_EVERY_NS);
@@ -62,10 +54,7 @@ impl<W: Write> ErfCapture<W> {
         }
     }
 
-    /// Flushes the file.
-    ///
-    /// # Errors
-    /// The first error.
+    /// Returns the first error.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),

@@ -8,10 +8,9 @@ use urnic_ipoib::link::{Lease, LinkState};
 
 use crate::report;
 
-/// Longest wait for the link, and then for an address.
+/// Wait for the link, and then for an address.
 const PATIENCE_NS: u64 = 15_000_000_000;
 
-/// State of a port.
 #[derive(Debug, Serialize)]
 pub(crate) struct Port {
     node: String,
@@ -19,16 +18,13 @@ pub(crate) struct Port {
     gid: Option<String>,
     lid: Option<u16>,
     up: bool,
-    /// Reason why the link is down.
     reason: Option<String>,
     mtu: usize,
     p_key: String,
     q_key: Option<String>,
-    /// Address from DHCP, if requested.
     dhcp: Option<Dhcp>,
 }
 
-/// Result of DHCP.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Dhcp {
@@ -75,9 +71,6 @@ impl Dhcp {
 
 impl Port {
     /// Opens the port, waits for its link and address, and leaves the link.
-    ///
-    /// # Errors
-    /// If there is no such simulator or node, or its place is taken.
     pub(crate) fn look(port: &IbPort) -> anyhow::Result<Self> {
         let now_ns = || monotonic_now().as_nanos();
         let mut device = port.open()?;
@@ -103,7 +96,6 @@ impl Port {
         })
     }
 
-    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let state = match &self.reason {
             Some(reason) => format!("down: {reason}"),

@@ -4,12 +4,11 @@ use urnic_netdev::impair::{Impair, ImpairConfig, ImpairCounters};
 use urnic_netdev::packets::Packets;
 use urnic_netdev::{Device, RxFrame, TxChecksum, TxFrame};
 
-/// Most packets received from one device at a time: those of a few super-frames.
+/// Packets from one device at a time: those of a few super-frames.
 pub(crate) const BURST: usize = 256;
 
-/// Two devices; each sends, through its own impairment, what the other has received.
-///
-/// Super-frames are cut on arrival, so that faults apply to each packet.
+/// Each device sends, through its own impairment, what the other has received. Super-frames are cut
+/// on arrival, so that faults apply to each packet.
 #[derive(Debug)]
 pub(crate) struct Bridge<D> {
     ends: [Impair<Packets<D>>; 2],
@@ -17,8 +16,8 @@ pub(crate) struct Bridge<D> {
 }
 
 impl<D: Device> Bridge<D> {
-    /// Joins `a` and `b`; the configurations are for frames to `b` and to `a`. With `merges`,
-    /// packets that are forwarded together may leave as super-frames; see [`Packets`].
+    /// `configs` are for frames to `b` and to `a`. With `merges`, packets that are forwarded
+    /// together may leave as super-frames; see [`Packets`].
     pub(crate) fn new(
         devices: [D; 2],
         [to_b, to_a]: [ImpairConfig; 2],
@@ -30,10 +29,8 @@ impl<D: Device> Bridge<D> {
         Self { ends, refused: [0; 2] }
     }
 
-    /// Moves frames that are due; returns the number of frames received.
-    ///
-    /// `clock` is read again for each frame, after it was received: if it were read before, and
-    /// this process were then delayed, a frame that came meanwhile would be forwarded too early.
+    /// Returns the number of frames received. `clock` is read for each frame after it was received:
+    /// if it were read before, and the process delayed, a frame would be forwarded too early.
     pub(crate) fn turn(&mut self, clock: impl Fn() -> u64) -> usize {
         let Self { ends: [a, b], refused: [to_b, to_a] } = self;
         let moved = forward(&clock, a, b, to_b) + forward(&clock, b, a, to_a);
@@ -43,30 +40,28 @@ impl<D: Device> Bridge<D> {
         moved
     }
 
-    /// Time when a frame is due without another one being received.
     pub(crate) fn next_release_ns(&self) -> Option<u64> {
         self.ends.iter().filter_map(Device::next_arrival_ns).min()
     }
 
-    /// Changes the configurations for frames to B and to A.
+    /// Sets the configurations for frames to B and to A.
     pub(crate) fn set_config(&mut self, [to_b, to_a]: [ImpairConfig; 2]) {
         let [a, b] = &mut self.ends;
         a.set_config(to_a);
         b.set_config(to_b);
     }
 
-    /// The devices.
     pub(crate) fn devices(&self) -> [&D; 2] {
         self.ends.each_ref().map(|end| end.inner().inner())
     }
 
-    /// Counters of frames to B and to A.
+    /// Returns the counters of frames to B and to A.
     pub(crate) fn counters(&self) -> [&ImpairCounters; 2] {
         let [a, b] = &self.ends;
         [b.counters(), a.counters()]
     }
 
-    /// Frames to B and to A that the device refused: too long for it, or its link was down.
+    /// Too long for the device, or its link was down.
     pub(crate) fn refused(&self) -> [u64; 2] {
         let ([to_b, to_a], [a, b]) = (self.refused, &self.ends);
         [to_b + b.inner().lost(), to_a + a.inner().lost()]
@@ -80,7 +75,6 @@ fn forward<D: Device>(
     refused: &mut u64,
 ) -> usize {
     from.receive(clock(), BURST, &mut |frame: RxFrame<'_>| {
-        // Every frame is one packet with a complete checksum.
         let frame = TxFrame {
             head: frame.head,
             payload: frame.payload,

@@ -4,9 +4,6 @@
 //! kernel or any stack ═ device A ═▶ impairment ═▶ device B ═ kernel or any stack
 //!                               ◀═ impairment ◀═
 //! ```
-//!
-//! [`Bridge`] moves the frames, [`Options`] are the faults, [`Outage`] the times when no frame passes,
-//! and [`Summary`] the final report.
 
 mod bridge;
 mod options;

@@ -9,11 +9,11 @@ use urnic_netdev::impair::{BurstLoss, ImpairConfig, PIECES_MAX};
 use crate::impair::Outage;
 use crate::units;
 
-/// Most frames held in each direction: waiting for the bottleneck or in flight. At the largest MTU
-/// in use, 9000, this is 280 MiB.
+/// Frames of each direction that wait for the bottleneck or are in flight. At the largest MTU in
+/// use, 9000, this is 280 MiB.
 const HELD_FRAMES_MAX: usize = 32_768;
 
-/// Longest time by which frames are delayed so that several are moved together.
+/// Delay of frames so that several are moved together.
 const GRAIN_NS_MAX: u64 = 50_000;
 /// Smallest number of grains in a delay.
 const GRAINS_PER_DELAY: u64 = 20;
@@ -120,7 +120,7 @@ pub(crate) enum Direction {
 }
 
 impl Options {
-    /// Returns true if an option causes a fault that can be limited to one direction.
+    /// Faults that can be limited to one direction.
     const fn has_faults(&self) -> bool {
         let percent = self.loss
             + self.burst
@@ -136,10 +136,7 @@ impl Options {
             || !self.outage_for.is_zero()
     }
 
-    /// Checks combinations of options.
-    ///
-    /// # Errors
-    /// If the options contradict each other.
+    /// Fails if the options contradict each other.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if !self.outage_for.is_zero() && self.outage().is_none() {
             anyhow::bail!("--outage-for is longer than --outage-every: the link would never be up");
@@ -152,18 +149,17 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the outages of the link, if there are any.
     pub(crate) fn outage(&self) -> Option<Outage> {
         Outage::new(self.outage_every, self.outage_for)
     }
 
-    /// Time to wait between two turns, like the interrupt moderation of a network card: each turn
-    /// then moves several frames. It is short compared with the delay of the path.
+    /// Time between two turns, like the interrupt moderation of a network card: each turn moves
+    /// several frames. It is short compared with the delay of the path.
     pub(crate) fn grain_ns(&self) -> u64 {
         (nanos_of(self.delay) / GRAINS_PER_DELAY).min(GRAIN_NS_MAX)
     }
 
-    /// Configurations for frames to B and to A.
+    /// Returns the configurations for frames to B and to A.
     pub(crate) fn configs(&self, outage: bool) -> [ImpairConfig; 2] {
         let sound = ImpairConfig {
             delay_ns: nanos_of(self.delay),

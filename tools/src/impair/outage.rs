@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-/// Outages: nothing passes for a while at the end of each period.
+/// Nothing passes for a while at the end of each period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
     period_ns: u64,
-    /// Time in each period for which the link is up.
     up_ns: u64,
 }
 
 impl Outage {
-    /// Creates outages of `lasting` in every `period`; `None` if there is no outage, or nothing
-    /// else.
+    /// `None` if there is no outage, or nothing else.
     pub(crate) fn new(period: Duration, lasting: Duration) -> Option<Self> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).ok();
         let (period_ns, lasting_ns) = (nanos(period)?, nanos(lasting)?);
@@ -20,8 +18,7 @@ impl Outage {
         (lasting_ns > 0).then_some(Self { period_ns, up_ns })
     }
 
-    /// Returns true if there is an outage `elapsed_ns` after the start, and the time for which this
-    /// state lasts.
+    /// True during an outage; and the time for which this state lasts.
     pub(crate) const fn at(&self, elapsed_ns: u64) -> (bool, u64) {
         let within_ns = elapsed_ns % self.period_ns;
         if within_ns < self.up_ns {

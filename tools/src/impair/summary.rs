@@ -6,10 +6,8 @@ use urnic_netdev::Device;
 use crate::impair::{Bridge, Options};
 use crate::report;
 
-/// Reads one counter of a direction.
 type Read = fn(&Direction) -> u64;
 
-/// Final report of `urnic impair`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     seconds: f64,
@@ -18,7 +16,6 @@ pub(crate) struct Summary {
     b_to_a: Direction,
 }
 
-/// The frames of one direction.
 #[derive(Debug, Serialize)]
 struct Direction {
     frames: u64,
@@ -59,7 +56,6 @@ impl Summary {
         Self { seconds, options: options.clone(), a_to_b: to_b, b_to_a: to_a }
     }
 
-    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let Self { a_to_b, b_to_a, .. } = self;
         let mut table = report::table(&["", "A to B", "B to A"]);

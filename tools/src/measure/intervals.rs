@@ -8,38 +8,30 @@ use urnic_engine::time::Instant;
 
 use crate::report;
 
-/// One interval of `T`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Interval<T> {
-    /// Time since the beginning.
     from_seconds: f64,
     to_seconds: f64,
     #[serde(flatten)]
     measured: T,
 }
 
-/// Output of the intervals.
 #[derive(Debug)]
 pub(crate) struct Intervals<T> {
     length: Duration,
     form: Form,
     started: Instant,
-    /// Start and end of the current interval.
     from: Instant,
     due: Instant,
     past: Vec<Interval<T>>,
 }
 
-/// Form of the output.
 #[derive(Debug)]
 enum Form {
     /// A line for each, on standard output.
     Lines,
-    /// A field of the result.
     Json,
-    /// The current interval, on a terminal.
     Live(ProgressBar),
-    /// No output.
     Hidden,
 }
 
@@ -58,18 +50,16 @@ impl<T: Serialize> Intervals<T> {
         Self { length, form, started: zero, from: zero, due: zero, past: Vec::new() }
     }
 
-    /// Starts the measurement.
     pub(crate) fn start(&mut self, now: Instant) {
         (self.started, self.from, self.due) = (now, now, now + self.length);
     }
 
-    /// Returns true if an interval is over.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    /// Ends an interval: `measure` gets its length in seconds, and returns the result and its text.
+    /// `measure` gets the length in seconds, and returns the result and its text.
     pub(crate) fn end(&mut self, now: Instant, measure: impl FnOnce(f64) -> (T, String)) {
         let seconds = (now - self.from).as_secs_f64();
         let (measured, text) = measure(seconds);
@@ -82,7 +72,6 @@ impl<T: Serialize> Intervals<T> {
         match &self.form {
             Form::Lines => {
                 let line = format!("{from_seconds:>8.2} – {to_seconds:>8.2} s  {text}");
-                // If standard output fails, the final report fails too.
                 let _unread = report::print(&line);
             }
             Form::Json => self.past.push(Interval { from_seconds, to_seconds, measured }),
@@ -98,14 +87,13 @@ impl<T: Serialize> Intervals<T> {
         }
     }
 
-    /// Ends the last interval, which is shorter than the others, so that all of them add up.
+    /// The last one is shorter, so that all of them add up.
     pub(crate) fn rest(&mut self, now: Instant, measure: impl FnOnce(f64) -> (T, String)) {
         if now > self.from && matches!(self.form, Form::Lines | Form::Json) {
             self.end(now, measure);
         }
     }
 
-    /// Ends the measurement; returns the intervals for the result.
     pub(crate) fn finish(self) -> Vec<Interval<T>> {
         if let Form::Live(bar) = &self.form {
             bar.finish_and_clear();

@@ -35,7 +35,7 @@ impl Op {
         }
     }
 
-    /// Bytes of each message; `None` if the user may choose.
+    /// `None` if the user may choose.
     const fn fixed_len(self) -> Option<u32> {
         match self {
             Self::Write | Self::Read | Self::Send => None,
@@ -43,8 +43,8 @@ impl Op {
         }
     }
 
-    /// Returns the time that `urnic lat` measures. The server's application answers Writes, Sends
-    /// and Immediate Data by the same operation; its RNIC alone answers Reads and Atomics.
+    /// The server's application answers Writes, Sends and Immediate Data by the same operation; its
+    /// RNIC alone answers Reads and Atomics.
     pub(crate) const fn timing(self) -> Timing {
         match self {
             Self::Write | Self::Send | Self::Immediate => Timing::HalfRoundTrip,
@@ -52,7 +52,6 @@ impl Op {
         }
     }
 
-    /// Direction of the payload of requests to the server's memory.
     pub(crate) const fn payload(self) -> Payload {
         match self {
             Self::Read => Payload::FromPeer,
@@ -61,21 +60,17 @@ impl Op {
         }
     }
 
-    /// Returns true if the peer's IRD also limits open requests.
+    /// The peer's IRD also limits open requests.
     pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd)
     }
 
-    /// Returns true if each message uses a receive buffer of the server.
     pub(crate) const fn takes_buffer(self) -> bool {
         matches!(self, Self::Send | Self::Immediate)
     }
 }
 
-/// Returns the sizes to measure: all of them with `is_all`, or the given one, or the default.
-///
-/// # Errors
-/// If the messages of the operation have only one size.
+/// Returns all with `is_all`, or the given one, or the default. Fails if there is only one size.
 pub(crate) fn sizes(
     op: Op,
     given: Option<u32>,
@@ -91,7 +86,6 @@ pub(crate) fn sizes(
     Ok(if is_all { ALL_SIZES.to_vec() } else { vec![given.unwrap_or(default)] })
 }
 
-/// Parses the size of a message.
 pub(crate) fn message_size(text: &str) -> Result<u32, String> {
     match u32::try_from(size::parse(text)?) {
         Ok(0) => Err("a message has 1 byte at least".into()),
@@ -100,7 +94,7 @@ pub(crate) fn message_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Bytes of an atomic, and of Immediate Data.
+/// Immediate Data has the same length.
 pub(crate) const ATOMIC_LEN: u32 = 8;
 
 /// Sizes of one table: powers of two from 2 bytes to 8 MiB, as in perftest.

@@ -5,15 +5,13 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// Processor time of this process: of all its threads, in the kernel too.
+/// Time of all threads, in the kernel too.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Processor time of a measurement, at both ends.
-///
 /// The server's time is that of its process and includes its other peers. Interrupt handling in the
 /// kernel is not counted at either end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -26,7 +24,7 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// Computes the result for `bytes` of payload.
+    /// Computes the times for `bytes` of payload.
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub(crate) fn new(local: Duration, server: Duration, bytes: u64) -> Self {
         let (local_seconds, server_seconds) = (local.as_secs_f64(), server.as_secs_f64());

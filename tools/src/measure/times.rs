@@ -10,8 +10,7 @@ use crate::figure;
 
 /// Measured times in nanoseconds.
 ///
-/// Minimum, maximum, mean and deviation are exact; percentiles come from a histogram with three
-/// digits.
+/// Minimum, maximum, mean and deviation are exact; percentiles have three digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     spread: Histogram<u64>,
@@ -22,7 +21,6 @@ pub(crate) struct Samples {
     squares: u128,
 }
 
-/// Start and end of a measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Timing {
@@ -34,7 +32,7 @@ pub(crate) enum Timing {
     PostToCompletion,
 }
 
-/// Times in microseconds. A figure is `None` if there are too few samples.
+/// Microseconds; `None` if there are too few samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Times {
     pub(crate) min_us: f64,
@@ -49,7 +47,6 @@ pub(crate) struct Times {
 }
 
 impl Timing {
-    /// Divisor of measured times.
     const fn parts(self) -> f64 {
         match self {
             Self::HalfRoundTrip => 2.0,
@@ -57,7 +54,6 @@ impl Timing {
         }
     }
 
-    /// Text of a line.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::HalfRoundTrip => "half of the round trip",
@@ -68,16 +64,11 @@ impl Timing {
 }
 
 impl Samples {
-    /// Creates an empty set.
-    ///
-    /// # Errors
-    /// If there is no memory for it.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let spread = Histogram::new_with_max(TIME_MAX_NS, 3).context("making a histogram")?;
         Ok(Self { spread, min_ns: u64::MAX, max_ns: 0, sum_ns: 0, squares: 0 })
     }
 
-    /// Adds a sample.
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) {
         self.spread.saturating_record(ns);
@@ -87,23 +78,20 @@ impl Samples {
         self.squares = self.squares.saturating_add(u128::from(ns) * u128::from(ns));
     }
 
-    /// Removes all samples.
     pub(crate) fn reset(&mut self) {
         self.spread.reset();
         (self.min_ns, self.max_ns, self.sum_ns, self.squares) = (u64::MAX, 0, 0, 0);
     }
 
-    /// Number of samples.
     pub(crate) fn len(&self) -> u64 {
         self.spread.len()
     }
 
-    /// Returns true before the first sample.
     pub(crate) fn is_empty(&self) -> bool {
         self.spread.is_empty()
     }
 
-    /// Standard deviation in nanoseconds; `None` below two samples.
+    /// `None` below two samples.
     #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
     fn deviation_ns(&self) -> Option<f64> {
         let n = u128::from(self.len());
@@ -122,7 +110,7 @@ impl Samples {
 }
 
 impl Times {
-    /// Computes the figures of `samples`, at least one.
+    /// Requires at least one sample.
     #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
     pub(crate) fn of(samples: &Samples, timing: Timing) -> Self {
         let (parts, count) = (timing.parts(), samples.len());
@@ -145,7 +133,7 @@ impl Times {
         }
     }
 
-    /// Texts of all figures, in the order of [`COLUMNS`](Self::COLUMNS).
+    /// Texts in the order of [`COLUMNS`](Self::COLUMNS).
     pub(crate) fn columns(&self) -> [String; 8] {
         let Self { min_us, mean_us, p50_us, p90_us, p99_us, p99_9_us, max_us, stddev_us } = *self;
         let (min, mean, p50, max) = (Some(min_us), Some(mean_us), Some(p50_us), Some(max_us));
@@ -170,12 +158,11 @@ impl fmt::Display for Times {
 /// A bucket: times above those of the previous bucket, up to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Bar {
-    /// Longest time of the bucket.
     up_to_us: f64,
     count: u64,
 }
 
-/// Returns all non-empty buckets, as fine as times are recorded: three digits.
+/// Returns all that are not empty, as fine as times are recorded: three digits.
 pub(crate) fn bars(samples: &Samples, timing: Timing) -> Vec<Bar> {
     let spread = &samples.spread;
     let recorded = spread.iter_recorded().map(|bucket| Bar {
@@ -185,8 +172,7 @@ pub(crate) fn bars(samples: &Samples, timing: Timing) -> Vec<Bar> {
     recorded.filter(|bar| bar.count > 0).collect()
 }
 
-/// Formats a table of at most [`LINES_MAX`] lines: numbers of samples below each time and not below
-/// the previous one.
+/// Formats at most [`LINES_MAX`] lines: samples below each time and not below the previous one.
 pub(crate) fn histogram(samples: &Samples, timing: Timing) -> String {
     // Each bound is a quarter larger, or more if the times are spread widely.
     let steps = [(5, 4), (3, 2), (2, 1), (4, 1), (16, 1)];
@@ -206,8 +192,7 @@ pub(crate) fn histogram(samples: &Samples, timing: Timing) -> String {
     text
 }
 
-/// Counts samples below each bound and not below the previous one, without empty ranges; bounds
-/// grow by `step`.
+/// Counts samples below each bound, without empty ranges; bounds grow by `step`.
 fn counts(samples: &Samples, (over, under): (u64, u64)) -> Vec<(u64, u64)> {
     let spread = &samples.spread;
     let (mut bound, last) = (spread.min().max(1), spread.max());
@@ -228,8 +213,7 @@ fn counts(samples: &Samples, (over, under): (u64, u64)) -> Vec<(u64, u64)> {
     counts
 }
 
-/// Draws a bar in eighths of a character, so that lengths are proportional; the shortest is an
-/// eighth.
+/// Draws eighths of a character, so that lengths are proportional; the shortest is an eighth.
 fn bar(count: u64, most: u64) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (count * BAR_LEN * 8).div_ceil(most);
@@ -243,9 +227,7 @@ fn us(ns: u64, parts: f64) -> f64 {
     ns as f64 / 1e3 / parts
 }
 
-/// Characters of the longest bar.
 const BAR_LEN: u64 = 32;
-/// Most lines of a histogram.
 const LINES_MAX: usize = 24;
 /// Longest time that is distinguished from longer ones.
 const TIME_MAX_NS: u64 = 10_000_000_000;

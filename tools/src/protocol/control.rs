@@ -5,15 +5,12 @@ use urnic_replay::printable::printable;
 use crate::counters::{Counters, FIELD_COUNT};
 use crate::protocol::{Input, ProtocolError, truncated};
 
-/// Longest control message in bytes.
 pub(crate) const CONTROL_LEN_MAX: usize = 512;
 const _: () = assert!(8 * FIELD_COUNT < CONTROL_LEN_MAX);
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Client: requests the server's counters. If it is sent after payload, the answer says that
-    /// all payload has arrived.
+    /// Client: requests the server's counters. The answer comes after all payload sent before.
     CountersRequest,
     /// Server: its counters.
     Counters(Counters),

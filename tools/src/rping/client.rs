@@ -9,22 +9,15 @@ use super::{Descriptor, READS, Session, pattern};
 use crate::host::{Host, Payload};
 use crate::report::print;
 
-/// A client with its two buffers.
 #[derive(Debug)]
 pub(crate) struct Client {
     source: Mr,
     sink: Mr,
-    /// Set if every ping is printed.
     verbose: bool,
-    /// Set if received pings are compared.
     validate: bool,
 }
 
 impl Client {
-    /// Registers the buffers.
-    ///
-    /// # Errors
-    /// If the RNIC has no room for the buffers.
     pub(crate) fn new(pd: &Pd, size: usize, verbose: bool, validate: bool) -> anyhow::Result<Self> {
         Ok(Self {
             source: pd.reg_mr(size, Access::REMOTE_READ)?,
@@ -34,10 +27,7 @@ impl Client {
         })
     }
 
-    /// Connects, pings `count` times, closes.
-    ///
-    /// # Errors
-    /// The first failure, or difference.
+    /// Returns the first failure, or difference.
     pub(crate) fn run(
         &self,
         mut session: Session<'_>,

@@ -28,5 +28,4 @@ pub(crate) use session::Session;
 pub(crate) const SIZE_MAX: usize = 64 << 10;
 /// Smallest ping, as with rdma-core's program: room for `rdma-ping-2147483647: ` and its zero.
 pub(crate) const SIZE_MIN: usize = 23;
-/// Reads in flight at a time, in either direction.
 pub(crate) const READS: u16 = 1;

@@ -2,8 +2,8 @@
 
 use urnic_replay::printable::printable;
 
-/// Builds ping `number` of `size` bytes: `rdma-ping-N: `, then the characters from `A` to `z`,
-/// repeated, beginning one further in every ping, then a zero.
+/// `rdma-ping-N: `, then the characters from `A` to `z`, repeated, beginning one further in every
+/// ping, then a zero.
 pub(crate) fn ping(number: u64, size: usize) -> Vec<u8> {
     let mut octets = format!("rdma-ping-{number}: ").into_bytes();
     octets.truncate(size.saturating_sub(1));
@@ -16,7 +16,7 @@ pub(crate) fn ping(number: u64, size: usize) -> Vec<u8> {
     octets
 }
 
-/// Returns the text of a ping for people: up to its first zero. The peer may have sent anything.
+/// Returns the text up to the first zero. The peer may have sent anything.
 pub(crate) fn text(octets: &[u8]) -> String {
     let end = octets.iter().position(|octet| *octet == 0).unwrap_or(octets.len());
     printable(&String::from_utf8_lossy(&octets[..end]))

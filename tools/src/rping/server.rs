@@ -9,27 +9,18 @@ use super::session::PeerClosed;
 use super::{Descriptor, READS, SIZE_MAX, Session, pattern};
 use crate::report::print;
 
-/// A server with its buffer.
 #[derive(Debug)]
 pub(crate) struct Server {
     buffer: Mr,
-    /// Set if every ping is printed.
     verbose: bool,
 }
 
 impl Server {
-    /// Registers the buffer.
-    ///
-    /// # Errors
-    /// If the RNIC has no room for the buffer.
     pub(crate) fn new(pd: &Pd, verbose: bool) -> anyhow::Result<Self> {
         Ok(Self { buffer: pd.reg_mr(SIZE_MAX, Access::LOCAL_WRITE)?, verbose })
     }
 
-    /// Accepts the client and serves it until it closes; returns the number of pings.
-    ///
-    /// # Errors
-    /// The first failure.
+    /// Serves the client until it closes; returns the number of pings.
     pub(crate) fn run(
         &self,
         mut session: Session<'_>,
@@ -43,7 +34,7 @@ impl Server {
         loop {
             match self.serve_ping(&mut session) {
                 Ok(()) => pings += 1,
-                // Between two pings this is the normal end.
+                // The normal end.
                 Err(error) if error.downcast_ref::<PeerClosed>().is_some() => {
                     session.close()?;
                     return Ok(pings);

@@ -1,5 +1,4 @@
-//! Common parts of both sides: 16-byte Sends in both directions, and errors that name the side that
-//! ended the session.
+//! Common parts of both sides: 16-byte Sends, and errors that name the side that ended the session.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use urnic::{
 
 use super::Descriptor;
 
-/// One side of one connection.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     endpoint: &'a Endpoint,
@@ -21,25 +19,22 @@ pub(crate) struct Session<'a> {
     send_cq: Cq,
     recv_cq: Cq,
     inbox: Mr,
-    /// One buffer for each Send that is not acknowledged: TCP may have to read it again.
+    /// Buffers of Sends that are not acknowledged: TCP may have to read them again.
     outbox: Mr,
     sends: u64,
     sends_completed: u64,
     connection: Option<Connection>,
-    /// Set after the event of the connection's end.
+    /// The event of the connection's end has come.
     over: Cell<bool>,
 }
 
-/// Error: the peer has closed in order before the awaited event.
+/// Closed in order before the awaited event.
 #[derive(Debug, thiserror::Error)]
 #[error("the peer has closed the connection")]
 pub(crate) struct PeerClosed;
 
 impl<'a> Session<'a> {
-    /// Creates a session that is not connected; its first receive is posted.
-    ///
-    /// # Errors
-    /// If the RNIC has no room for it.
+    /// Posts the first receive; does not connect.
     pub(crate) fn new(
         endpoint: &'a Endpoint,
         rnic: &Rnic,
@@ -92,7 +87,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Sends 16 bytes.
     pub(crate) fn send(&mut self, descriptor: Descriptor) -> anyhow::Result<()> {
         while self.sends - self.sends_completed >= OUTBOX_PLACES as u64 {
             self.complete_one()?;
@@ -107,7 +101,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Performs a Read or a Write.
     pub(crate) fn perform(&mut self, wr: SendWr) -> anyhow::Result<()> {
         let id = wr.id;
         self.qp.post_send(wr).map_err(|error| self.explain(anyhow!(error)))?;
@@ -123,7 +116,6 @@ impl<'a> Session<'a> {
         Ok(wc.wr_id)
     }
 
-    /// Receives 16 bytes.
     pub(crate) fn receive(&self) -> anyhow::Result<Descriptor> {
         let wc = self.wait(&self.recv_cq)?;
         if wc.byte_len as usize != Descriptor::LEN {
@@ -147,7 +139,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds the reason why the connection ended, if it is known, before its consequence.
+    /// The reason why the connection ended, if known, comes before its consequence.
     fn explain(&self, consequence: anyhow::Error) -> anyhow::Error {
         let Some(connection) = &self.connection else { return consequence };
         let mut closed_in_order = false;
@@ -175,7 +167,7 @@ impl<'a> Session<'a> {
         if closed_in_order { consequence.context(PeerClosed) } else { consequence }
     }
 
-    /// Closes, and waits until the peer has closed, but not for TIME-WAIT.
+    /// Waits until the peer has closed, but not for TIME-WAIT.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         let connection = self.connection.as_ref().context("it was never connected")?;
         if self.over.get() {
@@ -198,9 +190,8 @@ impl<'a> Session<'a> {
 const RECEIVES: usize = 2;
 const OUTBOX_PLACES: usize = 4;
 const CQ_DEPTH: usize = 16;
-/// Identifies all Sends.
 const SEND_ID: u64 = 1;
 /// Time for the acknowledgment of the peer's FIN to leave.
 const LAST_ACKNOWLEDGMENT: Duration = Duration::from_millis(100);
-/// Longest time until the event that explains a failed completion.
+/// The event explains a failed completion.
 const REASON_WITHIN: Duration = Duration::from_millis(500);

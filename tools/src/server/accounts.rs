@@ -1,7 +1,6 @@
 //! Places and memory that peers have, and the time when each address was last active.
 //!
-//! All sums are updated as they change: the check for one more peer looks at one address only, for
-//! any number of peers.
+//! All sums are updated as they change: the check for one more peer looks at one address only.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,18 +11,15 @@ use urnic_engine::time::Instant;
 
 use crate::server::places::{Places, Share, Shortage, Site, Source, Taken};
 
-/// Sums of the places and memory in use.
 #[derive(Debug)]
 pub(crate) struct Accounts {
     places: Places,
     all: Taken,
     sources: HashMap<Source, Account>,
-    /// Places and memory of the peers of each site.
     sites: HashMap<Site, Taken>,
     returned: Arc<Returned>,
 }
 
-/// Sums of the peers of one address.
 #[derive(Debug)]
 struct Account {
     taken: Taken,
@@ -31,8 +27,7 @@ struct Account {
     active_at: Instant,
 }
 
-/// Places and memory that were released and are not yet subtracted from the sums. File threads
-/// release places, too.
+/// Released, and not yet subtracted from the sums. File threads release places, too.
 #[derive(Debug, Default)]
 struct Returned(Mutex<Vec<(Source, Taken)>>);
 
@@ -42,8 +37,8 @@ impl Returned {
     }
 }
 
-/// Place of a peer, and of the thread that works on its file: in use until both have ended, or
-/// until the peer has [left](Grant::leave_place) it.
+/// Place in use until the peer and the thread of its file have ended, or until the peer has
+/// [left](Grant::leave_place).
 #[derive(Debug)]
 pub(crate) struct Place {
     source: Source,
@@ -52,7 +47,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Releases the place, once.
+    /// Does nothing the second time.
     fn give_back(&self) {
         if !self.is_back.swap(true, Ordering::Relaxed) {
             self.returned.give(self.source, Taken { peers: 1, memory: 0 });
@@ -71,8 +66,7 @@ impl Drop for Place {
 pub(crate) struct Excess {
     /// Bytes that are missing.
     pub(crate) missing: u64,
-    /// Bytes by which the site exceeds what the other site would have. No session ends for
-    /// more.
+    /// Excess over what the other site would have. No session ends for more.
     pub(crate) spare: u64,
 }
 
@@ -91,7 +85,6 @@ impl Grant {
         self.source
     }
 
-    /// Bytes of memory.
     pub(crate) const fn memory(&self) -> u64 {
         self.memory
     }
@@ -100,8 +93,7 @@ impl Grant {
         self.place.as_ref()
     }
 
-    /// Releases the place before the memory: only the reason has still to reach the peer, and the
-    /// thread of its file ends with it.
+    /// Releases the place: only the reason has still to reach the peer, and its file thread ends.
     pub(crate) fn leave_place(&mut self) {
         if let Some(place) = self.place.take() {
             place.give_back();
@@ -121,10 +113,7 @@ impl Accounts {
         Self { places, all: Taken::default(), sources, sites, returned: Arc::default() }
     }
 
-    /// Checks if there is room for another peer.
-    ///
-    /// # Errors
-    /// The reason why not, with the option of `urnic serve` that decides.
+    /// Fails if there is no room for another peer, with the option of `urnic serve` that decides.
     pub(crate) fn check(&mut self, wanted: Share) -> anyhow::Result<()> {
         let own = self.taken_by(wanted.source);
         match self.places.shortage(self.all, own, wanted.memory) {
@@ -138,10 +127,9 @@ impl Accounts {
         self.sources.get(&source).map(|account| account.taken).unwrap_or_default()
     }
 
-    /// Finds the site that must give way so that there is room for another peer: the site that has
-    /// most of the short resource, if it has more than the other's site would have. If places and
-    /// memory are both short, memory decides, because sessions that release memory release their
-    /// places, too.
+    /// Finds the site that must give way to another peer: it has most of the short resource, and
+    /// more than the other's site would have. If places and memory are short, memory decides:
+    /// releasing it releases places, too.
     pub(crate) fn crowder(&mut self, wanted: Share) -> Option<(Site, Shortage)> {
         let own = self.taken_by(wanted.source);
         let shortage = match self.places.shortage(self.all, own, wanted.memory)? {
@@ -161,23 +149,19 @@ impl Accounts {
         has_more.then_some((*site, shortage))
     }
 
-    /// Bytes of memory that are missing for another peer, within the limit for all peers.
+    /// Counts within the limit for all peers.
     fn missing(&self, wanted: Share) -> u64 {
         let total = self.all.memory.saturating_add(wanted.memory);
         total.saturating_sub(self.places.memory_max)
     }
 
-    /// Computes how much memory [`crowder`](Self::crowder) must release, and how much it may.
     pub(crate) fn excess(&self, wanted: Share, crowder: Site) -> Excess {
         let of = |site| self.sites.get(&site).map_or(0, |taken| taken.memory);
         let wanted_in_all = of(wanted.source.site()).saturating_add(wanted.memory);
         Excess { missing: self.missing(wanted), spare: of(crowder).saturating_sub(wanted_in_all) }
     }
 
-    /// Reserves the place and memory of another peer.
-    ///
-    /// # Errors
-    /// As for [`check`](Self::check).
+    /// Reserves the place and memory of another peer. Fails as [`check`](Self::check).
     pub(crate) fn take(&mut self, wanted: Share) -> anyhow::Result<Grant> {
         self.check(wanted)?;
         let Share { source, memory } = wanted;
@@ -186,7 +170,6 @@ impl Accounts {
         let of_site = self.sites.entry(source.site()).or_default();
         for taken in [&mut self.all, of_site, &mut account.taken] {
             taken.peers += 1;
-            // The check has shown that the sum is within a limit.
             taken.memory += memory;
         }
         let returned = Arc::clone(&self.returned);
@@ -195,19 +178,17 @@ impl Accounts {
         Ok(Grant { place: Some(Arc::new(place)), source, memory, returned })
     }
 
-    /// Records that a peer of an address was active.
     pub(crate) fn note_active(&mut self, source: Source, at: Instant) {
         if let Some(account) = self.sources.get_mut(&source) {
             account.active_at = account.active_at.max(at);
         }
     }
 
-    /// Time when a peer of an address was last seen active.
     pub(crate) fn active_at(&self, source: Source) -> Instant {
         self.sources.get(&source).map_or(Instant::ZERO, |account| account.active_at)
     }
 
-    /// Subtracts released places and memory from the sums: each once, at any later time.
+    /// Subtracts released places and memory, each once, at any later time.
     fn settle(&mut self) {
         let mut returned = self.returned.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (source, taken) in returned.drain(..) {
@@ -226,7 +207,6 @@ impl Accounts {
         }
     }
 
-    /// Sums in use, and the number of addresses.
     #[cfg(test)]
     pub(crate) fn taken(&mut self) -> (Taken, usize) {
         self.settle();

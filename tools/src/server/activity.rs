@@ -5,18 +5,15 @@ use std::time::Duration;
 use anyhow::ensure;
 use urnic_engine::time::Instant;
 
-/// Signs of activity of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activity {
-    /// Last sum of the counters of its connection.
+    /// Last sum of the connection's counters.
     counted: u64,
     at: Instant,
-    /// Set if a completion came since the last check.
     has_completed: bool,
-    /// Largest number of payload FPDUs that have crossed, and the time when it last grew.
+    /// Most payload FPDUs that have crossed, and the time when that last grew.
     payload: u64,
     payload_at: Instant,
-    /// Time of the next check for payload.
     payload_due: Instant,
     /// Set if the peer has asked for work since the last check for payload.
     has_requested: bool,
@@ -37,24 +34,21 @@ impl Activity {
         }
     }
 
-    /// Time when payload was last seen to cross.
     pub(super) const fn payload_at(&self) -> Instant {
         self.payload_at
     }
 
-    /// Adds the `time` for which this process was stopped: it was not the peer's silence.
+    /// Adds the `time` for which this process was stopped.
     pub(super) fn excuse(&mut self, time: Duration) {
         self.at = self.at + time;
     }
 
-    /// Records that the peer has asked for work, such as the check of a chunk, which counts as
-    /// payload.
+    /// Counts a request for work, such as the check of a chunk, as payload.
     pub(super) const fn ask(&mut self) {
         self.has_requested = true;
     }
 
-    /// Records `now` if, since the last check, payload has crossed or the peer has requested work,
-    /// or if the peer `waits` for this end.
+    /// Records `now` if payload has crossed, work was requested, or the peer `waits` for this end.
     pub(super) fn see_payload(
         &mut self,
         now: Instant,
@@ -67,11 +61,8 @@ impl Activity {
         }
     }
 
-    /// Checks periodically [for payload](Self::see_payload). Keep-alives alone do not keep a
-    /// session open for ever.
-    ///
-    /// # Errors
-    /// If no payload has crossed for [`quiet_max`].
+    /// Checks periodically [for payload](Self::see_payload): fails after [`quiet_max`], since
+    /// keep-alives alone do not keep a session open for ever.
     pub(super) fn look_for_payload(
         &mut self,
         now: Instant,
@@ -88,14 +79,13 @@ impl Activity {
         Ok(())
     }
 
-    /// Records a completion of the peer.
     #[inline]
     pub(super) const fn note_completion(&mut self) {
         self.has_completed = true;
     }
 
-    /// Returns true if the peer was active since the last check: by completions, because it `waits`
-    /// for this end, or else by a change of what its connection has `counted`.
+    /// Returns true if the peer was active: by completions, because it `waits` for this end, or by
+    /// what its connection has `counted`.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -112,31 +102,26 @@ impl Activity {
         is_active
     }
 
-    /// Returns the time at which the peer will time out.
-    ///
-    /// # Errors
-    /// If the peer was inactive for `idle_max`.
+    /// Returns the time at which the peer will time out. Fails if it was inactive for `idle_max`.
     pub(super) fn check(&self, now: Instant, idle_max: Duration) -> anyhow::Result<Instant> {
         ensure!(now - self.at < idle_max, "nothing came for {idle_max:?}: given up");
         Ok(self.at + idle_max)
     }
 }
 
-/// Intervals of the checks of peers, and the time for which a peer may be inactive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub(super) idle_max: Duration,
 }
 
 impl Patience {
-    /// Interval of the checks of a peer.
     pub(super) fn interval(self) -> Duration {
         (self.idle_max / LOOKS).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// Returns the time for which a peer may be inactive, if a peer of its address was last active
-    /// at `active_at`. With a thousand connections on a link with heavy loss, TCP may starve one of
-    /// them for longer than the timeout; activity of the others shows that the peer is alive.
+    /// Time for which a peer may be inactive, if a peer of its address was active at `active_at`.
+    /// With a thousand connections on a link with heavy loss, TCP may starve one of them for longer
+    /// than the timeout; the others show that the peer is alive.
     pub(super) fn limit(self, now: Instant, active_at: Instant) -> Duration {
         if now - active_at < self.idle_max {
             self.idle_max.saturating_mul(WITH_OTHERS)
@@ -146,8 +131,7 @@ impl Patience {
     }
 }
 
-/// Computes the longest time without payload for a session whose peer may be hashing a file of
-/// `file_len` bytes.
+/// Longest time without payload of a peer that may be hashing `file_len` bytes.
 pub(super) const fn quiet_max(file_len: u64) -> Duration {
     QUIET_MAX.saturating_add(Duration::from_secs(file_len / HASHED_BYTES_PER_SECOND))
 }
@@ -160,8 +144,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a file that a peer reads and hashes in a second, at least.
 const HASHED_BYTES_PER_SECOND: u64 = 1 << 20;
-/// Longest time without payload for a session without a file: each session holds a place that
-/// others want.
+/// Limit without a file: each session holds a place that others want.
 const QUIET_MAX: Duration = Duration::from_secs(3600);
 /// Checks for payload in that time.
 const QUIET_LOOKS: u32 = 60;

@@ -8,24 +8,19 @@ use crate::host::Host;
 use crate::protocol::Control;
 use crate::server::registration::anonymous;
 
-/// Keeps messages of its own in flight from the client's [`Control::Start`] to its
-/// [`Control::Stop`].
+/// Keeps messages in flight from the client's [`Control::Start`] to its [`Control::Stop`].
 #[derive(Debug)]
 pub(crate) struct Both {
-    /// Memory that the client writes or reads.
     pub(super) target: Mr,
-    /// Memory from which this end writes, or into which it reads.
     own: Mr,
     remote: RemoteBuffer,
     is_read: bool,
     depth: u32,
-    /// Messages in flight.
     open: u32,
     done: u64,
     stage: Stage,
 }
 
-/// Progress of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Waiting,
@@ -59,7 +54,6 @@ impl Both {
         Ok(())
     }
 
-    /// Handles the completion of a message of this end.
     pub(super) fn handle_sent(&mut self) -> anyhow::Result<()> {
         ensure!(self.open > 0, "a completion of nothing");
         self.open -= 1;

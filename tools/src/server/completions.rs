@@ -1,9 +1,8 @@
 //! The completion queues that all peers share.
 //!
-//! One queue for each peer would have to be polled for each peer, and would take 2.4 KiB. The
-//! shared queues grow and shrink with the number of completions that the queue pairs of the peers
-//! can raise, so that they never overflow. There is one queue until it has the maximum depth, then
-//! another is created.
+//! A queue for each peer would take 2.4 KiB and a poll. Shared queues grow and shrink with the
+//! completions that the peers' queue pairs can raise, so that they never overflow. A further queue
+//! is created when the others have the maximum depth.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,26 +11,22 @@ use anyhow::Context;
 use urnic::{Cq, Rnic, Wc};
 use urnic_engine::limits::CQ_DEPTH_MAX;
 
-/// The queues, and the room that is reserved in them.
 #[derive(Debug)]
 pub(super) struct Completions {
     rnic: Rnic,
     queues: Vec<Queue>,
-    /// Largest depth of one queue.
     depth_max: usize,
 }
 
 #[derive(Debug)]
 struct Queue {
     cq: Cq,
-    /// Completions that queue pairs may raise, including removed queue pairs whose last completions
-    /// may still wait.
+    /// Completions that queue pairs may raise, also removed ones.
     reserved: usize,
-    /// Completions among them of queue pairs that were removed since the last round.
+    /// Completions of queue pairs that were removed since the last round.
     left: Rc<Cell<usize>>,
 }
 
-/// Room for all completions that a queue pair can raise.
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub(super) cq: Cq,
@@ -51,7 +46,6 @@ impl Drop for Reserved {
 pub(super) struct Round {
     queue: usize,
     pub(super) waiting: usize,
-    /// Room that is free when all of them have been polled.
     left: usize,
 }
 
@@ -60,10 +54,7 @@ impl Completions {
         Self { rnic, queues: Vec::new(), depth_max: CQ_DEPTH_MAX }
     }
 
-    /// Reserves room for `depth` completions.
-    ///
-    /// # Errors
-    /// If one queue pair needs more than a queue can hold.
+    /// Fails if one queue pair needs more than a queue can hold.
     pub(super) fn reserve(&mut self, depth: usize) -> anyhow::Result<Reserved> {
         let depth_max = self.depth_max;
         let has_room = |queue: &Queue| queue.reserved + depth <= depth_max;
@@ -90,21 +81,18 @@ impl Completions {
         self.queues.len()
     }
 
-    /// Starts a round with the completions that wait in a queue now.
     pub(super) fn begin(&self, queue: usize) -> Round {
         let Queue { cq, left, .. } = &self.queues[queue];
-        // In this order: the waiting completions then include all that a removed queue pair has
-        // raised.
+        // In this order: the waiting completions then include all of a removed queue pair.
         let left = left.take();
         Round { queue, waiting: cq.len(), left }
     }
 
-    /// Polls the next completion of the round.
     pub(super) fn poll(&self, round: &Round) -> Option<Wc> {
         self.queues[round.queue].cq.poll()
     }
 
-    /// Ends the round, after all completions that waited have been polled.
+    /// Ends a round, whose completions must all have been polled.
     pub(super) fn end(&mut self, round: &Round) {
         if round.left == 0 {
             return;
@@ -118,26 +106,23 @@ impl Completions {
         }
     }
 
-    /// Destroys queues at the end of the list that no queue pair uses.
+    /// Removes unused queues at the end of the list.
     pub(super) fn trim(&mut self) {
         while self.queues.len() > 1 && self.queues.last().is_some_and(|queue| queue.reserved == 0) {
             self.queues.pop();
         }
     }
 
-    /// Returns true if no completion waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(|queue| queue.cq.is_empty())
     }
 
-    /// Completions that may be raised, and the total depth of the queues.
     #[cfg(test)]
     pub(super) fn depths(&self) -> (usize, usize) {
         let sum = |of: fn(&Queue) -> usize| self.queues.iter().map(of).sum();
         (sum(|queue| queue.reserved), sum(|queue| queue.cq.depth()))
     }
 
-    /// Limits queues to `depth_max` completions.
     #[cfg(test)]
     pub(super) const fn set_depth_max(&mut self, depth_max: usize) {
         self.depth_max = depth_max;
@@ -149,7 +134,6 @@ const fn roomy(reserved: usize) -> usize {
     reserved + reserved / 8
 }
 
-/// Depth of a new queue.
 const DEPTH_MIN: usize = 64;
 /// A queue that is deeper than needed by this factor shrinks.
 const DEEP: usize = 3;

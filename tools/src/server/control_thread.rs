@@ -1,5 +1,4 @@
-//! A thread for each transfer: reads, checks and writes the file while the server serves other
-//! peers.
+//! A thread for each transfer: reads, checks and writes the file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +23,14 @@ pub(super) struct ControlThread {
     /// `None` after the session has ended.
     questions: Option<SyncSender<Control>>,
     answers: Receiver<Control>,
-    /// Questions without an answer.
     open: usize,
-    /// Time of the last message to the peer.
     answered_at: Instant,
     has_last_word: bool,
     gone: Arc<AtomicBool>,
 }
 
 impl ControlThread {
-    /// Starts the thread. The thread holds `place` until it ends. It calls `waker` after each
-    /// answer and at its end.
+    /// The thread holds `place` until it ends. It calls `waker` after each answer and at its end.
     pub(super) fn start(
         place: &Arc<Place>,
         waker: &Waker,
@@ -78,8 +74,7 @@ impl ControlThread {
         }
     }
 
-    /// Forwards an answer to the peer. While an answer is awaited, sends [`Control::Working`] every
-    /// [`WORKING_INTERVAL`].
+    /// Forwards an answer, or sends [`Control::Working`] every [`WORKING_INTERVAL`].
     pub(super) fn turn(&mut self, qp: &Qp, to: &mut Channel) -> anyhow::Result<Option<Control>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -109,7 +104,6 @@ impl ControlThread {
         self.open > 0
     }
 
-    /// Time when the peer must be informed that an answer takes longer.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.open > 0).then(|| self.answered_at + WORKING_INTERVAL)
     }
@@ -122,7 +116,6 @@ impl Drop for ControlThread {
     }
 }
 
-/// Calls its waker when it is dropped.
 struct WakeAtEnd(Waker);
 
 impl Drop for WakeAtEnd {
@@ -141,14 +134,11 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Waits for the next question; `None` if the session is over.
+    /// `None` if the session is over.
     pub(super) fn next(&self) -> Option<Control> {
         self.questions.recv().ok().filter(|_| self.is_wanted())
     }
 
-    /// Returns the next question if there is one now.
-    ///
-    /// # Errors
     /// [`TryRecvError::Disconnected`] if the session is over.
     pub(super) fn try_next(&self) -> Result<Control, TryRecvError> {
         // Questions of a session that is over still wait in the channel.
@@ -158,7 +148,7 @@ impl Desk {
         self.questions.try_recv()
     }
 
-    /// Returns true if the session still exists. Long work checks it at every step.
+    /// Long work checks at every step that the session still exists.
     pub(super) fn is_wanted(&self) -> bool {
         !self.gone.load(Ordering::Relaxed)
     }

@@ -23,12 +23,10 @@ impl DueQueue {
         }
     }
 
-    /// Earliest deadline.
     pub(super) fn first(&self) -> Option<Instant> {
         self.0.first().map(|(due, _)| *due)
     }
 
-    /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -1,5 +1,5 @@
-//! Files at the server. The peer transfers the bytes to and from memory of the session; one thread
-//! for each transfer copies and checks them between there and the disk.
+//! Files at the server. The peer transfers bytes to and from memory of the session; one thread for
+//! each transfer copies and checks them between there and the disk.
 
 use std::fs::File;
 use std::io;
@@ -19,20 +19,16 @@ use crate::server::control_thread::{ControlThread, Desk};
 use crate::server::registration::register;
 use crate::transfer::{Hashing, Partial, Place, Room, Staging, chunk_crc, chunk_range};
 
-/// Everything that a transfer needs besides its file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer<'a> {
     pub(crate) host: &'a Host,
     pub(crate) qp: &'a Qp,
-    /// Number of chunk buffers.
     pub(crate) places: u32,
     /// Place of its peer among the peers.
     pub(crate) place: &'a Arc<PeerPlace>,
-    /// Called after each answer of its thread.
     pub(crate) waker: &'a Waker,
 }
 
-/// A file that the peer sends.
 #[derive(Debug)]
 pub(crate) struct Put {
     /// `None` when all has been written.
@@ -117,7 +113,6 @@ impl Put {
         self.is_committed
     }
 
-    /// Bytes of the file.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
@@ -131,13 +126,11 @@ impl Put {
         self.control_thread.is_working()
     }
 
-    /// Time when the session must be polled though no event has come.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.control_thread.due()
     }
 }
 
-/// Thread of a file that the peer sends.
 fn take_in(mut partial: Partial, staging: &Staging, desk: &Desk) {
     while let Some(question) = desk.next() {
         let answer = match question {
@@ -182,7 +175,6 @@ fn commit(mut partial: Partial, sha256: [u8; 32], desk: &Desk) -> anyhow::Result
     Ok(true)
 }
 
-/// A file that the peer receives.
 #[derive(Debug)]
 pub(crate) struct Get {
     memory: Mr,
@@ -231,7 +223,6 @@ impl Get {
         Ok(())
     }
 
-    /// Bytes of the file.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
@@ -245,7 +236,6 @@ impl Get {
         self.control_thread.is_working()
     }
 
-    /// Time when the session must be polled though no event has come.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.control_thread.due()
     }

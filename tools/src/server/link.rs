@@ -8,7 +8,7 @@ use urnic::{Connecting, Connection, ConnectionEvent, Cq, Error};
 
 use crate::server::ready_peers::PeerWaker;
 
-/// The connection of a peer. Its waker is called at each event.
+/// The waker is called at each event.
 #[derive(Debug)]
 pub(super) struct Link {
     stage: Stage,
@@ -17,7 +17,6 @@ pub(super) struct Link {
     waker: Arc<PeerWaker>,
 }
 
-/// State of the connection.
 #[derive(Debug)]
 enum Stage {
     None,
@@ -30,18 +29,15 @@ impl Link {
         Self { stage: Stage::None, ending: None, waker }
     }
 
-    /// Stores the connection after the peer was accepted.
     pub(super) fn connecting(&mut self, connecting: Connecting) {
         self.stage = Stage::Connecting(connecting);
         self.wake();
     }
 
-    /// Returns the connection, once it is open.
     pub(super) const fn connection(&self) -> Option<&Connection> {
         if let Stage::Open(connection) = &self.stage { Some(connection) } else { None }
     }
 
-    /// Ensures that the peer is polled in the next turn.
     pub(super) fn wake(&self) {
         self.waker.wake_by_ref();
     }
@@ -55,11 +51,8 @@ impl Link {
         Waker::from(Arc::clone(&self.waker))
     }
 
-    /// Stores the connection if it is open by now; otherwise the waker is called when it may be
-    /// open.
-    ///
-    /// # Errors
-    /// The reason why it will not open.
+    /// Stores the connection if it is open by now; otherwise the waker is called when it may be.
+    /// Fails if it will not open.
     #[inline]
     pub(super) fn open(&mut self) -> Result<(), Error> {
         if matches!(self.stage, Stage::Connecting(_)) { self.poll() } else { Ok(()) }
@@ -69,7 +62,6 @@ impl Link {
     fn poll(&mut self) -> Result<(), Error> {
         let stage = std::mem::replace(&mut self.stage, Stage::None);
         let Stage::Connecting(connecting) = stage else { return Ok(()) };
-        // Before the poll, so that later events call the waker.
         connecting.notify(&self.waker());
         self.stage = match connecting.poll()? {
             Ok(connection) => Stage::Open(connection),
@@ -78,12 +70,8 @@ impl Link {
         Ok(())
     }
 
-    /// Takes the event that has ended the connection, after all completions in `cq` that were
-    /// raised before it have been polled. If there is no such event, the waker is called at the
-    /// next event.
-    ///
-    /// # Errors
-    /// If the endpoint has failed.
+    /// Takes the event that has ended the connection, after all completions in `cq` raised before
+    /// it have been polled. If there is no such event, the waker is called at the next event.
     pub(super) fn end(&mut self, cq: &Cq) -> Result<Option<ConnectionEvent>, Error> {
         if self.ending.is_some() {
             // The completions that waited then have been polled by now.
@@ -93,10 +81,8 @@ impl Link {
             if !is_end(&event) {
                 continue;
             }
-            // Looks at the queue after the event, because the endpoint raises completions before
-            // the event that follows them. Waiting completions may have come with the event, in a
-            // turn of the endpoint that ran after this turn of the server had polled `cq`. Then the
-            // next turn of the server polls the completions first.
+            // Looks at the queue after the event: the endpoint raises completions before it. If
+            // some wait, the next turn of the server polls them first.
             if cq.is_empty() {
                 return Ok(Some(event));
             }
@@ -107,10 +93,6 @@ impl Link {
         Ok(None)
     }
 
-    /// Takes the event that has flushed a request.
-    ///
-    /// # Errors
-    /// If the endpoint has failed.
     pub(super) fn end_of_flushed(&mut self) -> Result<Option<ConnectionEvent>, Error> {
         if self.ending.is_some() {
             return Ok(self.ending.take().map(|end| *end));
@@ -123,8 +105,7 @@ impl Link {
         Ok(None)
     }
 
-    /// Returns true if the connection is over and nothing can be sent. Otherwise the waker is
-    /// called at the next event.
+    /// Returns true if nothing can be sent. Otherwise the waker is called at the next event.
     pub(super) fn is_over(&self) -> bool {
         loop {
             match self.next_event() {
@@ -135,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Takes the oldest event; if there is none, the waker is called at the next one.
+    /// Returns the oldest event; if there is none, the waker is called at the next one.
     fn next_event(&self) -> Result<Option<ConnectionEvent>, Error> {
         let Some(connection) = self.connection() else { return Ok(None) };
         if let Some(event) = connection.next_event(Duration::ZERO)? {
@@ -146,8 +127,7 @@ impl Link {
         connection.next_event(Duration::ZERO)
     }
 
-    /// Sum of counters of the peer's activity; `None` before the connection is open and after its
-    /// end.
+    /// Sum of the peer's activity; `None` unless the connection is open.
     pub(super) fn counted(&self) -> Option<u64> {
         let counters = self.connection()?.counters().ok()?;
         // A segment without new bytes shows that the peer is alive, and counts.
@@ -157,14 +137,13 @@ impl Link {
 }
 
 impl Link {
-    /// FPDUs in both directions; `None` as for [`counted`](Self::counted).
+    /// `None` as for [`counted`](Self::counted).
     pub(super) fn fpdus(&self) -> Option<u64> {
         let counters = self.connection()?.counters().ok()?;
         Some(counters.mpa.fpdus + counters.fpdus_framed)
     }
 }
 
-/// Returns true if such an event ends a session.
 const fn is_end(event: &ConnectionEvent) -> bool {
     matches!(
         event,

@@ -13,7 +13,6 @@ use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::report;
 
-/// Result of waiting for the address of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
     /// The address from DHCP; `None` if the addresses were given.
@@ -22,10 +21,7 @@ pub(crate) enum Opened {
     Stopped,
 }
 
-/// Checks that a peer can reach `local` on the device.
-///
-/// # Errors
-/// If `local` is not an address of the device.
+/// Fails if `local` is not an address of the device.
 pub(crate) fn check_address(spec: &DeviceSpec, local: IpAddr) -> anyhow::Result<()> {
     let Some(own) = spec.addresses() else { return Ok(()) };
     let is_own = own.iter().any(|address| {
@@ -40,11 +36,7 @@ pub(crate) fn check_address(spec: &DeviceSpec, local: IpAddr) -> anyhow::Result<
     bail!("--listen: {local} is no address of the device, which has {has} (--dev {spec})")
 }
 
-/// Waits for the address of a device that uses DHCP, until `stop`. Prints one message if no address
-/// comes within the timeout.
-///
-/// # Errors
-/// If the endpoint fails.
+/// Waits for an address by DHCP, until `stop`. Prints a message if none comes in time.
 pub(crate) fn await_address(host: &Host, stop: &Arc<AtomicBool>) -> anyhow::Result<Opened> {
     if !host.options.dev.uses_dhcp() {
         return Ok(Opened::With(None));
@@ -72,10 +64,6 @@ pub(crate) fn await_address(host: &Host, stop: &Arc<AtomicBool>) -> anyhow::Resu
     Ok(Opened::Stopped)
 }
 
-/// Listens at `local`.
-///
-/// # Errors
-/// If the address cannot be listened at, with the reason.
 pub(super) fn open(host: &Host, local: SocketAddr) -> anyhow::Result<Listener> {
     let mut attempts = PORT_ATTEMPTS;
     loop {
@@ -108,9 +96,7 @@ fn any_port() -> u16 {
     FIRST + offset.unwrap_or_default()
 }
 
-/// Attempts to find a free port if the port is 0.
 const PORT_ATTEMPTS: usize = 16;
-/// Interval of checks if the process must stop.
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use urnic_replay::printable::printable;
 
 use crate::report;
 
-/// Form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     /// Normal events on standard output, others on standard error.
@@ -59,7 +58,6 @@ pub(crate) enum Event {
     Notice { text: String },
 }
 
-/// An event with its time.
 #[derive(Serialize)]
 struct Timed<'a> {
     time: String,
@@ -68,7 +66,7 @@ struct Timed<'a> {
 }
 
 impl Log {
-    /// Logs an event. A closed output is no reason to stop.
+    /// A closed output is no reason to stop.
     pub(crate) fn report(self, event: &Event) {
         let time = utc(now());
         match (self, event) {
@@ -88,12 +86,10 @@ impl Log {
         }
     }
 
-    /// Returns true if such an event is logged.
     pub(crate) const fn shows(self, event: &Event) -> bool {
         !matches!((self, event), (Self::Text, Event::Started { .. }))
     }
 
-    /// Logs a text that belongs to no peer.
     pub(crate) fn notice(self, text: impl Into<String>) {
         self.report(&Event::Notice { text: text.into() });
     }
@@ -150,14 +146,13 @@ impl Budget {
     pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
     /// Lines in a burst: as many as two clients with all connections that they may have can cause.
     pub(crate) const LINES_MAX: u32 = 4096;
-    /// Interval of reports about lines left out.
     const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
     pub(crate) const fn new(now: Instant) -> Self {
         Self { lines: Self::LINES_MAX, refilled_at: now, left_out: 0, reported_at: now }
     }
 
-    /// Takes a line from the budget; `false` if the line must be left out.
+    /// `false` if the line must be left out.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let due = (now - self.refilled_at).as_nanos() / Self::INTERVAL.as_nanos();
         if due > 0 {
@@ -174,7 +169,7 @@ impl Budget {
         is_free
     }
 
-    /// Number of lines left out since the last report, if a report is due.
+    /// Lines left out since the last report, if a report is due.
     pub(crate) fn left_out(&mut self, now: Instant) -> Option<u64> {
         if self.left_out == 0 || now - self.reported_at < Self::REPORT_INTERVAL {
             return None;
@@ -183,7 +178,7 @@ impl Budget {
         self.rest()
     }
 
-    /// Number of lines left out since the last report, if there are any.
+    /// Lines left out since the last report, if any.
     pub(crate) fn rest(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.left_out)).filter(|count| *count > 0)
     }
@@ -194,7 +189,7 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Formats a time by RFC 3339, in UTC, to the millisecond.
+/// RFC 3339, in UTC, to the millisecond.
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);

@@ -54,7 +54,6 @@ pub(crate) use crate::server::listen::{Opened, await_address, check_address};
 pub(crate) use crate::server::log::{Event, Log};
 pub(crate) use crate::server::places::Places;
 
-/// Limits of a server, from its options.
 #[derive(Debug)]
 pub(crate) struct Limits {
     /// Folder whose files are served and written; `None` serves no files.
@@ -67,17 +66,12 @@ pub(crate) struct Limits {
     pub(crate) no_put: Option<&'static str>,
     /// Set if a peer may replace a file.
     pub(crate) allow_overwrite: bool,
-    /// Bytes of memory for one peer.
     pub(crate) memory_max: u64,
-    /// Bytes of one file.
     pub(crate) file_max: u64,
-    /// Bytes of all files that peers put.
     pub(crate) room: Arc<Room>,
-    /// Numbers of peers at a time, and their memory.
     pub(crate) places: Places,
 }
 
-/// Result of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// No session failed.
@@ -86,7 +80,6 @@ pub(crate) enum Ended {
     Badly,
 }
 
-/// A listener with its peers.
 #[derive(Debug)]
 pub(crate) struct Server<'h> {
     host: &'h Host,
@@ -96,21 +89,14 @@ pub(crate) struct Server<'h> {
     peers: Peers,
     accounts: Accounts,
     outcomes: Outcomes,
-    /// Longest sleep of the next turn.
     pause: Duration,
-    /// Time when the last turn began to work.
     turned_at: Instant,
-    /// Time of the next look at the device.
     device_due: Instant,
     /// Set once the log has a line about wrong checksums.
     advised: bool,
 }
 
 impl<'h> Server<'h> {
-    /// Listens.
-    ///
-    /// # Errors
-    /// If the address cannot be listened at.
     pub(crate) fn new(
         host: &'h Host,
         local: SocketAddr,
@@ -134,15 +120,11 @@ impl<'h> Server<'h> {
         })
     }
 
-    /// The address listened at.
     pub(crate) const fn local(&self) -> SocketAddr {
         self.listener.local()
     }
 
     /// Serves until `stop`, or with `once` until a peer has come and all peers have left.
-    ///
-    /// # Errors
-    /// If the endpoint fails.
     pub(crate) fn run(&mut self, once: bool, stop: &Arc<AtomicBool>) -> anyhow::Result<Ended> {
         while !stop.load(Ordering::Relaxed) {
             let refused = self.turn()?;
@@ -194,7 +176,7 @@ impl<'h> Server<'h> {
         }
     }
 
-    /// Works once, and sleeps if there is nothing to do. Returns true if it has refused a peer.
+    /// Returns true if it has refused a peer.
     fn turn(&mut self) -> anyhow::Result<bool> {
         self.host.endpoint.turn(self.pause)?;
         let now = monotonic_now();
@@ -219,7 +201,7 @@ impl<'h> Server<'h> {
         Ok(refused)
     }
 
-    /// Logs events of the device, and once, if no peer can connect because checksums are wrong.
+    /// Logs events of the device, and once, if wrong checksums keep peers from connecting.
     fn look_at_device(&mut self) {
         while let Ok(Some(event)) = self.host.endpoint.next_event(Duration::ZERO) {
             match event {
@@ -304,8 +286,7 @@ impl<'h> Server<'h> {
         Ok(Prepared::Session(Box::new(peer), reply))
     }
 
-    /// Reserves the peer's place and memory. If none is left, first evicts sessions of an address
-    /// that has more.
+    /// Reserves place and memory, if need be by evicting sessions of an address that has more.
     fn grant(&mut self, share: Share, now: Instant) -> anyhow::Result<Grant> {
         match self.accounts.crowder(share) {
             Some((site, Shortage::Memory)) => {

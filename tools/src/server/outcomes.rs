@@ -5,11 +5,10 @@ use crate::server::peer::Peer;
 use crate::server::{Ended, Event, Log};
 use urnic_engine::time::Instant;
 
-/// Results of the sessions that have ended.
 #[derive(Debug)]
 pub(super) struct Outcomes {
     pub(super) log: Log,
-    /// Result of the sessions; `None` while none has ended.
+    /// `None` while no session has ended.
     pub(super) ended: Option<Ended>,
     /// Budgets for lines about peers: of normal events, and of all others.
     well: Budget,
@@ -31,7 +30,7 @@ impl Outcomes {
         }
     }
 
-    /// Logs an event that a peer has caused, within the budget.
+    /// Logs within the budget.
     pub(super) fn report(&mut self, event: &Event, now: Instant) {
         if !self.log.shows(event) {
             return;
@@ -43,12 +42,12 @@ impl Outcomes {
         }
     }
 
-    /// Logs the number of lines left out since the last report, if a report is due.
+    /// Logs the number of lines left out, if a report is due.
     pub(super) fn report_left_out(&mut self, now: Instant) {
         self.report_counts(|budget| budget.left_out(now));
     }
 
-    /// Logs at the end how many lines were left out since the last report.
+    /// Logs the number of lines left out, at the end.
     pub(super) fn report_rest(&mut self) {
         self.report_counts(Budget::rest);
     }
@@ -66,7 +65,6 @@ impl Outcomes {
         }
     }
 
-    /// Records a session that has ended normally.
     #[cold]
     pub(super) fn gone(&mut self, peer: &Peer, now: Instant) {
         if let Some(event) = peer.ended_well(now) {
@@ -79,7 +77,6 @@ impl Outcomes {
         self.ended.get_or_insert(Ended::Well);
     }
 
-    /// Records a session that has failed.
     #[cold]
     pub(super) fn failed(&mut self, peer: &Peer, error: &anyhow::Error, now: Instant) {
         let (remote, key, session) = (peer.remote(), peer.key(), peer.session().to_owned());

@@ -30,7 +30,6 @@ use crate::server::role::Role;
 use crate::server::{Event, Limits};
 use crate::terminated::words;
 
-/// A peer with its session.
 #[derive(Debug)]
 pub(crate) struct Peer {
     remote: SocketAddr,
@@ -39,7 +38,6 @@ pub(crate) struct Peer {
     key: Option<String>,
     began: Instant,
     link: Link,
-    /// Device that carries the connection.
     device: Rc<DeviceSpec>,
     qp: Qp,
     /// Room for its completions in a shared queue.
@@ -58,7 +56,6 @@ pub(crate) struct Peer {
     grant: Grant,
 }
 
-/// Shared parts that a new peer needs.
 #[derive(Debug)]
 pub(crate) struct PeerContext<'a> {
     pub(crate) host: &'a Host,
@@ -77,10 +74,7 @@ pub(crate) enum Turn {
 }
 
 impl Peer {
-    /// Prepares the session that `hello` asks for, with its `resources` and its grant.
-    ///
-    /// # Errors
-    /// The reason of the refusal, for the peer.
+    /// Prepares the session that `hello` asks for. An error is the refusal for the peer.
     pub(crate) fn new(
         peer_context: PeerContext<'_>,
         remote: SocketAddr,
@@ -138,7 +132,6 @@ impl Peer {
         self.grant.source()
     }
 
-    /// Bytes of memory that the peer was granted.
     pub(crate) const fn memory(&self) -> u64 {
         self.grant.memory()
     }
@@ -159,13 +152,11 @@ impl Peer {
         self.parting.is_some()
     }
 
-    /// Adds the `time` for which this process was stopped to the deadlines: meanwhile this process
-    /// could receive nothing from the peer.
+    /// Adds the `time` for which this process was stopped to the deadlines.
     pub(crate) fn excuse(&mut self, time: Duration) {
         self.activity.excuse(time);
     }
 
-    /// Kind of its session.
     pub(crate) fn session(&self) -> &str {
         &self.session
     }
@@ -180,8 +171,7 @@ impl Peer {
         self.role.watches_memory()
     }
 
-    /// Builds the log event of a session that has ended normally. Returns `None` for a failed
-    /// session, which is already in the log.
+    /// Builds the log event of a session; `None` for a failed one, which is in the log already.
     pub(crate) fn ended_well(&self, now: Instant) -> Option<Event> {
         if self.parting.is_some() {
             return None;
@@ -219,21 +209,19 @@ impl Peer {
         }
     }
 
-    /// Time for which the peer is entered in the timers.
     pub(crate) const fn entered(&mut self) -> &mut Option<Instant> {
         &mut self.entered
     }
 
-    /// Ends the connection of a failed session: at once, unless the reason was sent and has still
-    /// to reach the peer. Returns true if the peer must stay for that.
+    /// Ends the connection of a failed session, at once unless the reason must still reach the
+    /// peer. Returns true if the peer must stay for that.
     pub(crate) fn part(&mut self, now: Instant) -> bool {
         let Some(connection) = self.link.connection() else { return false };
         if !self.role.has_last_word() || self.parting.is_some() {
             connection.abort();
             return false;
         }
-        // Posted work is finished first. Reads of the peer may still be answered: a Terminate about
-        // one of them would overtake the reason.
+        // Posted work is finished first: a Terminate about a Read would overtake the reason.
         connection.disconnect();
         self.parting = Some(now + PARTING_TIME);
         // Without this, nothing may have registered for the end of the connection.
@@ -242,8 +230,7 @@ impl Peer {
     }
 
     /// Ends the session for a reason that is not the peer's fault, releases its place and sends the
-    /// reason, unless the connection must end `at_once`. Returns true if the peer must stay for
-    /// that.
+    /// reason, unless the connection must end `at_once`. Returns true if the peer must stay.
     pub(crate) fn dismiss(&mut self, why: &str, at_once: bool, now: Instant) -> bool {
         self.grant.leave_place();
         let Some(connection) = self.link.connection() else { return false };
@@ -264,7 +251,6 @@ impl Peer {
         true
     }
 
-    /// Returns [`Turn::Gone`] if the peer has received the reason, or if its deadline has passed.
     fn parted(&self, now: Instant) -> Turn {
         let is_late = self.parting.is_some_and(|until| now >= until);
         if let Some(connection) = self.link.connection().filter(|_| is_late) {
@@ -273,10 +259,7 @@ impl Peer {
         if is_late || self.link.is_over() { Turn::Gone } else { Turn::Stays }
     }
 
-    /// Handles a completion of the peer.
-    ///
-    /// # Errors
-    /// The reason why the session has failed.
+    /// Handles a completion. An error is the reason why the session has failed.
     pub(crate) fn complete(&mut self, wc: &Wc) -> anyhow::Result<Turn> {
         if self.parting.is_some() {
             return Ok(Turn::Stays);
@@ -290,10 +273,7 @@ impl Peer {
         done.map_or_else(|error| self.failed(error), |()| Ok(Turn::Stays))
     }
 
-    /// Handles an event of the connection or an answer of the file thread.
-    ///
-    /// # Errors
-    /// The reason why the session has failed.
+    /// Handles an event of the connection or an answer of the file thread. Fails with the session.
     pub(crate) fn poll_ready(&mut self, now: Instant) -> anyhow::Result<Turn> {
         self.link.clear_ready();
         if self.parting.is_some() {
@@ -316,9 +296,6 @@ impl Peer {
     }
 
     /// Polls the memory of its session.
-    ///
-    /// # Errors
-    /// The reason why the session has failed.
     #[inline]
     pub(crate) fn watch(&mut self) -> anyhow::Result<Turn> {
         if self.parting.is_none() {
@@ -331,11 +308,7 @@ impl Peer {
     }
 
     /// Handles the peer's timer: does deferred work, and checks if the peer was active within
-    /// `idle_max`. The next check is after `interval` at the latest. Calls `active` if the peer was
-    /// active.
-    ///
-    /// # Errors
-    /// The reason why the session has failed.
+    /// `idle_max`. The next check is after `interval` at most. Calls `active` if it was.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -407,8 +380,7 @@ impl Peer {
         Ok(Counters::of(&counters, &self.device))
     }
 
-    /// Handles an error of a session. After the end of the connection an error is expected, and the
-    /// event of the end decides.
+    /// Ignores an error after the end of the connection: the event of the end decides.
     fn failed(&mut self, error: anyhow::Error) -> anyhow::Result<Turn> {
         if self.qp.state() == QpState::Error { self.ended() } else { Err(error) }
     }
@@ -441,8 +413,7 @@ impl Peer {
 }
 
 impl Drop for Peer {
-    /// Ends the completions of the queue pair: its share of the queue shrinks to its waiting
-    /// completions.
+    /// The queue pair's share of the queue shrinks to its waiting completions.
     fn drop(&mut self) {
         self.qp.end_completions();
     }

@@ -1,8 +1,8 @@
 //! All peers. A turn polls the peers with an event.
 //!
 //! Events are a completion, an event of the connection or an answer of the file thread
-//! ([`ReadyPeers`]), and a timer ([`DueQueue`]). Only sessions that poll memory, which raises no
-//! event, are polled in each turn.
+//! ([`ReadyPeers`]), and a timer ([`DueQueue`]). Sessions that poll memory are polled in each turn,
+//! since memory raises no event.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,7 +28,6 @@ use crate::server::places::Site;
 use crate::server::ready_peers::ReadyPeers;
 use crate::server::resources::SessionResources;
 
-/// The peers of a server.
 #[derive(Debug)]
 pub(super) struct Peers {
     table: Table,
@@ -40,30 +39,26 @@ pub(super) struct Peers {
     ready: Vec<QpNum>,
 }
 
-/// The peers themselves, by the numbers of their queue pairs.
+/// Peers by the numbers of their queue pairs.
 #[derive(Debug, Default)]
 struct Table {
     // Boxed: a growing table moves its entries.
     peers: HashMap<QpNum, Box<Peer>, BuildHasherDefault<Spread>>,
     due_queue: DueQueue,
-    /// Peers that are polled in each turn.
     watching: Vec<QpNum>,
     #[cfg(test)]
     polls: PollCounts,
 }
 
-/// Numbers of polls so far.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PollCounts {
     pub(super) all: usize,
-    /// Polls among them because of a timer.
     pub(super) due: usize,
     /// Polls among them for completions of removed peers.
     pub(super) of_gone: usize,
 }
 
-/// Sizes of the tables in which peers have entries.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
@@ -89,10 +84,7 @@ impl Peers {
         self.table.peers.is_empty()
     }
 
-    /// Creates a peer. Call [`insert`](Self::insert) when it has been accepted.
-    ///
-    /// # Errors
-    /// The reason of the refusal, for the peer.
+    /// Call [`insert`](Self::insert) when the peer has been accepted. An error is its refusal.
     pub(super) fn prepare(
         &mut self,
         host: &Host,
@@ -116,13 +108,11 @@ impl Peers {
         Ok((peer, welcome))
     }
 
-    /// Adds a peer that has been accepted.
     pub(super) fn insert(&mut self, peer: Peer, connecting: Connecting, now: Instant) {
         let look_at = now + self.patience.interval();
         self.table.insert(peer.connecting(connecting, look_at));
     }
 
-    /// Polls the peers that have work.
     pub(super) fn turn(&mut self, now: Instant, accounts: &mut Accounts, outcomes: &mut Outcomes) {
         self.complete(now, outcomes);
         self.poll_ready(now, outcomes);
@@ -130,8 +120,7 @@ impl Peers {
         self.look(now, accounts, outcomes);
     }
 
-    /// Ends the session of `site` that was without payload for the longest time, which frees its
-    /// place.
+    /// Ends the session of `site` that was without payload for the longest time.
     pub(super) fn evict_for_place(&mut self, site: Site, now: Instant, outcomes: &mut Outcomes) {
         let parting = self.table.peers.values().filter(|peer| peer.is_parting()).count();
         let mut longest = None;
@@ -149,8 +138,8 @@ impl Peers {
         }
     }
 
-    /// Ends the largest sessions of `site` until the missing memory is free. Ends none if
-    /// [`EVICTIONS_MAX`] sessions, or the memory that the site has to spare, are not enough.
+    /// Ends the largest sessions of `site` until the memory is free; none if [`EVICTIONS_MAX`]
+    /// sessions, or the memory that the site has to spare, are not enough.
     pub(super) fn evict_for_memory(
         &mut self,
         site: Site,
@@ -178,7 +167,6 @@ impl Peers {
         }
     }
 
-    /// Ends all sessions, and sends the reason to the peers.
     pub(super) fn dismiss_all(&mut self, why: &str, now: Instant, outcomes: &mut Outcomes) {
         let keys: Vec<_> = self.table.peers.keys().copied().collect();
         for key in keys {
@@ -186,8 +174,7 @@ impl Peers {
         }
     }
 
-    /// Adds the `time` for which this process was stopped to the deadlines: it could receive
-    /// nothing from any peer.
+    /// Adds the `time` for which this process was stopped to the deadlines.
     pub(super) fn excuse(&mut self, time: Duration) {
         self.table.peers.values_mut().for_each(|peer| peer.excuse(time));
     }
@@ -212,8 +199,7 @@ impl Peers {
                 {
                     table.polls.of_gone += usize::from(!table.peers.contains_key(&first.qp));
                 }
-                // Most completions are followed by more of the same peer, which is looked up once
-                // for all.
+                // Most completions are followed by more of the same peer.
                 table.poll_peer(first.qp, now, outcomes, |peer| {
                     let mut wc = first;
                     loop {
@@ -236,7 +222,6 @@ impl Peers {
         completions.trim();
     }
 
-    /// Polls the peers that have events.
     fn poll_ready(&mut self, now: Instant, outcomes: &mut Outcomes) {
         if !self.ready_peers.any() {
             return;
@@ -247,7 +232,6 @@ impl Peers {
         }
     }
 
-    /// Polls the peers whose sessions poll memory.
     fn watch(&mut self, now: Instant, outcomes: &mut Outcomes) {
         let mut index = 0;
         while let Some(key) = self.table.watching.get(index).copied() {
@@ -259,7 +243,7 @@ impl Peers {
         }
     }
 
-    /// Polls some peers whose timers have expired: each poll may make the endpoint work once.
+    /// Limits the number: each poll may make the endpoint work once.
     fn look(&mut self, now: Instant, accounts: &mut Accounts, outcomes: &mut Outcomes) {
         let (patience, interval) = (self.patience, self.patience.interval());
         for _ in 0..LOOKS_MAX {
@@ -299,14 +283,12 @@ impl Peers {
         &mut self.completions
     }
 
-    /// Drops all peers.
     pub(super) fn clear(&mut self) {
         self.table = Table::default();
     }
 }
 
 impl Table {
-    /// Peers of a site whose sessions are not over.
     fn of_site(&mut self, site: Site) -> impl Iterator<Item = (&QpNum, &mut Box<Peer>)> {
         let peers = self.peers.iter_mut();
         peers.filter(move |(_, peer)| peer.source().site() == site && !peer.is_parting())
@@ -321,8 +303,7 @@ impl Table {
         self.peers.insert(key, Box::new(peer));
     }
 
-    /// Polls a peer, if it exists, and removes it when it has ended. Returns true if it exists
-    /// afterwards.
+    /// Removes the peer when it has ended. Returns true if it exists afterwards.
     #[inline]
     fn poll_peer(
         &mut self,
@@ -383,8 +364,7 @@ impl Table {
     }
 }
 
-/// Enters a peer in the timers. A peer that is entered for an earlier time finds nothing to do
-/// then, and is entered again.
+/// A peer that is entered for an earlier time finds nothing to do then, and is entered again.
 #[inline]
 fn enter(due_queue: &mut DueQueue, key: QpNum, peer: &mut Peer) {
     let due = peer.due();

@@ -14,7 +14,6 @@ pub(crate) struct PingPong {
     source: Mr,
     remote: RemoteBuffer,
     len: usize,
-    /// Value of the next byte.
     expected: u8,
     /// Writes whose completion has not been seen.
     open: usize,
@@ -48,7 +47,6 @@ impl PingPong {
         Ok(())
     }
 
-    /// Handles the completion of a Write of this end.
     pub(super) fn handle_sent(&mut self) -> anyhow::Result<()> {
         ensure!(self.open > 0, "a completion of nothing");
         self.open -= 1;

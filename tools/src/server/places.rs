@@ -6,13 +6,12 @@ use anyhow::anyhow;
 
 use crate::size;
 
-/// Address of a peer for its share of the server. All addresses that one host can choose by itself
-/// count as one: a /64 of IPv6.
+/// Address of a peer for its share. A host can choose all addresses of a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 
-/// Addresses that count as one when all places are in use: an IPv4 address, or a /48 of IPv6, the
-/// prefix that one subscriber may have (RFC 6177 §2).
+/// Addresses that count as one when all places are in use: an IPv4 address, or a subscriber's /48
+/// of IPv6 (RFC 6177 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Site(IpAddr);
 
@@ -27,7 +26,6 @@ impl Source {
     }
 }
 
-/// Clears all bits of an IPv6 address after the first `bits`.
 fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
     match address {
         IpAddr::V6(address) => {
@@ -38,25 +36,18 @@ fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
     }
 }
 
-/// Bits of an IPv6 address that all addresses of a subscriber share.
 const SITE_BITS: u32 = 48;
 
-/// Resources of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) source: Source,
-    /// Bytes.
     pub(crate) memory: u64,
 }
 
-/// Limits for all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Peers at a time.
     pub(crate) peers_max: usize,
-    /// Peers at a time from one address.
     pub(crate) peers_per_source_max: usize,
-    /// Bytes of memory of all peers.
     pub(crate) memory_max: u64,
     /// Bytes of memory for peers of one address.
     pub(crate) memory_per_source_max: u64,
@@ -66,11 +57,9 @@ pub(crate) struct Places {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) peers: usize,
-    /// Bytes.
     pub(crate) memory: u64,
 }
 
-/// Limit that leaves no room for another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
     PeersOfSource,
@@ -80,7 +69,6 @@ pub(crate) enum Shortage {
 }
 
 impl Taken {
-    /// Subtracts a released part.
     pub(crate) const fn give_back(&mut self, part: Self) {
         self.peers -= part.peers;
         self.memory -= part.memory;
@@ -88,9 +76,8 @@ impl Taken {
 }
 
 impl Places {
-    /// Finds the limit that leaves no room for another session with `memory` bytes, given the sums
-    /// of `all` sessions and of the sessions of its `own` address. Limits of the address come
-    /// first: they do not depend on others.
+    /// Finds the limit that leaves no room for `memory` more bytes, given the sums of `all`
+    /// sessions and of its `own` address. The address's limits come first, independent of others.
     pub(crate) const fn shortage(&self, all: Taken, own: Taken, memory: u64) -> Option<Shortage> {
         if own.peers >= self.peers_per_source_max {
             Some(Shortage::PeersOfSource)
@@ -105,7 +92,7 @@ impl Places {
         }
     }
 
-    /// Describes why there is no room, with the option of `urnic serve` that decides.
+    /// Names the option of `urnic serve` that decides.
     pub(crate) fn refusal(
         &self,
         shortage: Shortage,

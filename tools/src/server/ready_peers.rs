@@ -6,16 +6,15 @@ use std::task::{Wake, Waker};
 
 use urnic::QpNum;
 
-/// The peers with events, by the numbers of their queue pairs.
+/// Peers with events, by the numbers of their queue pairs.
 #[derive(Debug)]
 pub(super) struct ReadyPeers(Arc<Noted>);
 
 #[derive(Debug)]
 struct Noted {
     keys: Mutex<Vec<QpNum>>,
-    /// Set if there are keys; changed only under the lock.
+    /// Changed only under the lock.
     any: AtomicBool,
-    /// Ends the sleep of the endpoint.
     sleeper: Waker,
 }
 
@@ -27,24 +26,22 @@ impl Noted {
 }
 
 impl ReadyPeers {
-    /// Creates an empty list. A new entry calls `sleeper`.
+    /// A new entry calls `sleeper`.
     pub(super) fn new(sleeper: Waker) -> Self {
         let (keys, any) = (Mutex::default(), AtomicBool::new(false));
         Self(Arc::new(Noted { keys, any, sleeper }))
     }
 
-    /// Creates the waker of the peer whose queue pair has this number.
     pub(super) fn waker(&self, key: QpNum) -> Arc<PeerWaker> {
         Arc::new(PeerWaker { key, is_noted: AtomicBool::new(false), noted: Arc::clone(&self.0) })
     }
 
-    /// Returns true if a peer has an event.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
     }
 
-    /// Moves the peers with events into the empty list `to`, in the order of their events.
+    /// Keeps the order of events.
     pub(super) fn take(&self, to: &mut Vec<QpNum>) {
         let mut keys = self.0.keys();
         std::mem::swap(&mut *keys, to);
@@ -52,11 +49,11 @@ impl ReadyPeers {
     }
 }
 
-/// Records that one peer has an event. Any thread may call it.
+/// Any thread may call it.
 #[derive(Debug)]
 pub(super) struct PeerWaker {
     key: QpNum,
-    /// Set if the peer is in the list and was not polled since.
+    /// The peer is in the list and was not polled since.
     is_noted: AtomicBool,
     noted: Arc<Noted>,
 }

@@ -9,31 +9,22 @@ use crate::server::Limits;
 use crate::size;
 use crate::transfer::{place_len, places_within};
 
-/// Requests, buffers and memory of a session, without those for control messages.
+/// Needs of a session, without those for control messages.
 #[derive(Debug)]
 pub(crate) struct SessionResources {
-    /// Requests in flight at a time.
     pub(crate) send: usize,
-    /// Receive buffers for payload.
     pub(crate) receive: usize,
-    /// Length of each receive buffer in bytes.
     pub(crate) receive_len: usize,
-    /// Number of chunk buffers.
     pub(crate) places: u32,
-    /// Bytes of memory, in total.
     pub(crate) memory: u64,
-    /// Bytes that the session takes beside that memory: its fixed overhead, requests, and control
-    /// messages.
+    /// Bytes beside that memory: fixed overhead, requests, and control messages.
     pub(crate) beside: u64,
     /// The file that the peer gets, and its length.
     pub(crate) file: Option<(File, u64)>,
 }
 
 impl SessionResources {
-    /// Computes the needs of the session that `hello` asks for.
-    ///
-    /// # Errors
-    /// If they exceed the limits for a peer, or the file does not exist.
+    /// Fails if the session that `hello` asks for exceeds the limits, or the file does not exist.
     pub(crate) fn of(hello: &Hello, limits: &Limits) -> anyhow::Result<Self> {
         let Hello { session, len, depth } = hello;
         let most = limits.memory_max;
@@ -94,7 +85,6 @@ impl SessionResources {
         SESSION_BYTES + (control_bytes + requests) as u64
     }
 
-    /// Reserves memory for chunks of a file of `len` bytes.
     fn take_places(&mut self, len: u64, memory_max: u64) -> anyhow::Result<()> {
         self.places = places_within(len, memory_max).with_context(|| {
             format!(
@@ -123,10 +113,7 @@ fn check_depth(depth: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Computes the bytes of `count` items of `len` bytes.
-///
-/// # Errors
-/// If they exceed the limit for a peer.
+/// Fails if `count` items of `len` bytes exceed the limit for a peer.
 fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<u64> {
     let total = len.checked_mul(count);
     let shown = size::format(len);
@@ -148,7 +135,7 @@ fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<
 
 /// Heap bytes that every session takes (`server/tests/memory.rs`).
 pub(super) const SESSION_BYTES: u64 = 8 << 10;
-/// Most bytes that a request or a buffer takes in the queues: posted, and completed.
+/// Posted, and completed.
 const REQUEST_BYTES: usize = 256;
 /// Payload messages in flight at a time: twice those of 'urnic bw', to cover credits in flight.
 const DEPTH_MAX: u32 = 8192;
@@ -159,10 +146,6 @@ const BOTH_SLOTS: u64 = 2;
 /// Writes in flight: one, and Writes whose completion was not polled yet.
 pub(super) const PING_PONG_DEPTH: usize = 64;
 
-/// Returns the folder that is served.
-///
-/// # Errors
-/// If there is none.
 pub(crate) fn folder(limits: &Limits) -> anyhow::Result<&crate::transfer::Folder> {
     limits.folder.as_ref().context("no files are served here: 'urnic serve' was not given --dir")
 }

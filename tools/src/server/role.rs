@@ -14,7 +14,6 @@ use crate::server::registration::anonymous;
 use crate::server::resources::{SessionResources, folder};
 use crate::transfer::Place;
 
-/// A session's own part.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// The peer reads and writes the region.
@@ -105,7 +104,6 @@ impl Role {
         }
     }
 
-    /// Handles the completion of a payload message of this end.
     pub(crate) fn handle_sent(
         &mut self,
         qp: &Qp,
@@ -120,8 +118,7 @@ impl Role {
         }
     }
 
-    /// Handles a control message. `placed` is the number of bytes placed before it, where that
-    /// matters.
+    /// `placed` is the number of bytes placed before the message, where that matters.
     pub(crate) fn handle_control(
         &mut self,
         qp: &Qp,
@@ -144,7 +141,6 @@ impl Role {
         Ok(())
     }
 
-    /// Does the work that no message of the peer starts.
     #[inline]
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
         match self {
@@ -161,7 +157,6 @@ impl Role {
         matches!(self, Self::PingPong(_))
     }
 
-    /// Time when the session must be polled though no event has come.
     #[inline]
     pub(crate) fn due(&self) -> Option<Instant> {
         match self {
@@ -171,7 +166,6 @@ impl Role {
         }
     }
 
-    /// Returns true if the peer was sent the reason of the session's failure.
     pub(crate) const fn has_last_word(&self) -> bool {
         match self {
             Self::Put(put) => put.has_last_word(),
@@ -180,12 +174,11 @@ impl Role {
         }
     }
 
-    /// Returns true if the peer receives a file.
     pub(crate) const fn is_get(&self) -> bool {
         matches!(self, Self::Get(_))
     }
 
-    /// Bytes of the file that the peer may still be hashing; 0 without a file.
+    /// 0 without a file.
     pub(crate) const fn file_len(&self) -> u64 {
         match self {
             Self::Put(put) if !put.is_committed() => put.len(),
@@ -204,7 +197,6 @@ impl Role {
         }
     }
 
-    /// Returns true if the peer waits for this end.
     pub(crate) const fn is_working(&self) -> bool {
         match self {
             Self::Put(put) => put.is_working(),
@@ -214,10 +206,7 @@ impl Role {
     }
 }
 
-/// Returns the place where a peer may put a file of that name.
-///
-/// # Errors
-/// If files are not accepted, not of that size, or not of that name.
+/// Fails if files are not accepted, not of that size, or not of that name.
 fn place_to_write(limits: &Limits, name: &str, len: u64, force: bool) -> anyhow::Result<Place> {
     let folder = folder(limits)?;
     ensure!(

@@ -5,7 +5,6 @@ use urnic::Figures;
 
 use crate::{figure, report};
 
-/// Rates, and counts of segments by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Flow {
     /// `None` if no time passed between the two answers.
@@ -17,7 +16,6 @@ pub(super) struct Flow {
     pub(super) segments_received: Option<u64>,
     pub(super) segments_out_of_order: Option<u64>,
     pub(super) segments_retransmitted: Option<u64>,
-    /// Current value.
     pub(super) bytes_held: u64,
 }
 
@@ -39,12 +37,10 @@ impl Flow {
         }
     }
 
-    /// Sum of both directions.
     pub(super) fn bits_per_second(&self) -> f64 {
         self.bits_per_second_in.unwrap_or(0.0) + self.bits_per_second_out.unwrap_or(0.0)
     }
 
-    /// Texts in the order of [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; COLUMNS.len()] {
         let share = |part: Option<u64>, whole: Option<u64>| {
             report::share(part.unwrap_or(0), whole.unwrap_or(0))
@@ -62,7 +58,7 @@ impl Flow {
     }
 }
 
-/// Names of the cells, in the words of `urnic capture`.
+/// Names in the words of `urnic capture`.
 pub(super) const COLUMNS: [&str; 6] =
     ["in", "out", "aligned", "out of order", "retransmitted", "held"];
 

@@ -15,21 +15,17 @@ use super::reports::EndpointReport;
 use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
-/// Interval and duration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) interval: Duration,
-    /// Number of lines after which it ends.
     pub(crate) count: Option<u64>,
-    /// Set for one line at once, with the totals since each endpoint was opened with `--top`.
+    /// One line at once, with the totals since each endpoint was opened with `--top`.
     pub(crate) is_once: bool,
 }
 
-/// Endpoints that are queried periodically.
 pub(crate) struct Following {
     wanted: Wanted,
     pace: Pace,
-    /// Connections of each endpoint in the text.
     rows: usize,
     is_json: bool,
     begin_ns: u64,
@@ -37,16 +33,13 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Creates the state before the first query.
     pub(crate) fn new(wanted: Wanted, pace: Pace, rows: usize, is_json: bool) -> Self {
         let begin_ns = monotonic_now().as_nanos();
         Self { wanted, pace, rows, is_json, begin_ns, before: HashMap::new() }
     }
 
     /// Queries until it is interrupted, has printed its lines, or the named processes have ended.
-    ///
-    /// # Errors
-    /// If there is no endpoint in the beginning, or the output cannot be written.
+    /// Fails if there is no endpoint in the beginning.
     pub(crate) fn run(mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let first = self.look()?;
         // By now the sockets of ended processes are removed.
@@ -73,7 +66,6 @@ impl Following {
         Ok(())
     }
 
-    /// Queries all endpoints.
     fn look(&mut self) -> anyhow::Result<Line> {
         let mut line = Line { seconds: 0.0, endpoints: Vec::new(), unanswered: Vec::new() };
         let mut reports = HashMap::new();
@@ -122,7 +114,7 @@ impl Line {
     }
 }
 
-/// Sleeps; `false` if interrupted.
+/// `false` if interrupted.
 fn wait_until(until_ns: u64, interrupt: &Interrupt) -> bool {
     while !interrupt.has_come() {
         let left = until_ns.saturating_sub(monotonic_now().as_nanos()).min(CHECK_NS);

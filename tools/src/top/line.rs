@@ -10,13 +10,10 @@ use super::flow::{COLUMNS, Flow};
 use super::reports::{DeviceFigures, EndpointReport, known};
 use crate::{figure, report};
 
-/// All endpoints at one time.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    /// Time since the beginning.
     pub(super) seconds: f64,
     pub(super) endpoints: Vec<EndpointLine>,
-    /// Endpoints that did not answer.
     pub(super) unanswered: Vec<Unanswered>,
 }
 
@@ -62,8 +59,8 @@ fn seconds_of(nanos: u64) -> f64 {
 }
 
 impl EndpointLine {
-    /// Computes the differences between an endpoint's answers `now` and `before`; without the
-    /// latter, since it was opened with `--top`.
+    /// Differences between an endpoint's answers `now` and `before`; without the latter, since it
+    /// was opened with `--top`.
     pub(super) fn of(
         process: &Process,
         command: String,
@@ -165,7 +162,7 @@ impl EndpointLine {
 }
 
 impl Line {
-    /// Formats the text with up to `rows` connections of each endpoint.
+    /// Shows up to `rows` connections of each endpoint.
     pub(super) fn text(&self, rows: usize) -> String {
         let seconds = self.seconds;
         let mut lines: Vec<_> = self.endpoints.iter().map(|one| one.text(seconds, rows)).collect();

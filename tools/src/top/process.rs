@@ -8,17 +8,13 @@ use anyhow::{Context, bail};
 use urnic::top::{self, Process};
 use urnic_replay::printable::printable;
 
-/// All processes of this user with endpoints that are shown, or the listed ones.
+/// Processes with endpoints that are shown, or the listed ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) pids: Vec<u32>,
 }
 
 impl Wanted {
-    /// Returns the processes that run now.
-    ///
-    /// # Errors
-    /// If the folder of the sockets cannot be read.
     pub(super) fn running(&self) -> anyhow::Result<Vec<Process>> {
         let folder = top::folder();
         let mut all = top::running().with_context(|| format!("{}", folder.display()))?;
@@ -26,10 +22,7 @@ impl Wanted {
         Ok(all)
     }
 
-    /// Checks that there is an endpoint; the error says what to do.
-    ///
-    /// # Errors
-    /// If one of the listed processes shows no endpoint, or no process does.
+    /// Fails, and says what to do, if a listed process shows no endpoint, or no process does.
     pub(super) fn check(&self, found: &[Process]) -> anyhow::Result<()> {
         let place = top::folder();
         let place = place.display();
@@ -52,11 +45,10 @@ impl Wanted {
 const START_ONE: &str =
     "start the command with --top, or the program with URNIC_TOP=1 in its environment";
 
-/// Command of a process: its program, and the subcommand if the program is urnic.
+/// The program, and the subcommand if it is urnic.
 pub(super) fn command(pid: u32) -> String {
     let path: PathBuf = ["/proc", &pid.to_string(), "cmdline"].iter().collect();
     let mut bytes = Vec::new();
-    // The process may have ended meanwhile.
     let _unknown = File::open(path).and_then(|file| file.take(NAME_MAX).read_to_end(&mut bytes));
     let text = String::from_utf8_lossy(&bytes);
     let mut words = text.split('\0').filter(|word| !word.is_empty());
@@ -70,7 +62,6 @@ pub(super) fn command(pid: u32) -> String {
     }
 }
 
-/// Bytes of a command line that are read.
 const NAME_MAX: u64 = 1024;
 
 #[cfg(test)]

@@ -8,13 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Map;
 use urnic::Figures;
 
-/// Serializes all counters, in the order of their names; counts of segments and frames are null
-/// over the kernel's TCP.
+/// Sorts by name; counts of segments and frames are null over the kernel's TCP.
 pub(super) fn known<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(BTreeMap::from(figures.known()))
 }
 
-/// Reads all counters. A process of an earlier version does not count all of them: these are 0.
+/// Counters that an earlier version does not have are 0.
 fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Figures, D::Error> {
     let fields = Map::deserialize(deserializer)?;
     Figures::from_named(|name| match fields.get(name) {
@@ -23,7 +22,7 @@ fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Figures, D::Error
     })
 }
 
-/// Counts of what the endpoint's device has refused from the process at its other end.
+/// Refused from the process at the other end of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DeviceFigures {
     pub(super) peers_refused: u64,
@@ -32,7 +31,6 @@ pub(super) struct DeviceFigures {
     pub(super) sessions_ended: u64,
 }
 
-/// An open connection.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct ConnectionReport {
     pub(super) number: u64,
@@ -41,10 +39,9 @@ pub(super) struct ConnectionReport {
     pub(super) figures: Figures,
 }
 
-/// An endpoint.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct EndpointReport {
-    /// Time since the endpoint was opened with `--top`.
+    /// Since the endpoint was opened with `--top`.
     pub(super) shown_ns: u64,
     pub(super) is_new: bool,
     pub(super) connections: u64,

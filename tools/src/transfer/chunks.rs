@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use crate::protocol::CHUNK_LEN;
 
-/// Number of chunks of a file of `len` bytes.
 pub(crate) const fn chunk_count(len: u64) -> u64 {
     len.div_ceil(CHUNK_LEN)
 }
 
-/// Range of chunk `index`; `None` if a file of `len` bytes has no such chunk.
+/// `None` if a file of `len` bytes has no such chunk.
 pub(crate) fn chunk_range(index: u64, len: u64) -> Option<Range<u64>> {
     let start = index.checked_mul(CHUNK_LEN).filter(|start| *start < len)?;
     Some(start..len.min(start.saturating_add(CHUNK_LEN)))

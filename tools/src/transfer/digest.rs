@@ -11,10 +11,6 @@ use urnic_engine::wire::crc32c::Crc32c;
 use crate::transfer::chunk_range;
 use crate::transfer::staging::shortened;
 
-/// Computes the CRC32c of chunk `index` of a file of `len` bytes.
-///
-/// # Errors
-/// If the file cannot be read, has become shorter, or has no such chunk.
 pub(crate) fn chunk_crc(file: &File, index: u64, len: u64) -> io::Result<u32> {
     let range = chunk_range(index, len).ok_or(io::ErrorKind::InvalidInput)?;
     let mut crc = Crc32c::new();
@@ -28,14 +24,14 @@ pub(crate) fn chunk_crc(file: &File, index: u64, len: u64) -> io::Result<u32> {
     Ok(crc.finish())
 }
 
-/// Reads bytes from `at`, as many as fit into the buffer, not beyond `end`.
+/// Reads a part, not beyond `end`.
 fn read<'a>(file: &File, at: u64, end: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
     file.read_exact_at(&mut buffer[..len], at).map_err(shortened)?;
     Ok(&buffer[..len])
 }
 
-/// SHA-256 of a file, computed in steps: a large file takes a while.
+/// Hashes in steps: a large file takes a while.
 #[derive(Debug)]
 pub(crate) struct Hashing {
     state: Sha256,
@@ -45,15 +41,11 @@ pub(crate) struct Hashing {
 }
 
 impl Hashing {
-    /// Begins with a file of `len` bytes.
     pub(crate) fn new(len: u64) -> Self {
         Self { state: Sha256::new(), at: 0, len, buffer: vec![0; BUFFER_LEN] }
     }
 
-    /// Hashes the next part; returns the digest when all is hashed.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or has become shorter.
+    /// Returns the digest when all is hashed.
     pub(crate) fn step(&mut self, file: &File) -> io::Result<Option<[u8; 32]>> {
         if self.at < self.len {
             let octets = read(file, self.at, self.len, &mut self.buffer)?;
@@ -65,9 +57,6 @@ impl Hashing {
     }
 
     /// Hashes the rest, while `wanted` returns true; `None` if it was stopped before the end.
-    ///
-    /// # Errors
-    /// As for [`step`](Self::step).
     pub(crate) fn finish(
         mut self,
         file: &File,
@@ -82,7 +71,6 @@ impl Hashing {
     }
 }
 
-/// Formats a digest in hexadecimal.
 pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, octet| {
         let _infallible = write!(text, "{octet:02x}");
@@ -90,7 +78,7 @@ pub(crate) fn hex(digest: &[u8]) -> String {
     })
 }
 
-/// Bytes hashed in one step: they stay in the cache, and take less than a millisecond.
+/// A step stays in the cache, and takes less than a millisecond.
 const BUFFER_LEN: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! A folder, and the only access to its contents.
 //!
 //! Names come from peers. The kernel resolves them beneath the folder's descriptor (`openat2` with
-//! `RESOLVE_BENEATH`): neither `..`, an absolute path nor a symbolic link leads out of it, not even
-//! a link that is created meanwhile.
+//! `RESOLVE_BENEATH`): neither `..`, an absolute path nor a symbolic link leads out of it, even if
+//! created meanwhile.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,13 +16,12 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use crate::protocol::NAME_LEN_MAX;
 use crate::transfer::room::FileId;
 
-/// An open folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
 }
 
-/// Present or future location of a file: an open folder and a name in it.
+/// Location of a present or future file: an open folder and a name in it.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) folder: OwnedFd,
@@ -30,10 +29,6 @@ pub(crate) struct Place {
 }
 
 impl Folder {
-    /// Opens the folder at `path`.
-    ///
-    /// # Errors
-    /// If there is none, or it may not be entered.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
@@ -80,10 +75,7 @@ impl Folder {
         Ok(Place { folder, name: leaf })
     }
 
-    /// Opens the file `name` for reading.
-    ///
-    /// # Errors
-    /// If there is no such regular file in the folder, or it may not be read.
+    /// Fails unless it is a regular file of the folder that may be read.
     pub(crate) fn open_file(&self, name: &str) -> anyhow::Result<File> {
         let path = check_name(name)?;
         // A pipe or a device must not block the open.
@@ -111,10 +103,7 @@ impl Folder {
 }
 
 impl Place {
-    /// Returns the location of the file at `path`, which the user chose: nothing is forbidden.
-    ///
-    /// # Errors
-    /// If its folder does not exist.
+    /// The user chose `path`: nothing is forbidden.
     pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let octets = path.as_os_str().as_encoded_bytes();
@@ -125,11 +114,9 @@ impl Place {
         Ok(Self { folder, name: name.to_owned() })
     }
 
-    /// Checks that a file may take the name: it is free, or with `force` a regular file has it.
-    ///
-    /// # Errors
-    /// The reason why not. Only regular files are replaced, never a folder, a device, a pipe or a
-    /// link to any of them: their users do not expect a regular file there.
+    /// Fails unless the name is free, or with `force` a regular file has it. Only regular files are
+    /// replaced, never a folder, a device, a pipe or a link to any of them: their users do not
+    /// expect a regular file there.
     pub(crate) fn check_free(&self, force: bool) -> anyhow::Result<()> {
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         let name = self.name.display();
@@ -151,12 +138,11 @@ impl Place {
         }
     }
 
-    /// Returns true if a file of any kind has the name.
+    /// A file of any kind counts.
     pub(crate) fn is_taken(&self) -> bool {
         FileId::at(self).is_some()
     }
 
-    /// Name of the file while it is incomplete.
     pub(crate) fn name_with(&self, suffix: &str) -> OsString {
         let mut name = OsString::from(".");
         name.push(&self.name);
@@ -169,12 +155,9 @@ impl Place {
     }
 }
 
-/// Suffix of the name of an incomplete file.
 pub(crate) const PART: &str = ".urnic-part";
-/// Suffix of the name of the journal of its verified chunks.
 pub(crate) const JOURNAL: &str = ".urnic-journal";
 
-/// Checks that a peer's name for a file can be a name in a folder.
 fn check_name(name: &str) -> anyhow::Result<&Path> {
     ensure!(
         !name.is_empty() && name.len() <= NAME_LEN_MAX,

@@ -1,9 +1,8 @@
 //! Journal of the verified chunks of an incomplete file.
 //!
-//! It is a text file beside the incomplete file: a line about the file, then a line for each chunk,
-//! added when the chunk has been verified. It may end anywhere, because its writer may be killed at
-//! any moment. A chunk in it is used only after it has been read and checked again: after a loss of
-//! power the file may hold less than was written.
+//! A text file beside the incomplete one: a line about the file, then one for each verified chunk.
+//! It may end anywhere, because its writer may be killed. A chunk in it is checked again before
+//! use: after a loss of power the file may hold less than was written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +10,6 @@ use std::io::{self, Read, Seek, Write};
 
 use crate::transfer::chunk_count;
 
-/// The verified chunks, with their CRC32c.
 #[derive(Debug)]
 pub(crate) struct Journal {
     /// `None` for a file that no later attempt can resume.
@@ -20,11 +18,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a file of `len` bytes; begins a new one if the file is no journal, or
-    /// the journal of another file.
-    ///
-    /// # Errors
-    /// If it cannot be read or written.
+    /// Begins a new journal if the file is none, or that of another file.
     pub(crate) fn open(mut file: File, len: u64) -> io::Result<Self> {
         let mut text = String::new();
         let len_max = HEADER_LEN_MAX + chunk_count(len).saturating_mul(LINE_LEN_MAX);
@@ -43,20 +37,14 @@ impl Journal {
         Ok(Self { file: Some(file), chunks: BTreeMap::new() })
     }
 
-    /// Creates a journal that is not stored.
     pub(crate) const fn unkept() -> Self {
         Self { file: None, chunks: BTreeMap::new() }
     }
 
-    /// The verified chunks.
     pub(crate) const fn chunks(&self) -> &BTreeMap<u64, u32> {
         &self.chunks
     }
 
-    /// Adds a verified chunk.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(crate) fn add(&mut self, index: u64, crc: u32) -> io::Result<()> {
         if self.chunks.insert(index, crc) != Some(crc)
             && let Some(file) = &mut self.file
@@ -66,10 +54,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes all chunks, because the file as a whole is wrong.
-    ///
-    /// # Errors
-    /// If this cannot be written.
+    /// The file as a whole is wrong.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.chunks.clear();
         self.file.as_ref().map_or(Ok(()), |file| file.set_len(0))
@@ -80,8 +65,7 @@ fn header(len: u64) -> String {
     format!("urnic-journal 1 {len}\n")
 }
 
-/// Parses the chunks of a journal; `None` if it is not the journal of a file of `len` bytes. Later
-/// lines override earlier ones.
+/// `None` if it is not the journal of a file of `len` bytes. Later lines override earlier ones.
 fn parse(text: &str, len: u64) -> Option<BTreeMap<u64, u32>> {
     let lines = text.strip_prefix(&header(len))?;
     let whole = &lines[..lines.rfind('\n').map_or(0, |at| at + 1)];

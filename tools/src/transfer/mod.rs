@@ -1,5 +1,4 @@
-//! Files in transfer: their location, their received parts, and their verification. This module
-//! does not know connections.
+//! Files in transfer: location, received parts, verification. Knows no connections.
 
 mod chunks;
 mod digest;

@@ -17,10 +17,7 @@ use crate::transfer::journal::Journal;
 use crate::transfer::room::{FileId, Reservation};
 use crate::transfer::{Place, Room, Staging, chunk_count, chunk_crc, chunk_range, unnamed_file};
 
-/// An incomplete file.
-///
-/// Dropping it keeps the received part for the next attempt; if nothing was received, it leaves no
-/// file.
+/// Incomplete file. Dropping it keeps the received part, or no file if nothing was received.
 #[derive(Debug)]
 pub(crate) struct Partial {
     target: Target,
@@ -28,31 +25,23 @@ pub(crate) struct Partial {
     journal: Journal,
     len: u64,
     room: Arc<Room>,
-    /// `None` after the file was kept.
     reservation: Option<Reservation>,
 }
 
-/// Destination of the complete file.
 #[derive(Debug)]
 enum Target {
     /// Its name.
     Named {
         place: Place,
-        /// Set if a file of that name is replaced.
         force: bool,
     },
-    /// Standard output.
     Output,
-    /// The file is complete and in place.
     Reached,
 }
 
 impl Partial {
-    /// Begins or resumes a file of `len` bytes, and reserves room for the missing part.
-    ///
-    /// # Errors
-    /// If the name is taken (without `force`), another process receives the same file, there is no
-    /// room, or files cannot be created there.
+    /// Begins or resumes a file of `len` bytes, and reserves room for the rest. Fails if the name
+    /// is taken (without `force`), another process receives the file, or there is no room.
     pub(crate) fn open(
         place: Place,
         len: u64,
@@ -76,7 +65,7 @@ impl Partial {
         let journal = match journal_of(&place, len) {
             Ok(journal) => journal,
             Err(error) => {
-                // The same holds without a journal: a later attempt may open it.
+                // Without a journal, too.
                 if had == 0 {
                     remove_own(&place);
                 } else {
@@ -94,10 +83,7 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Begins a file of `len` bytes for standard output.
-    ///
-    /// # Errors
-    /// If there is no room for it.
+    /// Begins a file of `len` bytes for standard output. Fails if there is no room for it.
     pub(crate) fn unnamed(len: u64, room: Arc<Room>) -> anyhow::Result<Self> {
         let file = unnamed_file().context("a temporary file")?;
         let reservation = Some(room.reserve(&file, len).context("a temporary file")?);
@@ -105,30 +91,24 @@ impl Partial {
         Ok(Self { target, file, journal, len, room, reservation })
     }
 
-    /// The received part of the file.
     pub(crate) const fn file(&self) -> &File {
         &self.file
     }
 
-    /// Length of the complete file in bytes.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Chunks verified so far, also in earlier attempts.
+    /// Counts chunks of earlier attempts, too.
     pub(crate) fn chunks_present(&self) -> u64 {
         self.journal.chunks().len() as u64
     }
 
-    /// Returns true if every chunk was verified.
     pub(crate) fn is_whole(&self) -> bool {
         self.chunks_present() == chunk_count(self.len)
     }
 
     /// Returns true if chunk `index` was verified, is still present, and has this CRC32c.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub(crate) fn has(&self, index: u64, crc: u32) -> io::Result<bool> {
         if self.journal.chunks().get(&index) != Some(&crc) {
             return Ok(false);
@@ -142,9 +122,6 @@ impl Partial {
     }
 
     /// Writes chunk `index` from `place`, and adds it to the journal if it has this CRC32c.
-    ///
-    /// # Errors
-    /// If there is no room, or the file or its journal cannot be written.
     pub(crate) fn store(
         &mut self,
         staging: &Staging,
@@ -162,19 +139,13 @@ impl Partial {
         Ok(is_good)
     }
 
-    /// Removes all chunks from the journal, because the file as a whole is wrong.
-    ///
-    /// # Errors
-    /// If this cannot be written.
+    /// Removes all chunks from the journal: the file as a whole is wrong.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.journal.forget()
     }
 
     /// Ends a complete and verified file: flushes it to the disk, gives it its name, and flushes
-    /// the name too; or writes it to standard output.
-    ///
-    /// # Errors
-    /// If that fails, or the name has been taken meanwhile.
+    /// the name too; or writes it to standard output. Fails if the name has been taken meanwhile.
     pub(crate) fn commit(mut self) -> anyhow::Result<()> {
         match std::mem::replace(&mut self.target, Target::Reached) {
             Target::Named { place, force } => {
@@ -214,7 +185,7 @@ impl Partial {
         if let Some(replaced) = replaced {
             self.room.release(replaced);
         }
-        // The journal is no longer needed; a later attempt would ignore it.
+        // A later attempt would ignore the journal.
         let _left_over = rustix::fs::unlinkat(folder, place.name_with(JOURNAL), AtFlags::empty());
         rustix::fs::fsync(folder).map_err(io::Error::from).context("writing the name to the disk")
     }
@@ -237,7 +208,6 @@ impl Drop for Partial {
     }
 }
 
-/// Removes the files of an incomplete file.
 pub(super) fn remove_own(place: &Place) {
     for suffix in [JOURNAL, PART] {
         // A file that cannot be removed is used by the next attempt.
@@ -249,8 +219,8 @@ fn journal_of(place: &Place, len: u64) -> io::Result<Journal> {
     Journal::open(File::from(open_own(place, place.name_with(JOURNAL))?), len)
 }
 
-/// Opens a file of this transfer in the folder, and creates it if it does not exist. Links are not
-/// followed: otherwise another writer of the folder could redirect writes of this process.
+/// Creates it if it does not exist. Links are not followed: another writer of the folder could
+/// redirect writes of this process.
 fn open_own(place: &Place, name: OsString) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -271,8 +241,7 @@ pub(super) fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
         Err(Errno::AGAIN) => bail!(BUSY),
         Err(error) => return Err(io::Error::from(error)).context("locking the file"),
     }
-    // Between open and lock, another transfer may have finished: then the locked file is complete
-    // and has its final name.
+    // Another transfer may have finished meanwhile: then the locked file has its final name.
     let part = place.name_with(PART);
     let named = rustix::fs::statat(place.folder(), part, AtFlags::SYMLINK_NOFOLLOW);
     let own = file.metadata()?;

@@ -1,8 +1,8 @@
 //! Limits on the disk space of incoming files.
 //!
 //! A transfer reserves room for all of its file before the first byte arrives, so of several
-//! transfers at a time some succeed as far as there is room, and the others are refused at once.
-//! Unused room is released: the missing bytes of a failed transfer, removed parts, replaced files.
+//! transfers some succeed, and the others are refused at once. Missing bytes of a failed transfer,
+//! removed parts and replaced files release room.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -17,7 +17,6 @@ use rustix::fs::{AtFlags, Stat, StatVfs};
 use crate::size;
 use crate::transfer::Place;
 
-/// Room for incoming files, in total.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// Bytes in total; `None` for no limit but the disk's.
@@ -40,12 +39,9 @@ struct Owner {
     quota: u64,
 }
 
-/// Bytes and files in use.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Bytes reserved by transfers in flight.
     reserved: u64,
-    /// Transfers in flight.
     transfers: u64,
     /// Bytes of files and parts that transfers have left. Each has an inode, and at least
     /// [`CHARGE_MIN`] of the quota, so quota and disk bound the table.
@@ -67,7 +63,7 @@ struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u64, u64);
 
-/// Room that a transfer has reserved. Dropping it releases the room, except for the kept part.
+/// Dropping it releases the room, except for the kept part.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     room: Arc<Room>,
@@ -75,8 +71,8 @@ pub(crate) struct Reservation {
     bytes: u64,
     /// Bytes on the disk from before the server's start, which no quota counts.
     from_before: u64,
-    /// Bytes that the file continues to use. They are moved from the reserved bytes under one lock,
-    /// so they are never counted twice.
+    /// Bytes that the file continues to use: moved from the reserved ones under one lock, so never
+    /// counted twice.
     kept: Option<u64>,
 }
 
@@ -85,7 +81,6 @@ impl FileId {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Identity of the file that has the name now, if there is one.
     pub(crate) fn at(place: &Place) -> Option<Self> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let Stat { st_dev, st_ino, .. } =
@@ -132,12 +127,10 @@ impl Taken {
 }
 
 impl Room {
-    /// Limits to `quota` bytes, in a file system that keeps `keep_percent` of it free.
     pub(crate) fn new(quota: Option<u64>, keep_percent: u8) -> Self {
         Self { quota, files_max: None, keep_percent, owner: None, taken: Arc::default() }
     }
 
-    /// Limits the room to `files_max` files.
     pub(crate) fn with_files_max(self, files_max: Option<u64>) -> Self {
         Self { files_max, ..self }
     }
@@ -156,10 +149,7 @@ impl Room {
     }
 
     /// Reserves room for `file` to grow to `len` bytes: for the bytes that it does not have yet,
-    /// rounded up to blocks of [`CHARGE_MIN`].
-    ///
-    /// # Errors
-    /// If there is not enough room, with the option that decides. Nothing is reserved then.
+    /// rounded up to blocks of [`CHARGE_MIN`]. An error reserves nothing, and names the option.
     pub(crate) fn reserve(self: &Arc<Self>, file: &File, len: u64) -> anyhow::Result<Reservation> {
         let found = file.metadata()?;
         let (id, on_disk) = (FileId::of(&found), on_disk(&found).min(len));
@@ -209,15 +199,11 @@ impl Room {
         Ok(Reservation { room: Arc::clone(self), file: id, bytes, from_before, kept: None })
     }
 
-    /// Releases the room of a file that is removed or replaced.
     pub(crate) fn release(&self, file: FileId) {
         self.taken().release(file);
     }
 
-    /// Checks that the disk has room for `len` further bytes, and for another name.
-    ///
-    /// # Errors
-    /// If it has not.
+    /// Fails unless the disk has room for `len` further bytes, and for another name.
     pub(crate) fn check_disk(&self, on: impl AsFd, len: u64) -> anyhow::Result<()> {
         let disk = rustix::fs::fstatvfs(on).map_err(io::Error::from);
         let disk = disk.context("asking for the free space")?;
@@ -245,7 +231,6 @@ impl Room {
         all / 100 * u64::from(self.keep_percent)
     }
 
-    /// Bytes and files in use.
     #[cfg(test)]
     pub(crate) fn sums(&self) -> (u64, u64) {
         let taken = self.taken();
@@ -254,13 +239,11 @@ impl Room {
 }
 
 impl Reservation {
-    /// Keeps the room of a complete file.
     pub(crate) fn keep(mut self) {
         self.kept = Some(self.bytes);
     }
 
-    /// Keeps the room of the present contents of `file`, at least `verified` bytes, and releases
-    /// the rest.
+    /// Keeps the room of the contents of `file`, at least `verified` bytes; releases the rest.
     pub(crate) fn keep_part(mut self, file: &File, verified: u64) {
         let held = file.metadata().map_or(u64::MAX, |found| on_disk(&found));
         // Some file systems count blocks only when they are on the disk.
@@ -285,18 +268,15 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes of a file on the disk.
 fn on_disk(found: &Metadata) -> u64 {
     found.blocks().saturating_mul(512)
 }
 
-/// Rounds `len` bytes of a file up to the bytes that count.
 fn charge(len: u64) -> u64 {
     len.checked_next_multiple_of(CHARGE_MIN).unwrap_or(u64::MAX).max(CHARGE_MIN)
 }
 
-/// Smallest number of bytes that a file counts, even if it is empty: its name and inode take about
-/// as much.
+/// Bytes that even an empty file counts: its name and inode take about as much.
 pub(crate) const CHARGE_MIN: u64 = 4 << 10;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Memory between the network and a file: a buffer for each chunk in flight.
 //!
-//! Peers access this memory and never the file. A file that another program shortens causes a short
-//! read in its session; a mapped file would cause a SIGBUS that ends the process.
+//! Peers access this memory, never the file: shortening a file causes a short read in its session,
+//! but would end the process with a SIGBUS if the file were mapped.
 
 use std::fs::File;
 use std::io;
@@ -15,22 +15,18 @@ use urnic_engine::wire::crc32c::Crc32c;
 use crate::protocol::{CHUNK_LEN, PLACES_MAX};
 use crate::transfer::chunk_range;
 
-/// Chunk buffers of one file.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     region: Arc<Region>,
     place_len: u64,
-    /// Length of the file in bytes.
     len: u64,
 }
 
-/// Length of a chunk buffer for a file of `len` bytes.
 pub(crate) const fn place_len(len: u64) -> u64 {
     if len < CHUNK_LEN { len } else { CHUNK_LEN }
 }
 
-/// Number of chunk buffers for a file of `len` bytes within `memory_max` bytes; `None` if not even
-/// one fits.
+/// `None` if not even one chunk buffer fits.
 pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
     let fit = memory_max.checked_div(place_len(len)).unwrap_or(u64::MAX);
     let wanted = len.div_ceil(CHUNK_LEN).clamp(1, u64::from(PLACES_MAX));
@@ -38,10 +34,7 @@ pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
 }
 
 impl Staging {
-    /// Allocates `places` chunk buffers for a file of `len` bytes by `memory`.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// Allocates by `memory`.
     pub(crate) fn new(
         len: u64,
         places: u32,
@@ -54,20 +47,16 @@ impl Staging {
         Ok(Self { region, place_len, len })
     }
 
-    /// Memory to register.
     pub(crate) fn region(&self) -> Arc<Region> {
         Arc::clone(&self.region)
     }
 
-    /// Offset in the memory of the bytes `range` of the file, if their chunk is in `place`.
+    /// Offset of the bytes `range` of the file, if their chunk is in `place`.
     pub(crate) fn offset(&self, place: u32, range: &Range<u64>) -> u64 {
         u64::from(place) * self.place_len + range.start % CHUNK_LEN
     }
 
-    /// Reads chunk `index` of the file into `place`; returns its CRC32c.
-    ///
-    /// # Errors
-    /// If the file has become shorter or cannot be read, or there is no such chunk or place.
+    /// Returns the CRC32c. Fails if the file has become shorter, or for a wrong chunk or place.
     pub(crate) fn load(&self, file: &File, index: u64, place: u32) -> io::Result<u32> {
         let chunk = chunk_range(index, self.len).ok_or(io::ErrorKind::InvalidInput)?;
         let mut crc = Crc32c::new();
@@ -75,10 +64,7 @@ impl Staging {
         Ok(crc.finish())
     }
 
-    /// Reads the bytes `range` of the file, which are within one chunk, into `place`.
-    ///
-    /// # Errors
-    /// As for [`load`](Self::load).
+    /// The bytes are within one chunk.
     pub(crate) fn load_piece(
         &self,
         file: &File,
@@ -100,11 +86,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes the chunk `index` from `place` to the file; returns the CRC32c of the written bytes.
-    /// The peer may change the memory meanwhile, so each byte is read once.
-    ///
-    /// # Errors
-    /// If the file cannot be written, or there is no such chunk or place.
+    /// Returns the CRC32c of the written bytes. The peer may change the memory meanwhile, so each
+    /// byte is read once.
     pub(crate) fn store(&self, file: &File, index: u64, place: u32) -> io::Result<u32> {
         let chunk = chunk_range(index, self.len).ok_or(io::ErrorKind::InvalidInput)?;
         let mut at = self.offset(place, &chunk);
@@ -123,7 +106,6 @@ impl Staging {
     }
 }
 
-/// Bytes copied at a time for `range`.
 fn buffer_len(range: &Range<u64>) -> usize {
     usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(BUFFER_LEN)
 }
@@ -132,7 +114,6 @@ fn to_usize(offset: u64) -> io::Result<usize> {
     usize::try_from(offset).map_err(io::Error::other)
 }
 
-/// Replaces the error of a short read.
 pub(crate) fn shortened(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {

@@ -14,11 +14,8 @@ use crate::transfer::partial::{lock, remove_own};
 use crate::transfer::room::FileId;
 use crate::transfer::{Folder, Place, Room};
 
-/// Removes incomplete files in the folder and its subfolders that were not written for `age`, and
-/// releases their room; returns their number. Files that a transfer has locked stay.
-///
-/// # Errors
-/// If the folder itself cannot be read; unreadable subfolders are skipped.
+/// Removes incomplete files that were not written for `age`, in subfolders too, and releases their
+/// room; returns their number. Skips locked files and unreadable subfolders.
 pub(crate) fn sweep(
     folder: &Folder,
     age: Duration,
@@ -29,12 +26,10 @@ pub(crate) fn sweep(
     sweep_folder(&fd, Old { age, now, room }, 0)
 }
 
-/// Parameters of the removal.
 #[derive(Clone, Copy)]
 struct Old<'a> {
     age: Duration,
     now: SystemTime,
-    /// Receives the room of the removed files.
     room: &'a Room,
 }
 
@@ -60,14 +55,12 @@ fn sweep_folder(folder: &OwnedFd, old: Old<'_>, depth: usize) -> io::Result<usiz
     Ok(removed)
 }
 
-/// Returns the name of the file whose incomplete part is `name`.
 fn name_of_part(name: &OsStr) -> Option<&OsStr> {
     let octets = name.as_bytes();
     let of = [PART, JOURNAL].into_iter().find_map(|suffix| octets.strip_suffix(suffix.as_bytes()));
     of.and_then(|rest| rest.strip_prefix(b".")).map(OsStr::from_bytes)
 }
 
-/// Removes a file if it is old; returns true if it was.
 fn sweep_file(place: &Place, old: Old<'_>) -> anyhow::Result<bool> {
     let Old { age, now, room } = old;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -99,7 +92,6 @@ fn sweep_file(place: &Place, old: Old<'_>) -> anyhow::Result<bool> {
     Ok(is_old)
 }
 
-/// Deepest subfolder below the served folder.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

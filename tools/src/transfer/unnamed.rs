@@ -6,10 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Creates a file without a name, which is deleted with its last handle.
-///
-/// # Errors
-/// If none can be created in the folder for temporary files.
+/// The file is deleted with its last handle.
 pub(crate) fn unnamed_file() -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -28,10 +25,6 @@ pub(crate) fn unnamed_file() -> io::Result<File> {
     }
 }
 
-/// Copies all of `input` into a file.
-///
-/// # Errors
-/// If it cannot be read, or there is no room for it.
 pub(crate) fn spooled(input: &mut impl io::Read) -> io::Result<File> {
     let mut file = unnamed_file()?;
     io::copy(input, &mut file)?;

@@ -10,14 +10,12 @@ use super::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd,
 c_types! {
     CM_TYPES;
 
-    /// An address of InfiniBand.
     struct rdma_ib_addr: 40 {
         0 sgid: ibv_gid,
         16 dgid: ibv_gid,
         32 pkey: u16,
     }
 
-    /// Without a name in C.
     union rdma_addr_src as "": 128 {
         0 src_addr: sockaddr,
         0 src_sin: sockaddr_in,
@@ -25,7 +23,6 @@ c_types! {
         0 src_storage: sockaddr_storage,
     }
 
-    /// Without a name in C.
     union rdma_addr_dst as "": 128 {
         0 dst_addr: sockaddr,
         0 dst_sin: sockaddr_in,
@@ -33,26 +30,22 @@ c_types! {
         0 dst_storage: sockaddr_storage,
     }
 
-    /// An address by transport.
     union rdma_addr_addr as "__typeof__(((struct rdma_addr *)0)->addr)": 40 {
         0 ibaddr: rdma_ib_addr,
     }
 
-    /// The addresses of a connection.
     struct rdma_addr: 296 {
         0 src as "src_storage": rdma_addr_src,
         128 dst as "dst_storage": rdma_addr_dst,
         256 addr: rdma_addr_addr,
     }
 
-    /// The addresses of a connection and the paths between them.
     struct rdma_route: 312 {
         0 addr: rdma_addr,
         296 path_rec: *mut ibv_sa_path_rec,
         304 num_paths: c_int,
     }
 
-    /// A channel of events.
     struct rdma_event_channel: 4 {
         0 fd: c_int,
     }
@@ -76,7 +69,6 @@ c_types! {
         408 qp_type: c_uint,
     }
 
-    /// Parameters of a connection.
     struct rdma_conn_param: 24 {
         0 private_data: *const c_void,
         8 private_data_len: u8,
@@ -89,7 +81,6 @@ c_types! {
         16 qp_num: u32,
     }
 
-    /// Parameters of a datagram service.
     struct rdma_ud_param: 56 {
         0 private_data: *const c_void,
         8 private_data_len: u8,
@@ -98,13 +89,11 @@ c_types! {
         52 qkey: u32,
     }
 
-    /// Parameters of an event, by port space.
     union rdma_cm_event_param as "__typeof__(((struct rdma_cm_event *)0)->param)": 56 {
         0 conn: rdma_conn_param,
         0 ud: rdma_ud_param,
     }
 
-    /// An event.
     struct rdma_cm_event: 80 {
         0 id: *mut rdma_cm_id,
         8 listen_id: *mut rdma_cm_id,
@@ -113,7 +102,6 @@ c_types! {
         24 param: rdma_cm_event_param,
     }
 
-    /// Answer of `rdma_getaddrinfo`.
     struct rdma_addrinfo: 96 {
         0 ai_flags: c_int,
         4 ai_family: c_int,
@@ -132,14 +120,12 @@ c_types! {
         88 ai_next: *mut rdma_addrinfo,
     }
 
-    /// Attributes for a multicast group.
     struct rdma_cm_join_mc_attr_ex: 16 {
         0 comp_mask: u32,
         4 join_flags: u32,
         8 addr: *mut sockaddr,
     }
 
-    /// A path as applications know it.
     struct ibv_sa_path_rec: 64 {
         0 dgid: ibv_gid,
         16 sgid: ibv_gid,
@@ -185,7 +171,6 @@ c_types! {
         63 preference: u8,
     }
 
-    /// `ibv_global_route` in the kernel's form.
     struct ib_uverbs_global_route: 24 {
         0 dgid: [u8; 16],
         16 flow_label: u32,
@@ -195,7 +180,6 @@ c_types! {
         23 reserved: u8,
     }
 
-    /// `ibv_ah_attr` in the kernel's form.
     struct ib_uverbs_ah_attr: 32 {
         0 grh: ib_uverbs_global_route,
         24 dlid: u16,
@@ -207,7 +191,6 @@ c_types! {
         31 reserved: u8,
     }
 
-    /// `ibv_qp_attr` in the kernel's form.
     struct ib_uverbs_qp_attr: 144 {
         0 qp_attr_mask: u32,
         4 qp_state: u32,
@@ -246,7 +229,6 @@ c_types! {
 c_constants! {
     CM_CONSTANTS;
 
-    // Types of events.
     RDMA_CM_EVENT_ADDR_RESOLVED: u32 = 0;
     RDMA_CM_EVENT_ADDR_ERROR: u32 = 1;
     RDMA_CM_EVENT_ROUTE_RESOLVED: u32 = 2;
@@ -264,7 +246,6 @@ c_constants! {
     RDMA_CM_EVENT_ADDR_CHANGE: u32 = 14;
     RDMA_CM_EVENT_TIMEWAIT_EXIT: u32 = 15;
 
-    // Port spaces.
     RDMA_PS_IPOIB: u32 = 2;
     RDMA_PS_TCP: u32 = 262;
     RDMA_PS_UDP: u32 = 273;
@@ -274,20 +255,17 @@ c_constants! {
     RDMA_MAX_RESP_RES: u8 = 255;
     RDMA_MAX_INIT_DEPTH: u8 = 255;
 
-    // Flags of `rdma_addrinfo`.
     RAI_PASSIVE: c_int = 1;
     RAI_NUMERICHOST: c_int = 1 << 1;
     RAI_NOROUTE: c_int = 1 << 2;
     RAI_FAMILY: c_int = 1 << 3;
 
-    // Levels and names of options.
     RDMA_OPTION_ID: c_int = 0;
     RDMA_OPTION_ID_TOS: c_int = 0;
     RDMA_OPTION_ID_REUSEADDR: c_int = 1;
     RDMA_OPTION_ID_AFONLY: c_int = 2;
     RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 
-    // Options of rsockets.
     SOL_RDMA: c_int = 0x0001_0000;
     RDMA_SQSIZE: c_int = 0;
     RDMA_RQSIZE: c_int = 1;

@@ -17,7 +17,6 @@ c_types! {
         8 _dummy2: op!(fn(context: *mut ibv_context)),
     }
 
-    /// One device of the list.
     struct ibv_device: 664 {
         0 _ops: _ibv_device_ops,
         16 node_type: c_int,
@@ -86,7 +85,6 @@ c_types! {
         320 abi_compat: *mut c_void,
     }
 
-    /// Answer of `ibv_query_device`.
     struct ibv_device_attr: 232 {
         0 fw_ver: [c_char; 64],
         64 node_guid: u64,
@@ -130,8 +128,7 @@ c_types! {
         227 phys_port_cnt: u8,
     }
 
-    /// Answer of `ibv_query_port`; the exported function of that name only fills it up to
-    /// `port_cap_flags2`.
+    /// Answer of `ibv_query_port`, whose exported function fills it up to `port_cap_flags2`.
     struct ibv_port_attr: 52 {
         0 state: c_uint,
         4 max_mtu: c_uint,
@@ -169,7 +166,6 @@ c_types! {
         0 global: ibv_gid_global,
     }
 
-    /// A line of the GID table.
     struct ibv_gid_entry: 32 {
         0 gid: ibv_gid,
         16 gid_index: u32,
@@ -182,7 +178,6 @@ c_types! {
 c_constants! {
     DEVICE_CONSTANTS;
 
-    // Lengths of the names and paths in `ibv_device`.
     IBV_SYSFS_NAME_MAX: usize = 64;
     IBV_SYSFS_PATH_MAX: usize = 256;
 

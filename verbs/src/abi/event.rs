@@ -7,14 +7,12 @@ use super::{ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
 c_types! {
     EVENT_TYPES;
 
-    /// A completion channel.
     struct ibv_comp_channel: 16 {
         0 context: *mut ibv_context,
         8 fd: c_int,
         12 refcnt: c_int,
     }
 
-    /// Object of an event, by the event's type.
     union ibv_async_event_element as "__typeof__(((struct ibv_async_event *)0)->element)": 8 {
         0 cq: *mut ibv_cq,
         0 qp: *mut ibv_qp,
@@ -23,7 +21,6 @@ c_types! {
         0 port_num: c_int,
     }
 
-    /// An asynchronous event.
     struct ibv_async_event: 16 {
         0 element: ibv_async_event_element,
         8 event_type: c_uint,
@@ -33,7 +30,6 @@ c_types! {
 c_constants! {
     EVENT_CONSTANTS;
 
-    // Types of events.
     IBV_EVENT_CQ_ERR: u32 = 0;
     IBV_EVENT_QP_FATAL: u32 = 1;
     IBV_EVENT_QP_ACCESS_ERR: u32 = 3;

@@ -17,8 +17,7 @@ use super::{
 c_types! {
     EXTENDED_TYPES;
 
-    /// An open device: operations that inline functions call if they are not NULL and lie within
-    /// `sz`.
+    /// An open device: operations that inline functions call if not NULL and within `sz`.
     struct verbs_context: 648 {
         0 query_port: op!(fn(
             context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr,
@@ -158,7 +157,6 @@ c_types! {
         )),
     }
 
-    /// Attributes for a round of polling.
     struct ibv_poll_cq_attr: 4 {
         0 comp_mask: u32,
     }
@@ -203,12 +201,10 @@ c_types! {
         280 read_completion_wallclock_ns: op!(fn(cq: *mut ibv_cq_ex) -> u64),
     }
 
-    /// Attributes for `ibv_query_device_ex`: none exist.
     struct ibv_query_device_ex_input: 4 {
         0 comp_mask: u32,
     }
 
-    /// On-demand paging by transport.
     struct ibv_odp_caps_per_transport
     as "__typeof__(((struct ibv_odp_caps *)0)->per_transport_caps)": 12 {
         0 rc_odp_caps: u32,
@@ -216,19 +212,16 @@ c_types! {
         8 ud_odp_caps: u32,
     }
 
-    /// On-demand paging.
     struct ibv_odp_caps: 24 {
         0 general_caps: u64,
         8 per_transport_caps: ibv_odp_caps_per_transport,
     }
 
-    /// Segmentation.
     struct ibv_tso_caps: 8 {
         0 max_tso: u32,
         4 supported_qpts: u32,
     }
 
-    /// Receive side scaling.
     struct ibv_rss_caps: 32 {
         0 supported_qpts: u32,
         4 max_rwq_indirection_tables: u32,
@@ -237,14 +230,12 @@ c_types! {
         24 rx_hash_function: u8,
     }
 
-    /// Rate limits.
     struct ibv_packet_pacing_caps: 12 {
         0 qp_rate_limit_min: u32,
         4 qp_rate_limit_max: u32,
         8 supported_qpts: u32,
     }
 
-    /// Tag matching.
     struct ibv_tm_caps: 20 {
         0 max_rndv_hdr_size: u32,
         4 max_num_tags: u32,
@@ -253,20 +244,17 @@ c_types! {
         16 max_sge: u32,
     }
 
-    /// Moderation of completion events.
     struct ibv_cq_moderation_caps: 4 {
         0 max_cq_count: u16,
         2 max_cq_period: u16,
     }
 
-    /// Atomics over PCI.
     struct ibv_pci_atomic_caps: 6 {
         0 fetch_add: u16,
         2 swap: u16,
         4 compare_swap: u16,
     }
 
-    /// Answer of `ibv_query_device_ex`.
     struct ibv_device_attr_ex: 400 {
         0 orig_attr: ibv_device_attr,
         232 comp_mask: u32,
@@ -287,7 +275,6 @@ c_types! {
         396 phys_port_cnt_ex: u32,
     }
 
-    /// Answer of `ibv_query_rt_values_ex`.
     struct ibv_values_ex: 24 {
         0 comp_mask: u32,
         8 raw_clock: timespec,

@@ -1,5 +1,4 @@
-//! Protection domains and their objects: regions, windows, address handles, thread and parent
-//! domains.
+//! Protection domains and their objects: regions, windows, address handles, other domains.
 
 use libc::{c_uint, c_void};
 
@@ -8,18 +7,15 @@ use super::{ibv_context, ibv_gid};
 c_types! {
     MEMORY_TYPES;
 
-    /// A protection domain.
     struct ibv_pd: 16 {
         0 context: *mut ibv_context,
         8 handle: u32,
     }
 
-    /// Attributes for a thread domain.
     struct ibv_td_init_attr: 4 {
         0 comp_mask: u32,
     }
 
-    /// A thread domain.
     struct ibv_td: 8 {
         0 context: *mut ibv_context,
     }
@@ -44,7 +40,6 @@ c_types! {
         0 context: *mut ibv_context,
     }
 
-    /// A memory region.
     struct ibv_mr: 48 {
         0 context: *mut ibv_context,
         8 pd: *mut ibv_pd,
@@ -55,7 +50,6 @@ c_types! {
         40 rkey: u32,
     }
 
-    /// A memory window.
     struct ibv_mw: 32 {
         0 context: *mut ibv_context,
         8 pd: *mut ibv_pd,
@@ -72,14 +66,12 @@ c_types! {
         24 mw_access_flags: c_uint,
     }
 
-    /// A bind request for a window of type 1.
     struct ibv_mw_bind: 48 {
         0 wr_id: u64,
         8 send_flags: c_uint,
         16 bind_info: ibv_mw_bind_info,
     }
 
-    /// The global half of an address.
     struct ibv_global_route: 24 {
         0 dgid: ibv_gid,
         16 flow_label: u32,
@@ -88,7 +80,6 @@ c_types! {
         22 traffic_class: u8,
     }
 
-    /// An address.
     struct ibv_ah_attr: 32 {
         0 grh: ibv_global_route,
         24 dlid: u16,
@@ -99,7 +90,6 @@ c_types! {
         30 port_num: u8,
     }
 
-    /// An address handle.
     struct ibv_ah: 24 {
         0 context: *mut ibv_context,
         8 pd: *mut ibv_pd,
@@ -138,18 +128,15 @@ c_constants! {
     IBV_ACCESS_HUGETLB: u32 = 1 << 7;
     IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 
-    // Changes by `ibv_rereg_mr`.
     IBV_REREG_MR_CHANGE_TRANSLATION: u32 = 1;
     IBV_REREG_MR_CHANGE_PD: u32 = 1 << 1;
     IBV_REREG_MR_CHANGE_ACCESS: u32 = 1 << 2;
     IBV_REREG_MR_FLAGS_SUPPORTED: u32 = 7;
     IBV_REREG_MR_ERR_INPUT: i32 = -1;
 
-    // Types of windows.
     IBV_MW_TYPE_1: u32 = 1;
     IBV_MW_TYPE_2: u32 = 2;
 
-    // Mask bits of `ibv_parent_domain_init_attr`.
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 1 << 1;
 

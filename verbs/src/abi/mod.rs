@@ -1,11 +1,10 @@
 //! The C interface of rdma-core's `verbs.h`, `sa.h` and `rdma_cma.h`: its structures with their
 //! names, fields and offsets, and the constants that this crate uses.
 //!
-//! Constants of C's enumerations have the type of their field or parameter: plain integers, because
-//! an application may store any value there. A union without a name in C is a named field here.
-//! Each structure is written once: the macro makes the type, compares its offsets with the numbers
-//! beside the fields, and adds it to the list that `tests/layout.rs` compares with the installed
-//! headers.
+//! Constants of C's enumerations are plain integers, because an application may store any value
+//! there. A union without a name in C is a named field here. The macro makes a type, compares its
+//! offsets with the numbers beside the fields, and lists it for `tests/layout.rs`, which compares
+//! the list with the installed headers.
 #![allow(missing_docs, reason = "fields and constants are described in rdma-core's manual pages")]
 #![allow(unreachable_pub, reason = "the whole interface, whatever of it the crate shows")]
 #![expect(non_snake_case, reason = "C's names, those of the ABI's placeholders too")]
@@ -71,8 +70,7 @@ macro_rules! c_types {
     };
 }
 
-/// Implements `Debug`: all fields of a structure. For a union, whose value is ambiguous, only its
-/// name.
+/// All fields of a structure; only the name of a union, whose value is ambiguous.
 macro_rules! debug {
     (struct $name:ident $($field:ident)*) => {
         impl core::fmt::Debug for $name {

@@ -7,7 +7,6 @@ use super::{ibv_ah_attr, ibv_context, ibv_cq, ibv_pd, ibv_rwq_ind_table, ibv_xrc
 c_types! {
     QUEUE_TYPES;
 
-    /// A shared receive queue.
     struct ibv_srq: 128 {
         0 context: *mut ibv_context,
         8 srq_context: *mut c_void,
@@ -18,26 +17,22 @@ c_types! {
         120 events_completed: u32,
     }
 
-    /// Sizes of a shared receive queue.
     struct ibv_srq_attr: 12 {
         0 max_wr: u32,
         4 max_sge: u32,
         8 srq_limit: u32,
     }
 
-    /// Attributes for a shared receive queue.
     struct ibv_srq_init_attr: 24 {
         0 srq_context: *mut c_void,
         8 attr: ibv_srq_attr,
     }
 
-    /// Attributes for tag matching.
     struct ibv_tm_cap: 8 {
         0 max_num_tags: u32,
         4 max_ops: u32,
     }
 
-    /// Attributes for a shared receive queue of any type.
     struct ibv_srq_init_attr_ex: 64 {
         0 srq_context: *mut c_void,
         8 attr: ibv_srq_attr,
@@ -49,7 +44,6 @@ c_types! {
         56 tm_cap: ibv_tm_cap,
     }
 
-    /// A queue pair.
     struct ibv_qp: 160 {
         0 context: *mut ibv_context,
         8 qp_context: *mut c_void,
@@ -66,7 +60,6 @@ c_types! {
         152 events_completed: u32,
     }
 
-    /// Sizes of a queue pair.
     struct ibv_qp_cap: 20 {
         0 max_send_wr: u32,
         4 max_recv_wr: u32,
@@ -75,7 +68,6 @@ c_types! {
         16 max_inline_data: u32,
     }
 
-    /// Attributes for a queue pair.
     struct ibv_qp_init_attr: 64 {
         0 qp_context: *mut c_void,
         8 send_cq: *mut ibv_cq,
@@ -86,7 +78,6 @@ c_types! {
         56 sq_sig_all: c_int,
     }
 
-    /// Hash configuration of receive side scaling.
     struct ibv_rx_hash_conf: 24 {
         0 rx_hash_function: u8,
         1 rx_hash_key_len: u8,
@@ -114,7 +105,6 @@ c_types! {
         128 send_ops_flags: u64,
     }
 
-    /// Attributes for `ibv_modify_qp` and of `ibv_query_qp`.
     struct ibv_qp_attr: 144 {
         0 qp_state: c_uint,
         4 cur_qp_state: c_uint,
@@ -148,18 +138,14 @@ c_types! {
 c_constants! {
     QUEUE_CONSTANTS;
 
-    // Mask bits of `ibv_srq_attr`.
     IBV_SRQ_MAX_WR: u32 = 1;
     IBV_SRQ_LIMIT: u32 = 1 << 1;
 
-    // Types of shared receive queues.
     IBV_SRQT_BASIC: u32 = 0;
 
-    // Mask bits of `ibv_srq_init_attr_ex`.
     IBV_SRQ_INIT_ATTR_TYPE: u32 = 1;
     IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
 
-    // Types and states of queue pairs.
     IBV_QPT_RC: u32 = 2;
     IBV_QPT_UC: u32 = 3;
     IBV_QPS_RESET: u32 = 0;
@@ -169,12 +155,10 @@ c_constants! {
     IBV_QPS_SQD: u32 = 4;
     IBV_QPS_ERR: u32 = 6;
 
-    // Mask bits of `ibv_qp_init_attr_ex`.
     IBV_QP_INIT_ATTR_PD: u32 = 1;
     IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 
-    // Work requests that an `ibv_qp_ex` must support.
     IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
     IBV_QP_EX_WITH_SEND: u64 = 1 << 2;
@@ -186,7 +170,6 @@ c_constants! {
     IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
     IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
 
-    // Mask bits of `ibv_qp_attr`.
     IBV_QP_STATE: u32 = 1;
     IBV_QP_ACCESS_FLAGS: u32 = 1 << 3;
     IBV_QP_PKEY_INDEX: u32 = 1 << 4;

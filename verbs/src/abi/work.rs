@@ -7,32 +7,27 @@ use super::{ibv_ah, ibv_comp_channel, ibv_context, ibv_mw, ibv_mw_bind_info, ibv
 c_types! {
     WORK_TYPES;
 
-    /// A piece of registered memory.
     struct ibv_sge: 16 {
         0 addr: u64,
         8 length: u32,
         12 lkey: u32,
     }
 
-    /// A piece of any memory, for inline data.
     struct ibv_data_buf: 16 {
         0 addr: *mut c_void,
         8 length: usize,
     }
 
-    /// Without a name in C: immediate data in network order, or a key.
     union ibv_send_wr_imm as "": 4 {
         0 imm_data: u32,
         0 invalidate_rkey: u32,
     }
 
-    /// Additional fields of a Write or Read.
     struct ibv_send_wr_rdma as "__typeof__(((struct ibv_send_wr *)0)->wr.rdma)": 16 {
         0 remote_addr: u64,
         8 rkey: u32,
     }
 
-    /// Additional fields of an Atomic.
     struct ibv_send_wr_atomic as "__typeof__(((struct ibv_send_wr *)0)->wr.atomic)": 32 {
         0 remote_addr: u64,
         8 compare_add: u64,
@@ -40,51 +35,43 @@ c_types! {
         24 rkey: u32,
     }
 
-    /// Additional fields of a datagram.
     struct ibv_send_wr_ud as "__typeof__(((struct ibv_send_wr *)0)->wr.ud)": 16 {
         0 ah: *mut ibv_ah,
         8 remote_qpn: u32,
         12 remote_qkey: u32,
     }
 
-    /// Additional fields, by opcode.
     union ibv_send_wr_wr as "__typeof__(((struct ibv_send_wr *)0)->wr)": 32 {
         0 rdma: ibv_send_wr_rdma,
         0 atomic: ibv_send_wr_atomic,
         0 ud: ibv_send_wr_ud,
     }
 
-    /// Additional fields of XRC.
     struct ibv_send_wr_xrc as "__typeof__(((struct ibv_send_wr *)0)->qp_type.xrc)": 4 {
         0 remote_srqn: u32,
     }
 
-    /// Additional fields, by type of queue pair.
     union ibv_send_wr_qp_type as "__typeof__(((struct ibv_send_wr *)0)->qp_type)": 4 {
         0 xrc: ibv_send_wr_xrc,
     }
 
-    /// Additional fields of a Bind.
     struct ibv_send_wr_bind_mw as "__typeof__(((struct ibv_send_wr *)0)->bind_mw)": 48 {
         0 mw: *mut ibv_mw,
         8 rkey: u32,
         16 bind_info: ibv_mw_bind_info,
     }
 
-    /// Additional fields of segmentation.
     struct ibv_send_wr_tso as "__typeof__(((struct ibv_send_wr *)0)->tso)": 16 {
         0 hdr: *mut c_void,
         8 hdr_sz: u16,
         10 mss: u16,
     }
 
-    /// Without a name in C.
     union ibv_send_wr_bind as "": 48 {
         0 bind_mw: ibv_send_wr_bind_mw,
         0 tso: ibv_send_wr_tso,
     }
 
-    /// A request for the send queue.
     struct ibv_send_wr: 128 {
         0 wr_id: u64,
         8 next: *mut ibv_send_wr,
@@ -98,7 +85,6 @@ c_types! {
         80 bind as "bind_mw": ibv_send_wr_bind,
     }
 
-    /// A request for a receive queue.
     struct ibv_recv_wr: 32 {
         0 wr_id: u64,
         8 next: *mut ibv_recv_wr,
@@ -106,13 +92,11 @@ c_types! {
         24 num_sge: c_int,
     }
 
-    /// Without a name in C: immediate data in network order, or a key.
     union ibv_wc_imm as "": 4 {
         0 imm_data: u32,
         0 invalidated_rkey: u32,
     }
 
-    /// A completion.
     struct ibv_wc: 48 {
         0 wr_id: u64,
         8 status: c_uint,
@@ -129,7 +113,6 @@ c_types! {
         45 dlid_path_bits: u8,
     }
 
-    /// A completion queue.
     struct ibv_cq: 128 {
         0 context: *mut ibv_context,
         8 channel: *mut ibv_comp_channel,
@@ -142,7 +125,6 @@ c_types! {
         124 async_events_completed: u32,
     }
 
-    /// Attributes for an `ibv_cq_ex`.
     struct ibv_cq_init_attr_ex: 56 {
         0 cqe: u32,
         8 cq_context: *mut c_void,
@@ -160,7 +142,6 @@ c_types! {
         2 cq_period: u16,
     }
 
-    /// Attributes for `ibv_modify_cq`.
     struct ibv_modify_cq_attr: 8 {
         0 attr_mask: u32,
         4 moderate: ibv_moderate_cq,
@@ -170,7 +151,6 @@ c_types! {
 c_constants! {
     WORK_CONSTANTS;
 
-    // Opcodes of requests.
     IBV_WR_RDMA_WRITE: u32 = 0;
     IBV_WR_RDMA_WRITE_WITH_IMM: u32 = 1;
     IBV_WR_SEND: u32 = 2;
@@ -182,13 +162,11 @@ c_constants! {
     IBV_WR_BIND_MW: u32 = 8;
     IBV_WR_SEND_WITH_INV: u32 = 9;
 
-    // Flags of requests.
     IBV_SEND_FENCE: u32 = 1;
     IBV_SEND_SIGNALED: u32 = 1 << 1;
     IBV_SEND_SOLICITED: u32 = 1 << 2;
     IBV_SEND_INLINE: u32 = 1 << 3;
 
-    // Statuses of completions.
     IBV_WC_SUCCESS: u32 = 0;
     IBV_WC_LOC_LEN_ERR: u32 = 1;
     IBV_WC_LOC_QP_OP_ERR: u32 = 2;
@@ -202,7 +180,6 @@ c_constants! {
     IBV_WC_RETRY_EXC_ERR: u32 = 12;
     IBV_WC_GENERAL_ERR: u32 = 21;
 
-    // Opcodes of completions.
     IBV_WC_SEND: u32 = 0;
     IBV_WC_RDMA_WRITE: u32 = 1;
     IBV_WC_RDMA_READ: u32 = 2;
@@ -220,7 +197,6 @@ c_constants! {
     // Fields of completions that an `ibv_cq_ex` must have.
     IBV_WC_STANDARD_FLAGS: u64 = 0x7f;
 
-    // Mask bits of `ibv_cq_init_attr_ex` and in `ibv_modify_cq_attr`.
     IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
     IBV_CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;

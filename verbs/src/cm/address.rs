@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::network;
 use crate::process;
 
-/// Reads an address of C; `None` if it is NULL or of no IP family.
+/// `None` if it is NULL or of no IP family.
 ///
 /// # Safety
 /// `address` is NULL, or an address of the length that its family has.
@@ -38,7 +38,6 @@ pub(crate) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// Returns an address in C's form.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: zero is a value of every address.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -74,8 +73,7 @@ const FAMILY_V4: libc::sa_family_t = AF_INET as libc::sa_family_t;
 #[expect(clippy::cast_possible_truncation, reason = "2 and 10")]
 pub(crate) const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
 
-/// Returns the source address of packets from this host to `remote`, without a port. A link-local
-/// address includes its interface.
+/// Returns an address without a port. A link-local address includes its interface.
 pub(super) fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
     if let Some(spec) = network::device() {
         return process::source_for(spec, remote.ip()).map(|ip| SocketAddr::new(ip, 0));

@@ -15,8 +15,7 @@ use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::object::{CPtr, optional};
 
-/// `rdma_getaddrinfo`: returns the first address of a name; with `RAI_PASSIVE`, an address to
-/// listen at.
+/// Returns the first address of a name; with `RAI_PASSIVE`, an address to listen at.
 ///
 /// # Safety
 /// The strings and `hints` are NULL or valid, `place` points at memory for the answer.
@@ -30,8 +29,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     // SAFETY: NULL or hints, by this function's contract.
     let hints = unsafe { optional(hints) };
     if node.is_null() && service.is_null() {
-        // As in rdma-core, the answer repeats the hints: flags, addresses, queue pair type and port
-        // space.
+        // As in rdma-core, the answer repeats the hints.
         let Some(hints) = hints else { return minus_one(Err(Errno::INVALID)) };
         // SAFETY: NULL or addresses, by this function's contract.
         let addresses = [hints.ai_src_addr, hints.ai_dst_addr].map(|of| unsafe { from_c(of) });
@@ -83,8 +81,8 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     0
 }
 
-/// Allocates an answer by C's library, part by part: applications free their own answers by
-/// [`rdma_freeaddrinfo`], and may replace parts of the library's.
+/// Each part is memory of C's library: [`rdma_freeaddrinfo`] also frees answers of applications,
+/// which may replace parts of the library's.
 fn answer(
     hints: &rdma_addrinfo,
     source: Option<SocketAddr>,
@@ -105,8 +103,7 @@ fn answer(
     let is_v6 = source.or(destination).is_some_and(|address| address.is_ipv6());
     (c.ai_flags, c.ai_family) =
         (hints.ai_flags, if is_v6 { libc::AF_INET6 } else { libc::AF_INET });
-    // An application that wants datagrams gets them in the answer. Making an id from the answer
-    // then fails.
+    // For datagrams the answer is made; an id from it is not.
     let or = |hint: c_int, usual: u32| if hint == 0 { usual.cast_signed() } else { hint };
     c.ai_qp_type = or(hints.ai_qp_type, IBV_QPT_RC);
     c.ai_port_space = or(hints.ai_port_space, RDMA_PS_TCP);
@@ -115,7 +112,7 @@ fn answer(
     allocated(c)
 }
 
-/// Copies a value to memory of C's library; NULL if there is no memory.
+/// NULL if there is no memory.
 fn allocated<T: Copy>(value: T) -> *mut T {
     // SAFETY: any length may be asked for.
     let place = unsafe { libc::malloc(size_of::<T>()) }.cast::<T>();
@@ -139,8 +136,6 @@ fn empty_addrinfo() -> addrinfo {
     }
 }
 
-/// `rdma_freeaddrinfo`: frees a list of answers with all their parts.
-///
 /// # Safety
 /// `res` is NULL or a list of answers whose parts are memory of C's library; it is freed once.
 #[unsafe(no_mangle)]
@@ -163,16 +158,13 @@ pub(super) unsafe extern "C" fn rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
     }
 }
 
-/// Answer of `rdma_resolve_addrinfo`, until the application takes it.
 #[derive(Debug, Default)]
 pub(super) struct Resolved(pub(super) Mutex<Resolution>);
 
-/// Progress of `rdma_resolve_addrinfo`.
 #[derive(Debug, Default)]
 pub(super) enum Resolution {
     #[default]
     None,
-    /// The name is being resolved.
     Resolving,
     Answer(CPtr<rdma_addrinfo>),
 }

@@ -72,7 +72,7 @@ pub(super) fn resolve(
     Ok(())
 }
 
-/// `rdma_resolve_addr`: the answer is available at once; the route is the kernel's.
+/// The answer is available at once; the route is the kernel's.
 ///
 /// # Safety
 /// `of` is live, `source` NULL or an address, `remote` an address.
@@ -97,8 +97,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     finish(of, resolve(unsafe { id(of) }, source, remote))
 }
 
-/// `rdma_resolve_route`: shows a fixed route at once, since IP routes the packets. The
-/// `RDMA_CM_EVENT_ROUTE_RESOLVED` event is queued before the call returns.
+/// Shows a fixed route, since IP routes the packets. The event is queued before the call returns.
 ///
 /// # Safety
 /// `of` is live.
@@ -161,7 +160,7 @@ pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(
     Ok(())
 }
 
-/// Returns the Reads that may be outstanding in both directions; the maximum without parameters.
+/// The maximum without parameters.
 fn requested_depths(param: Option<&rdma_conn_param>) -> Depths {
     let of = |wanted: Option<u8>| wanted.map_or(READS_OUTSTANDING_MAX, depth);
     Depths {
@@ -170,20 +169,18 @@ fn requested_depths(param: Option<&rdma_conn_param>) -> Depths {
     }
 }
 
-/// Returns the source of a connection. On an interface the endpoint chooses the TCP port.
+/// Omits the port on an interface, whose endpoint chooses one.
 fn from(local: SocketAddr) -> SocketAddr {
     if network::device().is_some() { SocketAddr::new(local.ip(), 0) } else { local }
 }
 
 /// Time for which a refusal is retried because nothing listens yet. Applications exchange a port
-/// and listen right after: on InfiniBand, where resolving an address takes milliseconds, they are
-/// in time.
+/// and listen right after; on InfiniBand, where resolving takes milliseconds, they are in time.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Id {
-    /// Schedules another attempt after a refusal. Returns false if the time for attempts is over.
+    /// Returns false if the time for attempts is over.
     pub(super) fn try_later(self: &Arc<Self>) -> bool {
         let now = monotonic_now();
         let may = locked(&self.attempt).as_ref().is_some_and(|attempt| now < attempt.until);
@@ -193,8 +190,8 @@ impl Id {
         may
     }
 
-    /// Returns true if the next attempt must be made at the TCP port that the peer named, and
-    /// records that port. `stands` is as in [`Asking::elsewhere`].
+    /// Returns true if the next attempt is at the TCP port that the peer named, and records that
+    /// port. `stands` is as in [`Asking::elsewhere`].
     pub(super) fn is_elsewhere(self: &Arc<Self>, stands: bool) -> bool {
         let mut asking = locked(&self.asking);
         let Some(question) = &mut *asking else { return false };
@@ -211,9 +208,8 @@ impl Id {
         elsewhere.is_some()
     }
 
-    /// Keeps the error of a failed attempt while the peer may still name another TCP port: the
-    /// attempt may have reached another application's TCP server. Returns the error if no answer is
-    /// awaited.
+    /// Keeps the error while the peer may still name another TCP port: the attempt may have reached
+    /// another application's TCP server. Returns it if no answer is awaited.
     pub(super) fn fail_later(self: &Arc<Self>, error: Error) -> Result<(), Error> {
         let is_asking = locked(&self.asking).as_ref().is_some_and(Asking::awaits_answer);
         match &mut *locked(&self.attempt) {
@@ -226,20 +222,14 @@ impl Id {
         }
     }
 
-    /// Returns the error of the last attempt, if one was kept.
     pub(super) fn take_failure(&self) -> Option<Error> {
         locked(&self.attempt).as_mut()?.failure.take()
     }
 
-    /// Schedules an attempt at the TCP port that the peer named.
     pub(super) fn try_soon(self: &Arc<Self>) {
         self.timer.set(self, monotonic_now() + PAUSE);
     }
 
-    /// Repeats the attempt.
-    ///
-    /// # Errors
-    /// Those of [`urnic::Endpoint::connect`].
     pub(super) fn try_again(&self) -> Result<Connecting, Error> {
         let attempt = locked(&self.attempt);
         let Attempt { remote, qp, options, .. } = attempt.as_ref().ok_or(Error::Closed)?;
@@ -248,7 +238,7 @@ impl Id {
     }
 }
 
-/// `rdma_connect`. Without parameters, the connection allows the maximum number of Reads.
+/// Allows the maximum number of Reads without parameters.
 ///
 /// # Safety
 /// `of` is live, `param` NULL or parameters.

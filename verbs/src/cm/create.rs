@@ -15,7 +15,7 @@ use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
 
-/// `rdma_create_id`: makes an id for `RDMA_PS_TCP` or `RDMA_PS_IB`. Other port spaces are refused.
+/// Accepts `RDMA_PS_TCP` and `RDMA_PS_IB`, and refuses other port spaces.
 ///
 /// # Safety
 /// `of_channel` is NULL or live, `place` points at memory for the id.
@@ -44,7 +44,6 @@ unsafe extern "C" fn rdma_create_id(
     }))
 }
 
-/// Moves the id, with its pending events, to another channel.
 fn migrate(of: *mut rdma_cm_id, to: Attached) {
     // SAFETY: live, by the contract of C's function.
     let migrating = unsafe { id(of) };
@@ -72,8 +71,8 @@ fn migrate(of: *mut rdma_cm_id, to: Attached) {
     }
 }
 
-/// `rdma_migrate_id`: moves the id, with its pending events, to another channel. With NULL, calls
-/// wait for their events from now on.
+/// Moves the id, with its pending events, to another channel. With NULL, calls wait for their
+/// events from now on.
 ///
 /// # Safety
 /// `of` is live, `of_channel` NULL or live.

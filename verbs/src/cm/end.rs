@@ -14,9 +14,8 @@ use crate::abi::rdma_cm_id;
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 
-/// Disconnects as rdma_disconnect(3): moves the id's queue pair to the error state, which flushes
-/// posted work. siw likewise flushes what it has not sent when it is asked to close
-/// (`siw_qp_modify`). What was sent is delivered.
+/// Moves the id's queue pair to the error state, as rdma_disconnect(3), which flushes posted work;
+/// siw likewise flushes what it has not sent (`siw_qp_modify`). What was sent is delivered.
 fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
     let is_connected = matches!(*locked(&id.phase), Phase::Connected(_));
     // The application moves its own queue pair there itself.
@@ -44,7 +43,7 @@ fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_disconnect`: both ends get an event.
+/// Causes an event at both ends.
 ///
 /// # Safety
 /// `of` is live.
@@ -58,8 +57,8 @@ unsafe extern "C" fn rdma_disconnect(of: *mut rdma_cm_id) -> c_int {
     if was_told { minus_one(done) } else { finish(of, done) }
 }
 
-/// `rdma_notify`: does nothing, because this library sees the events of queue pairs itself. As in
-/// Linux, it fails for an id without a connection or request.
+/// Does nothing: this library sees the events of queue pairs itself. As in Linux, fails for an id
+/// without a connection or request.
 ///
 /// # Safety
 /// `of` is live.
@@ -71,8 +70,7 @@ unsafe extern "C" fn rdma_notify(of: *mut rdma_cm_id, _event: c_uint) -> c_int {
     minus_one(if is_none { Err(Errno::INVALID) } else { Ok(()) })
 }
 
-/// `rdma_destroy_id`: waits until C has acknowledged the events that it took. A connection closes
-/// in order.
+/// Waits until C has acknowledged the events that it took. A connection closes in order.
 ///
 /// # Safety
 /// `of` is live and not used again.
@@ -102,15 +100,13 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
     0
 }
 
-/// Drops an event that C never gets. For a peer's request this also destroys the new id, which
-/// closes the connection.
+/// Drops an event that C never gets, with the new id of a peer's request.
 fn forget(event: Pending) {
     if event.listener.is_some() {
         discard(&event.id);
     }
 }
 
-/// Destroys an id that C does not know.
 pub(super) fn discard(id: &Arc<Id>) {
     *locked(&id.phase) = Phase::Ended;
     for event in id.leave_channel() {

@@ -35,14 +35,13 @@ pub(super) fn make_queue_pair(
     }
 }
 
-/// Converts the answer of a C call: 0, or -1 with `errno` set.
 fn done(answer: c_int) -> Result<(), ()> {
     if answer == 0 { Ok(()) } else { Err(()) }
 }
 
-/// `rdma_create_ep`: makes an id for the addresses of `res`, a result of `rdma_getaddrinfo`. A
-/// passive id is bound, and keeps `pd` and `attr` for the queue pairs of its connections. Any other
-/// id is resolved, and gets its queue pair if there is `attr`.
+/// Makes an id for the addresses of `res`, a result of `rdma_getaddrinfo`. A passive id is bound,
+/// and keeps `pd` and `attr` for its connections; any other is resolved, and gets its queue pair if
+/// there is `attr`.
 ///
 /// # Safety
 /// `res` is of `rdma_getaddrinfo`, `pd` and `attr` are NULL or live, `place` points at memory for
@@ -115,7 +114,7 @@ unsafe fn set_up(
     Ok(())
 }
 
-/// `rdma_destroy_ep`: destroys an id with its queue pair and its shared receive queue.
+/// Destroys the id with its queue pair and its shared receive queue.
 ///
 /// # Safety
 /// `of` is live and not used again.

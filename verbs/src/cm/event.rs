@@ -13,11 +13,10 @@ use crate::errno::Errno;
 use crate::exit;
 use crate::object::Object;
 
-/// Bytes that C may read behind `private_data`, whatever the stated length: some applications read
-/// structures without checking it.
+/// C may read so many bytes behind `private_data`: some applications read structures without a look
+/// at the length.
 const PRIVATE_DATA_PLACE: usize = 256;
 
-/// Objects that C's event refers to.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) counted: Arc<Id>,
@@ -26,7 +25,6 @@ pub(super) struct Taken {
 
 type EventObject = Object<rdma_cm_event, Taken>;
 
-/// Converts a taken event to C's form.
 pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
     let counted = Arc::clone(pending.counted());
     pending.id.show_queue_pair(pending.kind);
@@ -62,8 +60,7 @@ pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
 /// Maximum of the field: TCP retries until its user timeout.
 const RETRIES: u8 = 7;
 
-/// `rdma_get_cm_event`: waits for the next event, unless the descriptor is non-blocking. EBADF for
-/// a destroyed channel.
+/// Waits for the next event, unless the descriptor is non-blocking. EBADF for a destroyed channel.
 ///
 /// # Safety
 /// `event` points at memory for the answer.
@@ -93,8 +90,6 @@ unsafe extern "C" fn rdma_get_cm_event(
     }
 }
 
-/// `rdma_ack_cm_event`: frees the event.
-///
 /// # Safety
 /// `event` was taken and is acknowledged once.
 #[unsafe(no_mangle)]

@@ -28,7 +28,6 @@ use crate::object::{CPtr, Object, Place};
 use crate::qp::{CarryingId, Qp};
 use crate::turn::{OwnWaker, Timer};
 
-/// An id.
 #[derive(Debug)]
 pub(crate) struct Id {
     pub(super) c: CPtr<rdma_cm_id>,
@@ -38,37 +37,30 @@ pub(crate) struct Id {
     /// True if the application chose the port to which the id is bound, false if the kernel did.
     pub(super) has_chosen_port: AtomicBool,
     pub(super) qp: Mutex<Option<Arc<Qp>>>,
-    /// True if the queue pair is the application's own, which the application moves to each state
-    /// itself.
+    /// True if the application made the queue pair and moves it to each state itself.
     pub(super) has_own_qp: AtomicBool,
-    /// True if the application got the event of the peer's Reply, and must call `rdma_establish`
-    /// when its own queue pair is ready.
+    /// True if the application must call `rdma_establish` when its own queue pair is ready.
     pub(super) awaits_establish: AtomicBool,
     /// Number by which this host knows the peer's queue pair.
     pub(super) number_of_peer: OnceLock<u32>,
     pub(super) depths: Mutex<Depths>,
     pub(super) options: Mutex<Options>,
     pub(super) unacknowledged: Unacknowledged,
-    /// Attributes of the queue pairs that a listening endpoint (`rdma_create_ep`) makes for its
-    /// requests.
+    /// Attributes of the queue pairs for requests at a listening endpoint (`rdma_create_ep`).
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
     /// UDP port of a listener: names its TCP port to peers, and reserves its number.
     pub(super) announced: Mutex<Option<Announced>>,
-    /// Question to the peer for its TCP port, while this id connects.
     pub(super) asking: Mutex<Option<Asking>>,
-    /// Parameters of the connection attempt, kept to repeat it.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
     waker: OwnWaker,
     /// Next step while the peer has closed its side and the local side is open.
     pub(super) peer_end: Mutex<Option<PeerEnd>>,
-    /// True once the id has accepted a peer's request.
     pub(super) accepted: AtomicBool,
     /// True once the disconnected event is queued for C.
     pub(super) disconnected: Mutex<bool>,
     /// Number of peers' requests whose event C has not taken.
     pub(super) untaken: AtomicUsize,
-    /// Maximum of `untaken`.
     pub(super) backlog: AtomicUsize,
     /// Set for an id of an rsocket, which advances its connection itself.
     pub(super) of_socket: OnceLock<OfSocket>,
@@ -78,14 +70,12 @@ pub(crate) struct Id {
     pub(super) path: OnceLock<Box<Place<ibv_sa_path_rec>>>,
 }
 
-/// State of an id, with the objects of that state.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Neither bound nor resolved.
     Idle,
     /// Bound to an address, which the keeper reserves until the id listens.
     Bound(SocketAddr, Option<Keeper>),
-    /// The peer's address is resolved.
     Resolved(Route),
     Listening(Listener),
     /// A peer has sent a request, and waits for the application to accept or reject it.
@@ -98,21 +88,17 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// Additional state of an rsocket's id, which C does not know.
 #[derive(Debug)]
 pub(super) struct OfSocket {
     /// Woken at each event.
     pub(super) waker: Waker,
-    /// Queue pair of its connection.
     pub(super) qp: OnceLock<urnic::Qp>,
 }
 
-/// Addresses of a connection to a peer.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Keeps the local address.
     pub(super) keeper: Option<Keeper>,
     /// `rdma_resolve_route` was called.
     pub(super) is_resolved: bool,
@@ -128,7 +114,6 @@ pub(super) enum Keeper {
     Interface(Bound),
 }
 
-/// Connection attempt of an active id, kept to repeat it.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) remote: SocketAddr,
@@ -137,12 +122,10 @@ pub(super) struct Attempt {
     pub(super) until: Instant,
     /// Error of the last attempt, kept while the peer may still name another TCP port.
     pub(super) failure: Option<Error>,
-    /// Keeps the local address between attempts.
     #[expect(dead_code, reason = "held until no attempt follows")]
     pub(super) keeper: Option<Keeper>,
 }
 
-/// Attributes for the queue pairs of requests at a listening endpoint.
 #[derive(Debug)]
 pub(super) struct ListenerAttr {
     pub(super) pd: CPtr<ibv_pd>,
@@ -165,7 +148,6 @@ pub(super) struct Depths {
     pub(super) initiator_depth: u16,
 }
 
-/// Options of an id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     /// Type of service of IPv4 and traffic class of IPv6, which are the same byte.
@@ -194,7 +176,6 @@ pub(super) enum PeerEnd {
     ClosesAt(Instant),
 }
 
-/// A pending event.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) id: Arc<Id>,
@@ -233,8 +214,6 @@ impl Pending {
 
 pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
 
-/// Returns the id behind C's pointer.
-///
 /// # Safety
 /// `id` was made by this library and not destroyed.
 pub(super) unsafe fn id<'a>(id: *mut rdma_cm_id) -> &'a Arc<Id> {
@@ -242,7 +221,6 @@ pub(super) unsafe fn id<'a>(id: *mut rdma_cm_id) -> &'a Arc<Id> {
     unsafe { IdObject::of(id) }
 }
 
-/// Makes an id.
 pub(super) fn make(
     attached: Attached,
     user: *mut c_void,
@@ -297,7 +275,6 @@ impl Id {
         locked(&self.channel).as_ref().is_some_and(|attached| attached.is_own)
     }
 
-    /// Queues an event for C, or for the rsocket of the id.
     pub(super) fn tell(&self, pending: Pending) {
         // Under the lock: an id that migrates to another channel takes all its events along, in
         // order.
@@ -316,7 +293,6 @@ impl Id {
         }
     }
 
-    /// Detaches the id from its channel, and returns the events that C has not taken.
     pub(super) fn leave_channel(self: &Arc<Self>) -> Vec<Pending> {
         let Some(attached) = locked(&self.channel).take() else { return Vec::new() };
         let untold = attached.channel.take_events_of(self);
@@ -324,12 +300,10 @@ impl Id {
         untold
     }
 
-    /// Returns the waker that requests a turn of the id.
     pub(super) fn waker(self: &Arc<Self>) -> &Waker {
         self.waker.of(self)
     }
 
-    /// Returns the channel and C's context for an id made by a peer's request.
     pub(super) fn inherited(&self) -> Result<(Attached, *mut c_void), Errno> {
         let attached = locked(&self.channel);
         let attached = attached.as_ref().ok_or(Errno::INVALID)?.inherited()?;
@@ -358,5 +332,4 @@ impl CarryingId for Id {
     }
 }
 
-/// Zero timeout: returns only what is available now.
 pub(super) const NOW: Duration = Duration::ZERO;

@@ -28,8 +28,9 @@ use std::sync::Arc;
 /// Backlog for an application that passes 0.
 const BACKLOG: usize = 128;
 
-/// Returns the number of requests that the application wants to wait, and the number that may wait:
-/// at most [`LISTEN_REQUESTED_MAX`].
+/// Returns the requests that the application wants to queue, and the limit: at most
+/// [`LISTEN_REQUESTED_MAX`].
+/// [`LISTEN_REQUESTED_MAX`].
 fn kept(backlog: c_int) -> (usize, usize) {
     let wanted = usize::try_from(backlog).unwrap_or(0);
     (wanted, if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_REQUESTED_MAX) })
@@ -123,8 +124,6 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_bind_addr`: binds an id to a local address.
-///
 /// # Safety
 /// `of` is live, `address` an address.
 #[unsafe(no_mangle)]
@@ -140,8 +139,6 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(
     minus_one(bind(unsafe { id(of) }, local))
 }
 
-/// `rdma_listen`: makes an id accept requests.
-///
 /// # Safety
 /// `of` is live.
 #[unsafe(no_mangle)]
@@ -182,8 +179,7 @@ pub(super) fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<()
     Ok(())
 }
 
-/// `rdma_accept`: accepts the request of an id. Without parameters, takes the depths that the peer
-/// asked for.
+/// Takes the depths that the peer asked for if there are no parameters.
 ///
 /// # Safety
 /// `of` is live, `param` NULL or parameters.
@@ -195,8 +191,6 @@ unsafe extern "C" fn rdma_accept(of: *mut rdma_cm_id, param: *mut rdma_conn_para
     finish_established(of, accept(unsafe { id(of) }, param))
 }
 
-/// `rdma_reject`: rejects the request and closes its connection.
-///
 /// # Safety
 /// `of` is live, `octets` points at `len` bytes.
 #[unsafe(no_mangle)]
@@ -212,7 +206,6 @@ unsafe extern "C" fn rdma_reject(of: *mut rdma_cm_id, octets: *const c_void, len
     minus_one(reject(unsafe { id(of) }, octets))
 }
 
-/// Rejects the request and closes its connection.
 pub(super) fn reject(id: &Id, octets: &[u8]) -> Result<(), Errno> {
     let mut phase = locked(&id.phase);
     match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -224,7 +217,7 @@ pub(super) fn reject(id: &Id, octets: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// `rdma_reject_ece`: as [`rdma_reject`]. The wire has no field for the reason.
+/// The wire has no field for the reason.
 ///
 /// # Safety
 /// As [`rdma_reject`].

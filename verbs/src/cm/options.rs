@@ -17,7 +17,7 @@ use crate::errno::{Errno, minus_one, or_null};
 use crate::event_queue::locked;
 use crate::network;
 
-/// Reads the value of an option, which must have the length of `T`.
+/// The value must have the length of `T`.
 ///
 /// # Safety
 /// `value` points at `len` bytes.
@@ -69,7 +69,7 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
     Ok(())
 }
 
-/// `rdma_set_option`, with Linux's errors. The options of InfiniBand's paths do not exist.
+/// Fails with Linux's errors. The options of InfiniBand's paths do not exist.
 ///
 /// # Safety
 /// `of` is live, `value` points at `len` bytes.
@@ -94,8 +94,6 @@ fn port(address: Option<SocketAddr>) -> u16 {
     address.map_or(0, |address| address.port().to_be())
 }
 
-/// `rdma_get_src_port`, in network order.
-///
 /// # Safety
 /// `id` is live.
 #[unsafe(no_mangle)]
@@ -106,8 +104,6 @@ unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { from_c(address.cast()) })
 }
 
-/// `rdma_get_dst_port`, in network order.
-///
 /// # Safety
 /// `id` is live.
 #[unsafe(no_mangle)]
@@ -118,8 +114,6 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { from_c(address.cast()) })
 }
 
-/// `rdma_get_devices`: the one device that ids show.
-///
 /// # Safety
 /// `count` is NULL or points at memory for the number.
 #[unsafe(no_mangle)]
@@ -133,7 +127,7 @@ unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_contex
     }))
 }
 
-/// `rdma_free_devices`: frees the list. The device in it stays open.
+/// The device in the list stays open.
 ///
 /// # Safety
 /// `list` came from [`rdma_get_devices`] and is freed once.

@@ -1,8 +1,7 @@
-//! Connections with a queue pair that the application made itself. The parameters of `rdma_connect`
-//! and `rdma_accept` name it by its number, and the application moves it to each state itself, with
-//! the attributes of `rdma_init_qp_attr`. If the number names no queue pair of this process, the id
-//! connects nevertheless, with an unused queue pair: some applications use rdma_cm only to exchange
-//! private data, and connect their queue pairs without it.
+//! Connections with a queue pair that the application made and moves to each state itself, with the
+//! attributes of `rdma_init_qp_attr`. The parameters of `rdma_connect` and `rdma_accept` name it by
+//! its number. If the number names no queue pair of this process, the id connects with an unused
+//! one: some applications use rdma_cm only to exchange private data.
 #![expect(unsafe_code, reason = "C's pointers to ids and attributes")]
 
 use std::sync::Arc;
@@ -27,14 +26,12 @@ use crate::gid::{self, PORT};
 use crate::process::{Process, process};
 use crate::qp::Qp;
 
-/// Limits a number to the size of the field.
 fn octet(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }
 
 impl Id {
-    /// Returns the engine's queue pair that carries the connection: that of the id, the one that
-    /// the application names, or an unused one if the number names none.
+    /// Returns the id's queue pair, the one that the application names, or an unused one.
     pub(super) fn carrier(
         self: &Arc<Self>,
         param: Option<&rdma_conn_param>,
@@ -58,9 +55,8 @@ impl Id {
         Ok(carrier)
     }
 
-    /// Returns the number by which this host knows the peer's queue pair. MPA does not carry the
-    /// real number (RFC 5044 §7.1), so the library chooses one, in the range that marks a
-    /// connection by rdma_cm.
+    /// MPA does not carry the real number (RFC 5044 §7.1), so the library chooses one, in the range
+    /// that marks a connection by rdma_cm.
     pub(super) fn number_of_peer(&self) -> u32 {
         if personality() == Personality::Iwarp {
             // As the kernel reports it for iWARP.
@@ -80,7 +76,6 @@ impl Id {
     }
 }
 
-/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readiness {
     /// No request was sent or received.
@@ -91,7 +86,7 @@ enum Readiness {
     Peer,
 }
 
-/// Makes a queue pair for a stream on which nothing is sent. Its peer has no right to memory.
+/// Nothing is sent on its stream. Its peer has no right to memory.
 fn bare(process: &Process) -> Result<urnic::Qp, Errno> {
     let cq = process.rnic.create_cq(1).map_err(|_| Errno::NO_MEMORY)?;
     let config =
@@ -101,8 +96,7 @@ fn bare(process: &Process) -> Result<urnic::Qp, Errno> {
     Ok(made)
 }
 
-/// Fills in attributes for a state as InfiniBand's connection manager does (`ib_cm_init_qp_attr` of
-/// Linux).
+/// Fills in what InfiniBand's connection manager does (`ib_cm_init_qp_attr` of Linux).
 fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     let known = id.can_be_ready();
     let Depths { responder_resources, initiator_depth } = *locked(&id.depths);
@@ -157,7 +151,7 @@ fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
         | IBV_QP_MAX_QP_RD_ATOMIC)
 }
 
-/// Fills in attributes as iWARP's connection manager does (`iw_cm_init_qp_attr`).
+/// Fills in what iWARP's connection manager does (`iw_cm_init_qp_attr`).
 fn iwarp(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     match attr.qp_state {
         IBV_QPS_INIT | IBV_QPS_RTR => {
@@ -173,7 +167,6 @@ fn iwarp(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
 }
 
 impl Id {
-    /// Records the attributes of a connection's queue pair, as if the application had set them.
     pub(super) fn record_attributes(&self, qp: &Qp) {
         for state in [IBV_QPS_RTR, IBV_QPS_RTS] {
             let mut attr = ibv_qp_attr::zeroed();
@@ -185,13 +178,9 @@ impl Id {
     }
 }
 
-/// Hop limit of packets, as in IPv4 and IPv6.
 const HOP_LIMIT: u8 = 64;
-/// Maximum of the field.
 const RETRIES: u8 = 7;
 
-/// `rdma_init_qp_attr`: returns the attributes for `ibv_modify_qp` to the state in `attr`.
-///
 /// # Safety
 /// `of` is live, `attr` points at attributes, `mask` at memory for the answer.
 #[unsafe(no_mangle)]
@@ -221,9 +210,9 @@ unsafe extern "C" fn rdma_init_qp_attr(
     }))
 }
 
-/// `rdma_establish`: only checks that the call is expected. MPA's ready-to-receive message was sent
-/// as soon as the peer's Reply arrived (RFC 6581 §9.2), before the application's own queue pair was
-/// ready: messages of the peer wait until a receive is posted.
+/// Only checks that the call is expected. MPA's ready-to-receive message was sent when the peer's
+/// Reply arrived (RFC 6581 §9.2), before the application's queue pair was ready: messages of the
+/// peer wait until a receive is posted.
 ///
 /// # Safety
 /// `of` is live.

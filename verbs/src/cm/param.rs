@@ -9,14 +9,12 @@ use crate::errno::Errno;
 /// Maximum outstanding Reads with a peer that does not state a number; the Requests of RFC 6581 do.
 pub(super) const DEPTH: u16 = 16;
 
-/// Converts a number of outstanding Reads from C, which has eight bits for it, and limits it to the
-/// device's maximum.
+/// C has eight bits for the number.
 pub(super) fn depth(wanted: u8) -> u16 {
     u16::from(wanted).min(READS_OUTSTANDING_MAX)
 }
 
-/// Refuses more Reads than the device has, as rdma-core does. The special value for the maximum is
-/// accepted.
+/// Refuses what rdma-core refuses. The special value for the maximum is accepted.
 pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let Some(param) = param else { return Ok(()) };
     let is_beyond =
@@ -26,7 +24,6 @@ pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno>
     if beyond { Err(Errno::INVALID) } else { Ok(()) }
 }
 
-/// Returns the application's Private Data.
 pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
     let len = usize::from(param.private_data_len);
     if len == 0 || param.private_data.is_null() {

@@ -2,10 +2,9 @@
 //!
 //! On iWARP a peer's close also closes the local side, and flushes the posted receives. InfiniBand
 //! has no close: its connection manager reports after a delay that the peer has disconnected, and
-//! posted receives remain until the application disconnects. Applications rely on this. They take
-//! flushed receives for errors. They poll completions and events alternately, and take completions
-//! that they have not polled before the event for lost. So this library delays the event and its
-//! own close:
+//! posted receives remain. Applications rely on this: they take flushed receives for errors, and
+//! completions not polled before the event for lost. So this library delays the event and its own
+//! close:
 //!
 //! 1. A turn of the id finds that the peer has closed its side, and calls
 //!    [`peer_closes`](Id::peer_closes).
@@ -23,14 +22,13 @@ use super::id::{Id, PeerEnd};
 use crate::event_queue::locked;
 
 impl Id {
-    /// Records that the peer has closed its side. Each turn of the id then calls
-    /// [`follow_peer`](Self::follow_peer).
+    /// Each turn of the id then calls [`follow_peer`](Self::follow_peer).
     pub(super) fn peer_closes(&self) {
         *locked(&self.peer_end) = Some(PeerEnd::ToldAt(monotonic_now() + COMPLETIONS_FIRST_FOR));
     }
 
-    /// Performs the steps that are due after the peer has closed its side, and sets the timer for
-    /// the next one. Does nothing if the peer has not closed.
+    /// Performs the steps that are due, and sets the timer. Does nothing if the peer has not
+    /// closed.
     pub(super) fn follow_peer(self: &Arc<Self>, connection: &Connection) {
         let mut peer_end = locked(&self.peer_end);
         let Some(end) = *peer_end else { return };
@@ -53,7 +51,6 @@ impl Id {
         self.timer.set(self, closes_at);
     }
 
-    /// Returns true if completions wait in the completion queues of the id's queue pair.
     fn has_completions(&self) -> bool {
         locked(&self.qp).as_ref().is_some_and(|qp| qp.has_completions())
     }
@@ -61,7 +58,6 @@ impl Id {
 
 /// Time that the application has to poll its completions before it gets the event.
 const COMPLETIONS_FIRST_FOR: Duration = Duration::from_millis(100);
-/// Interval of the checks for waiting completions.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Time that the application has after the event to disconnect.
 const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(1);

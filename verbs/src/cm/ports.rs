@@ -1,6 +1,5 @@
-//! Port numbers of RDMA, which are independent of TCP ports. On InfiniBand a server may listen at
-//! one number for RDMA and for TCP. Here RDMA runs over TCP, so a listener with number N whose TCP
-//! port another socket has must listen at another TCP port, and tell it to peers.
+//! Port numbers of RDMA, which are independent of TCP ports as on InfiniBand. RDMA runs over TCP
+//! here: a listener with number N whose TCP port another socket has listens at another TCP port.
 //!
 //! 1. A listener takes TCP port N if it is free, as siw expects. Otherwise it takes any TCP port.
 //! 2. In both cases it takes UDP port N, and answers questions there with its TCP port.
@@ -68,7 +67,6 @@ fn message(kind: u8, tcp_port: u16, nonce: [u8; 8]) -> [u8; LEN] {
     octets
 }
 
-/// Returns the TCP port and the nonce of a message of this kind.
 fn parse(octets: &[u8], kind: u8) -> Option<(u16, [u8; 8])> {
     let (head, rest) = octets.split_first_chunk::<6>()?;
     let (tcp_port, rest) = rest.split_first_chunk()?;
@@ -77,9 +75,8 @@ fn parse(octets: &[u8], kind: u8) -> Option<(u16, [u8; 8])> {
     (head[..] == expected[..6]).then_some((u16::from_be_bytes(*tcp_port), *nonce))
 }
 
-/// Opens a UDP socket at the number of a listener. The kernel lets only one process have it, at an
-/// address and at all addresses that cover that one, so it identifies the listener of RDMA with
-/// this number.
+/// Opens a UDP socket at the number of a listener. The kernel lets only one process have it, so it
+/// identifies the listener of RDMA with this number.
 fn questions_at(local: SocketAddr, only_ipv6: bool) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
     if local.is_ipv6() {
@@ -89,7 +86,7 @@ fn questions_at(local: SocketAddr, only_ipv6: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Returns true if another socket has the UDP port of this number. A listener without the TCP port
+/// Returns true if another socket has the UDP port of this number: a listener without the TCP port
 /// of its number could then not answer peers.
 pub(super) fn is_taken(local: SocketAddr, only_ipv6: bool) -> bool {
     let made = questions_at(local, only_ipv6);
@@ -99,23 +96,21 @@ pub(super) fn is_taken(local: SocketAddr, only_ipv6: bool) -> bool {
 /// UDP port of a listener's number, and the thread that answers questions there.
 #[derive(Debug)]
 pub(super) struct Announced {
-    /// The address that applications know.
     pub(super) local: SocketAddr,
     stop: OwnedFd,
-    /// Disconnected when the thread has closed the UDP port. A child that was forked after
-    /// `generation` does not have the thread.
+    /// Disconnected when the thread has closed the UDP port. A child forked after `generation` has
+    /// no such thread.
     closed: Receiver<()>,
     generation: u32,
 }
 
 impl Announced {
     /// Takes the UDP port for a listener that has the TCP port of its number. Returns `None` if
-    /// another process has the UDP port, or if the port cannot be taken for another reason.
+    /// that fails.
     ///
     /// # Errors
     /// EADDRINUSE if another user's process has the UDP port, the application chose the number
-    /// (`is_chosen`), and all users may have the number. That process could name another TCP port
-    /// to peers while this process does not run. The refusal gives no user new power: a user who
+    /// (`is_chosen`), and all users may have it. The refusal gives no user new power: a user who
     /// may take UDP port N may as well take TCP port N.
     pub(super) fn hold(
         local: SocketAddr,
@@ -153,7 +148,7 @@ impl Announced {
         if is_exposed { Err(IN_USE) } else { Ok(None) }
     }
 
-    /// Listens at any TCP port, takes the UDP port of the number, and answers questions there.
+    /// Listens at any TCP port, with the UDP port of the number.
     pub(super) fn listen(
         local: SocketAddr,
         params: ListenParams,
@@ -194,8 +189,7 @@ impl Drop for Announced {
     }
 }
 
-/// Answers questions until it is stopped. An answer is as long as its question, and goes to the
-/// sender.
+/// Answers questions until it is stopped. An answer is no longer than its question.
 fn answer(questions: &UdpSocket, stop: &OwnedFd, tcp_port: u16) {
     loop {
         let mut ready = [PollFd::new(questions, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -216,27 +210,21 @@ pub(super) struct Asking {
     socket: UdpSocket,
     remote: SocketAddr,
     nonce: [u8; 8],
-    /// Time at which the question is repeated.
     again: Instant,
-    /// Pause before `again`; it doubles each time.
     wait: Duration,
-    /// Time of the first question.
     begun: Instant,
     /// The peer's host has reported that no socket had the UDP port when the last question came.
     is_refused: bool,
-    /// TCP port that the holder of the UDP port has named.
     answer: Option<u16>,
     probe: Option<Probe>,
 }
 
-/// First pause between questions; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Time to wait for an answer: the thread that answers may wait for a processor.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time to wait if no socket has the UDP port: the application may listen soon.
 const REFUSED_PATIENCE: Duration = Duration::from_millis(300);
-/// Most datagrams and errors that one check takes, so that a peer that sends many does not hold the
-/// thread of all ids.
+/// Most datagrams and errors a check, so that a peer's flood does not hold the thread of all ids.
 const RECEIVED_AT_ONCE_MAX: usize = 32;
 /// Interval of the checks of a probe.
 const LOOK: Duration = Duration::from_millis(5);
@@ -279,11 +267,10 @@ impl Asking {
         let _lost_as_datagrams_are = self.socket.send_to(&question, self.remote);
     }
 
-    /// Returns the answer if it has arrived. Repeats the question when it is time.
     fn receive(&mut self) -> Option<u16> {
         let mut octets = [0; LEN];
-        // A peer with several addresses may answer from another one: the nonce identifies its
-        // answer. The sender must hold the UDP port of the number.
+        // The nonce identifies the answer: a peer with several addresses may answer from another
+        // one.
         for _ in 0..RECEIVED_AT_ONCE_MAX {
             match self.socket.recv_from(&mut octets) {
                 Ok((len, from)) => {
@@ -294,7 +281,6 @@ impl Asking {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // An error that the network has reported. A datagram may wait behind it.
                 Err(error) => self.is_refused |= error.kind() == io::ErrorKind::ConnectionRefused,
             }
         }
@@ -309,11 +295,8 @@ impl Asking {
     }
 
     /// Returns the TCP port of the answer if the end must connect there (step 5). `stands` is true
-    /// while the attempt at the TCP port of the number is in progress: then the probe must show
-    /// that the server there does not speak MPA. `stands` is false if the attempt failed without
-    /// an MPA Reply.
-    ///
-    /// Only this function decides if an answer is used.
+    /// while the attempt at the TCP port of the number is in progress, false if it failed without
+    /// an MPA Reply. Only this function decides if an answer is used.
     pub(super) fn elsewhere(&mut self, stands: bool) -> Option<u16> {
         if self.answer.is_none() {
             self.answer = self.receive();
@@ -326,12 +309,10 @@ impl Asking {
         (probe.look() == Some(Speaks::Other)).then_some(tcp_port)
     }
 
-    /// Returns true if the answer may still arrive.
     pub(super) fn awaits_answer(&self) -> bool {
         self.answer.is_none() && monotonic_now() < self.begun + self.patience()
     }
 
-    /// Time after the first question until which an answer is awaited.
     const fn patience(&self) -> Duration {
         if self.is_refused { REFUSED_PATIENCE } else { PATIENCE }
     }
@@ -344,12 +325,11 @@ impl Asking {
     }
 }
 
-/// Number of checks for an answer between two questions.
 const LOOKS_PER_WAIT: u32 = 4;
 
-/// Has the kernel report that the UDP port of a question is closed. The socket has no fixed peer,
-/// since the answer may come from another address, so the kernel does not report that by itself
-/// (ip(7), `IP_RECVERR`). If it refuses, such a question waits as long as one without an answer.
+/// Has the kernel report that the UDP port of a question is closed. It does not by itself, since
+/// the socket has no fixed peer (ip(7), `IP_RECVERR`). If it refuses, the question waits as without
+/// an answer.
 fn report_refusals(socket: &UdpSocket, remote: SocketAddr) {
     // Datagrams to an IPv4-mapped address are those of IPv4.
     let (level, name) = match remote.ip().to_canonical() {

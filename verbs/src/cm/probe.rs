@@ -16,12 +16,10 @@ use socket2::{Domain, Socket, Type};
 use urnic::monotonic_now;
 use urnic_engine::time::{Duration, Instant};
 
-/// Second connection, and the result.
 #[derive(Debug)]
 pub(super) struct Probe {
     socket: Option<Socket>,
-    /// Time at which the request was sent, or was last found to be unacknowledged. `None` before it
-    /// is sent.
+    /// Time at which the request was sent, or was last found unacknowledged.
     sent_at: Option<Instant>,
     pub(super) found: Option<Speaks>,
 }
@@ -34,13 +32,13 @@ pub(super) enum Speaks {
     Unknown,
 }
 
-/// Request with a wrong key, as long as the head of a correct one: no flags, no revision, no
-/// Private Data. It contains no line end, so a line-oriented server does not take it for a command.
+/// Bytes of the length of a correct request's head: no flags, no revision, no Private Data, and no
+/// line end, so a line-oriented server does not take them for a command.
 pub(super) const WRONG_REQUEST: [u8; 20] = *b"urnic: no MPA Req\0\0\0";
 /// First bytes of each frame of MPA's startup (RFC 5044 §7.1.1).
 const MPA: &[u8] = b"MPA ID";
-/// Minimum time that a responder has to close the connection, once its TCP has acknowledged the
-/// request: the process of a responder may wait for a processor.
+/// Least time that a responder has once its TCP has acknowledged the request: its process may wait
+/// for a processor.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Probe {
@@ -58,7 +56,7 @@ impl Probe {
         Self { socket, sent_at: None, found }
     }
 
-    /// Returns the result if there is one, and closes the connection then.
+    /// Closes the connection when there is a result.
     pub(super) fn look(&mut self) -> Option<Speaks> {
         if let (None, Some(socket)) = (self.found, &self.socket) {
             let found = Self::step(socket, &mut self.sent_at);
@@ -83,7 +81,6 @@ impl Probe {
         let mut octets = [0; 16];
         match socket.read(&mut octets) {
             Ok(0) => Ok(Some(Speaks::Unknown)),
-            // A responder that answers a request with a wrong key.
             Ok(_) if octets.starts_with(MPA) => Ok(Some(Speaks::Unknown)),
             Ok(_) => Ok(Some(Speaks::Other)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -101,8 +98,7 @@ impl Probe {
     }
 }
 
-/// Returns true if the peer's TCP has acknowledged everything that was sent: the send queue is
-/// empty (tcp(7), `SIOCOUTQ`).
+/// Returns true if the send queue is empty (tcp(7), `SIOCOUTQ`).
 fn is_acknowledged(socket: &Socket) -> io::Result<bool> {
     let mut waiting: c_int = 0;
     // SAFETY: a live socket, and memory for the number, which the call writes.

@@ -19,7 +19,6 @@ use crate::event_queue::locked;
 use crate::qp::create::{Connects, create_extended, ibv_destroy_qp};
 use crate::qp::qp;
 
-/// Makes a queue and its channel, for an id whose application names none.
 fn make_cq(of: *mut rdma_cm_id, depth: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
     let open = verbs()?;
     let channel = create_channel(open)?;
@@ -34,8 +33,6 @@ fn make_cq(of: *mut rdma_cm_id, depth: u32) -> Result<(*mut ibv_comp_channel, *m
     Ok((channel, cq))
 }
 
-/// Makes the completion queues that are missing.
-///
 /// # Safety
 /// `of` is live.
 unsafe fn complete_queues(
@@ -63,8 +60,6 @@ unsafe fn complete_queues(
     Ok(())
 }
 
-/// Makes a queue pair that belongs to the id.
-///
 /// # Safety
 /// `of` and what `attr` names are live.
 unsafe fn make(of: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
@@ -109,7 +104,6 @@ unsafe fn make(of: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<()
     Ok(())
 }
 
-/// Copies the plain attributes to extended ones.
 fn extended(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
     let mut all = ibv_qp_init_attr_ex::zeroed();
     (all.qp_context, all.srq) = (attr.qp_context, attr.srq);
@@ -119,8 +113,7 @@ fn extended(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
     all
 }
 
-/// `rdma_create_qp`: makes the queue pair of an id, and writes its capabilities and completion
-/// queues to `attr`.
+/// Writes the capabilities and completion queues to `attr`.
 ///
 /// # Safety
 /// `of`, `pd` if not NULL, and what `attr` names are live.
@@ -141,8 +134,6 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     minus_one(made)
 }
 
-/// `rdma_create_qp_ex`: like [`rdma_create_qp`], with extended attributes.
-///
 /// # Safety
 /// `of` and what `attr` names are live.
 #[unsafe(no_mangle)]
@@ -156,7 +147,7 @@ unsafe extern "C" fn rdma_create_qp_ex(
     minus_one(unsafe { make(of, attr) })
 }
 
-/// `rdma_destroy_qp`: also destroys the completion queues and channels that were made for it.
+/// Destroys the completion queues and channels that were made for it, too.
 ///
 /// # Safety
 /// `of` is live, and its queue pair is not used again.
@@ -174,8 +165,6 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(of: *mut rdma_cm_id) {
     unsafe { (*of).qp = ptr::null_mut() };
 }
 
-/// Destroys the queues that were made for the id.
-///
 /// # Safety
 /// `of` is live, and no queue pair uses them.
 unsafe fn destroy_queues(of: *mut rdma_cm_id) {

@@ -13,8 +13,6 @@ use crate::abi::{
 use crate::errno::{Errno, minus_one};
 use crate::srq::{create, ibv_destroy_srq};
 
-/// Makes a queue that belongs to the id.
-///
 /// # Safety
 /// `of` is live, `pd` NULL or live.
 unsafe fn create_for_id(
@@ -41,8 +39,6 @@ unsafe fn create_for_id(
     Ok(())
 }
 
-/// `rdma_create_srq`: makes the shared receive queue of an id.
-///
 /// # Safety
 /// `of` is live, `pd` NULL or live, `attr` points at attributes.
 #[unsafe(no_mangle)]
@@ -57,7 +53,7 @@ unsafe extern "C" fn rdma_create_srq(
     minus_one(unsafe { create_for_id(of, pd, attr.srq_context, &mut attr.attr) })
 }
 
-/// `rdma_create_srq_ex`, for queues of the basic type.
+/// Makes queues of the basic type only.
 ///
 /// # Safety
 /// `of` is live, `attr` points at attributes, which name what is live.
@@ -80,8 +76,6 @@ unsafe extern "C" fn rdma_create_srq_ex(
     minus_one(unsafe { create_for_id(of, pd, attr.srq_context, &mut attr.attr) })
 }
 
-/// `rdma_destroy_srq`: destroys the shared receive queue of an id, if it has one.
-///
 /// # Safety
 /// `of` is live, and its queue is not used again.
 #[unsafe(no_mangle)]

@@ -21,7 +21,6 @@ use crate::operations;
 use crate::pd;
 use crate::process::process;
 
-/// Returns the open device that ids show.
 pub(super) fn verbs() -> Result<*mut ibv_context, Errno> {
     let process = process()?;
     if let Some(open) = process.of_ids.get() {
@@ -31,7 +30,7 @@ pub(super) fn verbs() -> Result<*mut ibv_context, Errno> {
     Ok(process.of_ids.get_or_init(|| CPtr(opened)).0)
 }
 
-/// Returns the protection domain of ids whose applications name none.
+/// Returns the domain of ids whose applications name none.
 pub(super) fn default_pd() -> Result<*mut ibv_pd, Errno> {
     let open = verbs()?;
     // SAFETY: the device that ids show is never closed.
@@ -40,7 +39,6 @@ pub(super) fn default_pd() -> Result<*mut ibv_pd, Errno> {
 }
 
 impl Id {
-    /// Shows C the device of the id.
     pub(super) fn show_device(&self) -> Result<(), Errno> {
         let verbs = verbs()?;
         let c = self.c.0;
@@ -57,7 +55,6 @@ impl Id {
         Ok(())
     }
 
-    /// Shows C the addresses of the id's connection.
     pub(super) fn show_addresses(&self, local: SocketAddr, remote: Option<SocketAddr>) {
         let c = self.c.0;
         // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
@@ -83,8 +80,7 @@ impl Id {
         let c = self.c.0;
         // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
         let addresses = unsafe { (*c).route.addr.addr };
-        // SAFETY: both fields of the union are plain numbers, and `show_addresses` has written this
-        // one.
+        // SAFETY: both fields of the union are plain numbers; `show_addresses` has written one.
         let gids = unsafe { addresses.ibaddr };
         let mut path = ibv_sa_path_rec::zeroed();
         let mtu = u8::try_from(IBV_MTU_4096).unwrap_or(0);
@@ -97,7 +93,7 @@ impl Id {
         unsafe { (*c).route.num_paths = 1 };
     }
 
-    /// Shows C the new state of the queue pair, before C gets the event that announces it.
+    /// Shows C the new state before the event that announces it.
     pub(super) fn show_queue_pair(&self, event: u32) {
         if self.has_own_qp.load(Ordering::Acquire) {
             return;

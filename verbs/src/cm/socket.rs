@@ -23,22 +23,20 @@ use crate::abi::{
 use crate::errno::Errno;
 use crate::event_queue::locked;
 
-/// An id. Dropping it destroys it.
+/// Dropping it destroys it.
 #[derive(Debug)]
 pub(crate) struct SocketId(Arc<Id>);
 
-/// An event of an id.
 #[derive(Debug)]
 pub(crate) enum IdEvent {
     /// A peer requests a connection, with this Private Data.
     Request(SocketId, Vec<u8>),
     /// The connection is established. At the active end this is the Private Data of the Reply.
     Established(Vec<u8>),
-    /// The attempt to connect has failed.
     Failed(Errno),
 }
 
-/// Reads that a connection allows: siw and other kernel drivers read once at its start, to tell the
+/// Reads that a connection allows: kernel drivers like siw read once at its start, to tell the
 /// passive end that it is open (RFC 6581 §9.2).
 const READS: u8 = 1;
 
@@ -52,7 +50,6 @@ fn own(id: &Arc<Id>, waker: &Waker) -> Result<(), Errno> {
 }
 
 impl SocketId {
-    /// Makes an id that wakes `waker` when it may have an event.
     pub(crate) fn new(waker: &Waker) -> Result<Self, Errno> {
         // SAFETY: NULL, for a channel of its own.
         let attached = unsafe { Attached::new(ptr::null_mut()) }?;
@@ -61,17 +58,14 @@ impl SocketId {
         Ok(made)
     }
 
-    /// Makes an id that a peer's request created wake this `waker`.
     pub(crate) fn watch(&self, waker: &Waker) -> Result<(), Errno> {
         own(&self.0, waker)
     }
 
-    /// Rejects the peer's request.
     pub(crate) fn reject(self) {
         let _gone = listen::reject(&self.0, &[]);
     }
 
-    /// Returns the descriptor of its events.
     pub(crate) fn fd(&self) -> Result<RawFd, Errno> {
         Ok(self.0.channel()?.events.fd())
     }
@@ -94,7 +88,6 @@ impl SocketId {
         }
     }
 
-    /// Connects this queue pair to a peer.
     pub(crate) fn connect(
         &self,
         remote: SocketAddr,
@@ -113,13 +106,11 @@ impl SocketId {
         connect::connect(&self.0, Some(&param(private_data)))
     }
 
-    /// Accepts the peer's request.
     pub(crate) fn accept(&self, qp: urnic::Qp, private_data: &[u8]) -> Result<(), Errno> {
         self.carry(qp);
         listen::accept(&self.0, Some(&param(private_data)))
     }
 
-    /// Returns the next event; never waits.
     pub(crate) fn next(&self) -> Option<IdEvent> {
         loop {
             let pending = self.0.channel().ok()?.take().ok()?;
@@ -137,7 +128,6 @@ impl SocketId {
         }
     }
 
-    /// Takes the established connection.
     pub(crate) fn take_connection(&self) -> Option<Connection> {
         let mut phase = locked(&self.0.phase);
         match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -149,7 +139,6 @@ impl SocketId {
         }
     }
 
-    /// Returns this end's address, and the peer's.
     pub(crate) fn addresses(&self) -> [Option<SocketAddr>; 2] {
         // SAFETY: C's part of a live id, which only calls of the socket write.
         let addresses = unsafe { &raw const (*self.0.c.0).route.addr };
@@ -171,7 +160,7 @@ impl Drop for SocketId {
     }
 }
 
-/// Makes C's parameters with that Private Data, which must stay valid while they are used.
+/// `private_data` must stay valid while the parameters are used.
 fn param(private_data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: private_data.as_ptr().cast(),

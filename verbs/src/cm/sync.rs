@@ -12,8 +12,6 @@ use super::wait::next_event;
 use crate::abi::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_id};
 use crate::errno::{Errno, minus_one};
 
-/// `rdma_get_request`: waits for the next peer's request, at an id that was made without a channel.
-///
 /// # Safety
 /// `listener` is live, `place` points at memory for the id.
 #[unsafe(no_mangle)]

@@ -30,7 +30,6 @@ impl Turn for Id {
 }
 
 impl Id {
-    /// Handles what has happened since the last turn, by the id's phase.
     fn look(self: &Arc<Self>) {
         let mut phase = locked(&self.phase);
         *phase = match std::mem::replace(&mut *phase, Phase::Ended) {
@@ -77,8 +76,7 @@ impl Id {
             event.private_data = private_data;
             // This end must answer the Reads that the peer will have outstanding.
             let asked = |depth: Option<u16>| match depth {
-                // A peer with this library asks for one Read more than its application: the library
-                // itself uses it.
+                // A peer with this library asks for one Read more than its application, for itself.
                 Some(depth @ 1..READS_OUTSTANDING_MAX) if is_alike => depth - 1,
                 depth => depth.unwrap_or(DEPTH),
             };
@@ -91,8 +89,6 @@ impl Id {
         }
     }
 
-    /// Continues after a failed attempt: waits for the peer's TCP port, repeats the attempt, or
-    /// reports the error.
     fn refused(self: &Arc<Self>) -> Phase {
         let is_elsewhere = self.is_elsewhere(false);
         match self.take_failure().filter(|_| !is_elsewhere) {

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustix::process::geteuid;
 
-/// Owner of the sockets at a UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     None,
@@ -14,19 +13,16 @@ pub(super) enum Holder {
     AnotherUser,
 }
 
-/// First TCP and UDP port that all users may have, if `ip_unprivileged_port_start` cannot be read
-/// (ip(7)).
+/// Default if `ip_unprivileged_port_start` cannot be read (ip(7)).
 const UNPRIVILEGED_FIRST: u16 = 1024;
 
-/// Returns true if all users may have this port, of TCP and of UDP.
 pub(super) fn is_for_all_users(port: u16) -> bool {
     let said = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let first = said.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(UNPRIVILEGED_FIRST);
     port >= first
 }
 
-/// Returns the owner of the UDP sockets at the port of `local` whose address overlaps: both
-/// addresses are equal, or one is unspecified.
+/// Counts sockets whose address overlaps: both are equal, or one is unspecified.
 pub(super) fn holder(local: SocketAddr) -> Holder {
     // The namespace is that of the calling thread, which has tried to bind.
     let Ok(mut text) = fs::read_to_string("/proc/thread-self/net/udp") else {
@@ -55,7 +51,7 @@ fn users(text: &str, local: SocketAddr) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Parses an address of the table: words of 32 bits in this processor's byte order, in hexadecimal.
+/// Words of 32 bits in this processor's byte order, in hexadecimal.
 fn address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| -> Option<[u8; 4]> {
         let word = u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?;

@@ -1,5 +1,4 @@
-//! Events that a call of the application queues at its own channel: `rdma_write_cm_event`, and
-//! `rdma_resolve_addrinfo`, which reports a resolved name. rdma-core has them since version 60.
+//! Events that the application queues at its own channel, in rdma-core since version 60.
 #![expect(unsafe_code, reason = "C's ids, strings and lists")]
 
 use std::ptr;
@@ -18,8 +17,6 @@ const RDMA_CM_EVENT_ADDRINFO_RESOLVED: c_uint = RDMA_CM_EVENT_TIMEWAIT_EXIT + 1;
 const RDMA_CM_EVENT_ADDRINFO_ERROR: c_uint = RDMA_CM_EVENT_TIMEWAIT_EXIT + 2;
 const RDMA_CM_EVENT_USER: c_uint = RDMA_CM_EVENT_TIMEWAIT_EXIT + 3;
 
-/// `rdma_write_cm_event`: queues an event of the application's, with its status and argument.
-///
 /// # Safety
 /// `of` is NULL or live.
 #[unsafe(no_mangle)]
@@ -40,8 +37,8 @@ unsafe extern "C" fn rdma_write_cm_event(
     0
 }
 
-/// `rdma_resolve_addrinfo`: resolves a name as `rdma_getaddrinfo` does, and queues an event. A
-/// look-up in the network takes its time in this call. EBUSY until the answer is taken.
+/// Resolves like `rdma_getaddrinfo`, and queues an event. A look-up in the network takes its time
+/// in this call. EBUSY until the answer is taken.
 ///
 /// # Safety
 /// `of` is NULL or live; the strings and `hints` are NULL or valid.
@@ -81,8 +78,7 @@ unsafe extern "C" fn rdma_resolve_addrinfo(
     0
 }
 
-/// `rdma_query_addrinfo`: gives the application the answer, which it frees. ENOENT if there is
-/// none.
+/// The application frees the answer. ENOENT if there is none.
 ///
 /// # Safety
 /// `of` is NULL or live, `place` is NULL or points at memory for the answer.

@@ -13,7 +13,7 @@ use crate::abi::{
 };
 use crate::errno::{Errno, minus_one};
 
-/// Waits for the next event of the id and keeps it there, in place of the previous one.
+/// Keeps the event in the id, in place of the previous one.
 pub(super) fn next_event(of: *mut rdma_cm_id) -> Result<*mut rdma_cm_event, Errno> {
     // SAFETY: callers have used its Rust part already.
     let waiting = unsafe { id(of) };
@@ -31,7 +31,6 @@ pub(super) fn next_event(of: *mut rdma_cm_id) -> Result<*mut rdma_cm_event, Errn
     Ok(event)
 }
 
-/// Waits for the result of the last call.
 fn complete(of: *mut rdma_cm_id) -> Result<(), Errno> {
     let event = next_event(of)?;
     // SAFETY: an event that was just made.
@@ -43,7 +42,7 @@ fn complete(of: *mut rdma_cm_id) -> Result<(), Errno> {
     }
 }
 
-/// As [`finish`], for a call that establishes a connection: any other event is an error.
+/// Any other event than that of an established connection is an error.
 pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
     let answer = finish(of, done);
     // SAFETY: C's part of a live id.
@@ -58,7 +57,7 @@ pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -
     answer
 }
 
-/// Waits for the result of a call, if the id was made without a channel.
+/// Waits for the result of a call if the id was made without a channel.
 pub(super) fn finish(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
     // SAFETY: callers have used its Rust part already.
     let waits = unsafe { id(of) }.is_synchronous();

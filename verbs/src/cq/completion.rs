@@ -11,7 +11,6 @@ use crate::abi::{
     IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_imm,
 };
 
-/// Returns the completion in C's form.
 pub(super) fn to_c(wc: &Wc) -> ibv_wc {
     let mut c = ibv_wc::zeroed();
     c.wr_id = wc.wr_id.0;

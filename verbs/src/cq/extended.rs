@@ -16,8 +16,6 @@ use crate::context::context;
 use crate::errno::{Errno, or_null};
 use crate::pd::pd;
 
-/// The operation behind `ibv_create_cq_ex`.
-///
 /// # Safety
 /// `of` is an open device, `attr` points at attributes.
 pub(crate) unsafe extern "C" fn create_cq_ex(
@@ -129,8 +127,6 @@ unsafe extern "C" fn end_poll(c: *mut ibv_cq_ex) {
     unsafe { cq(c.cast()) }.polling.leave();
 }
 
-/// Returns the completion that was taken last.
-///
 /// # Safety
 /// `c` is live.
 unsafe fn current(c: *mut ibv_cq_ex) -> ibv_wc {

@@ -1,51 +1,41 @@
 //! Detects applications that wait for a peer's Write by polling their memory.
 //!
-//! Such an application posts a Write, takes its completion, and then polls memory, without a call
-//! of this library, until the peer's Write has arrived. The endpoint's thread would have to deliver
-//! that Write, but the polling application occupies the core. So the call that takes the completion
-//! *stays*: before it returns, it runs the endpoint until the peer's Write has arrived, or until a
-//! time limit.
+//! Such an application posts a Write, takes its completion, and then polls memory without calling
+//! this library. It occupies the core that the endpoint's thread would need to deliver the Write.
+//! So the call that takes the completion *stays*: it runs the endpoint until the peer's Write has
+//! arrived, or until a time limit.
 //!
 //! - A *sign* for such an application: on one queue pair it posts one request, takes the
 //!   completion, and the peer writes exactly once before it posts again.
 //! - After one sign, calls stay. A stay is useful if the peer's Write arrives during it.
-//! - After [`MISSES_MAX`] useless stays in a row, calls no longer stay, until there are signs
-//!   again: twice as many as before, up to [`SIGNS_MAX`]. One useful stay sets the number back to
-//!   one.
+//! - After [`MISSES_MAX`] useless stays in a row, calls stop staying until there are signs again:
+//!   twice as many as before, up to [`SIGNS_MAX`]. One useful stay sets the number back to one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use urnic_engine::time::{Duration, Instant};
 
-/// Maximum time that a call stays while no segment of a Write arrives. A round trip of a small
-/// message on one host takes a tenth of this time.
+/// Limit of a stay in which no segment of a Write arrives. A round trip of a small message on one
+/// host takes a tenth of this time.
 const QUIET_MAX: Duration = Duration::from_micros(100);
 
-/// Maximum time that a call stays in total. A Write of 8 MiB takes a fifth of this time on one
-/// host.
+/// Limit of a stay. A Write of 8 MiB takes a fifth of this time on one host.
 const STAY_MAX: Duration = Duration::from_millis(10);
 
-/// Number of useless stays in a row after which calls no longer stay.
 const MISSES_MAX: u32 = 4;
 
-/// Maximum number of signs required before calls stay again.
 const SIGNS_MAX: u32 = 1024;
 
-/// Observations of one completion queue. Threads that post and poll at the same time may overwrite
-/// each other's observations, which affects only speed.
+/// Observations of one queue. Threads may overwrite each other's, which costs only speed.
 #[derive(Debug)]
 pub(super) struct MemoryWait {
-    /// Number of the queue pair that was posted to last.
     poster: AtomicU32,
     /// Number of the peer's Writes to that queue pair at that post.
     at_post: AtomicU64,
-    /// Number of posts since a completion was last taken.
     posts: AtomicU32,
     /// Number of the peer's Writes when a call that took a completion last returned.
     at_take: AtomicU64,
-    /// Number of signs since calls stopped staying.
     signs: AtomicU32,
-    /// Number of signs after which calls stay.
     signs_wanted: AtomicU32,
     /// Number of useless stays in a row that are still allowed. Calls stay while it is not 0.
     stays: AtomicU32,
@@ -64,15 +54,14 @@ impl MemoryWait {
         }
     }
 
-    /// Records a post to the queue pair `number`, whose peer has made `writes` Writes so far.
+    /// `writes` is the number of the peer's Writes so far.
     pub(super) fn posted(&self, number: u32, writes: u64) {
         let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
         self.posts.store(posts, Ordering::Relaxed);
         let is_same = self.poster.load(Ordering::Relaxed) == number;
         self.poster.store(number, Ordering::Relaxed);
         self.at_post.store(writes, Ordering::Relaxed);
-        // A sign: exactly one Write arrived between the last call that took a completion and this
-        // first post after it. The application has found the Write in its memory.
+        // A sign: one Write arrived between the last take and this first post after it.
         if is_same && posts == 1 && writes == self.at_take.load(Ordering::Relaxed).wrapping_add(1) {
             self.sign();
         }
@@ -91,22 +80,20 @@ impl MemoryWait {
         }
     }
 
-    /// Records that a completion is taken. Returns the number of the queue pair if there was
-    /// exactly one post since a completion was last taken.
+    /// Returns the queue pair's number if there was exactly one post since the last completion.
     pub(super) fn takes_one(&self) -> Option<u32> {
         let posts = self.posts.load(Ordering::Relaxed);
         self.posts.store(0, Ordering::Relaxed);
         (posts == 1).then(|| self.poster.load(Ordering::Relaxed))
     }
 
-    /// Returns `Some` if the call should stay: the number of the peer's Writes at the last post.
-    /// The awaited Write has arrived when the number differs.
+    /// `Some` if the call should stay: the number of the peer's Writes at the last post.
     pub(super) fn stays(&self) -> Option<u64> {
         let stays = self.stays.load(Ordering::Relaxed) > 0;
         stays.then(|| self.at_post.load(Ordering::Relaxed))
     }
 
-    /// Records a stay; `has_come` is true if the peer's Write arrived during it.
+    /// `has_come` is true if the peer's Write arrived.
     pub(super) fn stayed(&self, has_come: bool) {
         if has_come {
             self.stays.store(MISSES_MAX, Ordering::Relaxed);
@@ -121,20 +108,15 @@ impl MemoryWait {
         }
     }
 
-    /// Records the number of the peer's Writes when the call that took a completion returns.
     pub(super) fn goes_on(&self, writes: u64) {
         self.at_take.store(writes, Ordering::Relaxed);
     }
 }
 
-/// Time limits of one stay.
 #[derive(Debug)]
 pub(super) struct Stay {
-    /// Number of Write segments that had arrived at the last check.
     segments: u64,
-    /// End of the stay if no further segment arrives.
     quiet_until: Instant,
-    /// End of the stay in any case.
     until: Instant,
 }
 
@@ -143,8 +125,7 @@ impl Stay {
         Self { segments, quiet_until: now + QUIET_MAX, until: now + STAY_MAX }
     }
 
-    /// Returns true if a time limit is reached. `segments` is the number of Write segments that
-    /// have arrived so far.
+    /// `segments` is the number of Write segments that have arrived so far.
     pub(super) fn is_over(&mut self, now: Instant, segments: u64) -> bool {
         if segments != self.segments {
             self.segments = segments;

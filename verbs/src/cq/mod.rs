@@ -27,7 +27,6 @@ use crate::section::Section;
 use memory_wait::{MemoryWait, Stay};
 use posts::Posts;
 
-/// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) context: Arc<Context>,
@@ -40,10 +39,9 @@ pub(crate) struct Cq {
     pub(crate) unacknowledged: Unacknowledged,
     /// Counts asynchronous events.
     pub(crate) async_unacknowledged: Unacknowledged,
-    /// Section entered to take completions, because values fetched by Atomics are stored in
-    /// completion order. Its value is the completion that the extended interface reads.
+    /// Entered to take completions: Atomics' values are stored in completion order. The value is
+    /// the completion that the extended interface reads.
     polling: Section<Option<Wc>>,
-    /// Parent domain with which the queue was made.
     _domain: Option<Arc<Pd>>,
     /// True from the request for an event until the event: the application is about to sleep.
     armed: Arc<AtomicBool>,
@@ -88,8 +86,6 @@ impl Wake for Overflow {
     }
 }
 
-/// Returns the queue behind C's pointer.
-///
 /// # Safety
 /// `cq` came from [`create`] and was not destroyed.
 pub(crate) unsafe fn cq<'a>(cq: *mut ibv_cq) -> &'a Cq {
@@ -97,7 +93,6 @@ pub(crate) unsafe fn cq<'a>(cq: *mut ibv_cq) -> &'a Cq {
     unsafe { CqObject::of(cq.cast()) }
 }
 
-/// Makes a queue; `c` holds the operations of the extended part.
 fn create(
     of: *mut ibv_context,
     context: &Arc<Context>,
@@ -148,7 +143,7 @@ fn create(
     Ok(object.cast())
 }
 
-/// `ibv_create_cq`: makes a completion queue. There is only completion vector 0.
+/// There is only completion vector 0.
 ///
 /// # Safety
 /// `of` is an open device, `channel` NULL or live.
@@ -168,8 +163,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     or_null(create(of, context, cqe, (cq_context, channel), None, ibv_cq_ex::zeroed()))
 }
 
-/// `ibv_destroy_cq`: EBUSY while queue pairs use it. Waits until C has acknowledged the events that
-/// it took.
+/// EBUSY while queue pairs use it. Waits until C has acknowledged the events that it took.
 ///
 /// # Safety
 /// `cq` is live, and not used again if the function returns 0.
@@ -196,7 +190,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
-/// `ibv_resize_cq`: EINVAL for a depth out of range, or below the number of waiting completions.
+/// EINVAL for a depth out of range, or below the number of waiting completions.
 ///
 /// # Safety
 /// `cq` is live.
@@ -260,9 +254,8 @@ impl Cq {
         self.posts.posted()
     }
 
-    /// Takes the oldest completion that the application gets. Stores the value that an Atomic has
-    /// fetched, and drops the completion of a successful Atomic that was posted unsignaled.
-    /// `_polling` proves that the caller is alone in the section.
+    /// Takes the oldest completion that the application gets, and stores the value that an Atomic
+    /// has fetched. `_polling` proves that the caller is alone in the section.
     fn take(&self, _polling: &mut Option<Wc>) -> Option<Wc> {
         loop {
             let wc = self.inner.poll()?;
@@ -278,15 +271,13 @@ impl Cq {
         }
     }
 
-    /// Enlarges the queue for completions that only this library uses.
+    /// Adds room for completions that only this library uses.
     pub(crate) fn add_room(&self, completions: usize) {
         // A queue of the largest depth keeps its depth.
         let _as_it_is = self.inner.resize(self.inner.depth() + completions);
     }
 }
 
-/// The operation behind `ibv_poll_cq`.
-///
 /// # Safety
 /// `cq` is live, `wcs` points at memory for `entries` completions.
 pub(crate) unsafe extern "C" fn poll_cq(
@@ -314,8 +305,6 @@ pub(crate) unsafe extern "C" fn poll_cq(
     })
 }
 
-/// The operation behind `ibv_req_notify_cq`.
-///
 /// # Safety
 /// `cq` is live.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
@@ -332,8 +321,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     0
 }
 
-/// `ibv_get_cq_event`: waits for the next event, unless the descriptor is non-blocking. EBADF for a
-/// destroyed channel.
+/// Waits for the next event, unless the descriptor is non-blocking. EBADF for a destroyed channel.
 ///
 /// # Safety
 /// The other pointers point at memory for the answer.
@@ -363,7 +351,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     }
 }
 
-/// `ibv_ack_cq_events`: counts events as acknowledged; destroying the queue waits for that.
+/// Destroying the queue waits until all events are acknowledged.
 ///
 /// # Safety
 /// `cq` is live.

@@ -2,22 +2,19 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Largest number of posts between two polls for which each post is still sent at once.
+/// Posts between two polls up to which each post is sent at once.
 const ALONE_MAX: usize = 2;
 
-/// Numbers of post calls whose requests complete to one queue. Threads that post at the same time
-/// may count too few, which affects only speed.
+/// Threads that post at the same time may count too few, which affects only speed.
 #[derive(Debug, Default)]
 pub(super) struct Posts {
-    /// Posts since the last poll.
     now: AtomicUsize,
-    /// Posts of the round before: between the last poll that followed a post and the poll before
-    /// it.
+    /// Posts of the round before: up to the last poll that followed a post.
     before: AtomicUsize,
 }
 
 impl Posts {
-    /// Records a poll, which ends the round if there were posts.
+    /// Ends the round if there were posts.
     pub(super) fn looked(&self) {
         let posts = self.now.load(Ordering::Relaxed);
         if posts > 0 {
@@ -26,9 +23,8 @@ impl Posts {
         }
     }
 
-    /// Records a post. Returns true if the post should be sent at once. An application that has
-    /// made more posts, since the last poll or in the round before, does not wait for a completion
-    /// yet.
+    /// Returns true if the post should be sent at once. An application with more posts, since the
+    /// last poll or in the round before, does not wait for a completion yet.
     pub(super) fn posted(&self) -> bool {
         let posts = self.now.load(Ordering::Relaxed).saturating_add(1);
         self.now.store(posts, Ordering::Relaxed);

@@ -17,9 +17,7 @@ use crate::event_queue::locked;
 use crate::pd::{Pd, pd};
 use crate::region::Registered;
 
-/// Changes that the application requests.
 struct Change {
-    /// New address and length.
     translation: Option<(*mut c_void, usize)>,
     pd: Option<Arc<Pd>>,
     access: Option<c_uint>,
@@ -46,8 +44,7 @@ impl Held {
                 let base = if is_zero_based { 0 } else { addr.addr() as u64 };
                 (region(addr, len, access)?, base)
             }
-            // Memory that this process only read may be written from now on: make its pages present
-            // for writing.
+            // Memory that was only read may be written now: make its pages present for it.
             None if access.contains(Access::LOCAL_WRITE) && !old.mr.is_empty() => {
                 (region(place, old.mr.len(), access)?, old.iova)
             }
@@ -65,8 +62,8 @@ impl Held {
     }
 }
 
-/// `ibv_rereg_mr`. Every refusal leaves the region unchanged and returns `IBV_REREG_MR_ERR_INPUT`;
-/// `errno` says why. EBUSY while windows are bound to it.
+/// Every refusal leaves the region unchanged and returns `IBV_REREG_MR_ERR_INPUT`; `errno` says
+/// why. EBUSY while windows are bound to it.
 ///
 /// # Safety
 /// `mr` is live and not used during the call, `of` is live if the domain changes, and the new

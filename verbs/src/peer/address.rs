@@ -7,15 +7,14 @@ use crate::abi::ibv_ah_attr;
 use crate::errno::Errno;
 use crate::gid::{self, Gid};
 
-/// Returns the address of this end that an address vector selects.
 pub(crate) fn local(vector: &ibv_ah_attr) -> Result<Gid, Errno> {
     let table = gid::table();
     let index = if vector.is_global == 0 { 0 } else { usize::from(vector.grh.sgid_index) };
     table.into_iter().nth(index).ok_or(Errno::INVALID)
 }
 
-/// Returns the peer's address in an address vector. Without a global route the vector has a LID:
-/// the low half of the peer's IPv4 address, on the network of this end.
+/// A vector without a global route has a LID: the low half of the peer's IPv4 address, on the
+/// network of this end.
 pub(crate) fn remote(vector: &ibv_ah_attr, local: IpAddr) -> Result<IpAddr, Errno> {
     if vector.is_global != 0 {
         // SAFETY: both fields of the union are plain numbers, of the same bytes.
@@ -31,8 +30,7 @@ pub(crate) fn remote(vector: &ibv_ah_attr, local: IpAddr) -> Result<IpAddr, Errn
     }
 }
 
-/// Returns the address at which the process of a queue pair listens. Link-local addresses need the
-/// interface.
+/// Link-local addresses need the interface.
 pub(super) fn listener(address: IpAddr, tcp_port: u16, interface_index: u32) -> SocketAddr {
     match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => {
@@ -42,14 +40,13 @@ pub(super) fn listener(address: IpAddr, tcp_port: u16, interface_index: u32) -> 
     }
 }
 
-/// Returns true if a connection from `remote` may be of an application that states the address
-/// `said`: the two are equal, or both are of this host, whose kernel may choose either.
+/// Returns true if a connection from `remote` may be of an application at `said`: the two are
+/// equal, or both are of this host, whose kernel may choose either.
 pub(super) fn may_be(remote: IpAddr, said: IpAddr) -> bool {
     let remote = remote.to_canonical();
     remote == said || (is_own(remote) && is_own(said))
 }
 
-/// Returns true if the address is one of this host.
 pub(super) fn is_own(address: IpAddr) -> bool {
     address.is_loopback() || gid::table().iter().any(|gid| gid.address == address)
 }

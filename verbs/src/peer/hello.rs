@@ -23,7 +23,6 @@ use urnic_engine::keyed_hash;
 
 use crate::gid;
 
-/// Name of a queue pair: its address and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) address: IpAddr,
@@ -37,15 +36,13 @@ impl PartialOrd for Name {
 }
 
 impl Ord for Name {
-    /// Compares numbers first, because an end with several addresses may have given its peer
-    /// another one.
+    /// Numbers first: an end with several addresses may have given its peer another one.
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |name: &Self| (name.number, gid::octets(name.address));
         key(self).cmp(&key(other))
     }
 }
 
-/// Packet sequence numbers of a connection, as far as one end knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Psns {
     /// The peer's, `rq_psn` of RTR.
@@ -54,7 +51,6 @@ pub(crate) struct Psns {
     pub(crate) own: Option<u32>,
 }
 
-/// Message of the connecting end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(super) from: Name,
@@ -72,7 +68,6 @@ impl fmt::Debug for Hello {
     }
 }
 
-/// Verdict on the sender of a [`Hello`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sender {
     /// Application with which this application has exchanged names and PSNs.
@@ -106,9 +101,8 @@ impl Hello {
         Self { from, to, to_proof: of(psns.peer), from_proof: psns.own.map(of) }
     }
 
-    /// Returns the verdict on the sender, at the end that the message names. Checks each proof that
-    /// the message has and whose PSN this end knows. Only this function authenticates the peer of a
-    /// queue pair without rdma_cm.
+    /// Checks each proof that the message has and whose PSN this end knows, at the end that the
+    /// message names. Only this function authenticates the peer of a queue pair without rdma_cm.
     pub(super) fn sender(&self, psns: Psns) -> Sender {
         let proof = |psn| proof(self.from, self.to, psn);
         let by_to = psns.own.map(|own| proof(own) == self.to_proof);
@@ -136,14 +130,13 @@ impl Hello {
         octets
     }
 
-    /// Returns the version that a message of this kind states.
     pub(super) fn version(octets: &[u8]) -> Option<u16> {
         let (magic, rest) = octets.split_first_chunk()?;
         let version = rest.first_chunk()?;
         (*magic == MAGIC).then_some(u16::from_be_bytes(*version))
     }
 
-    /// Parses a message. Returns `None` for other data and other versions.
+    /// `None` for other data and other versions.
     pub(super) fn parse(octets: &[u8]) -> Option<Self> {
         if Self::version(octets)? != VERSION {
             return None;

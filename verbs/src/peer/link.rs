@@ -41,9 +41,7 @@ use crate::object::CPtr;
 use crate::process::{QueuePair, startup};
 use crate::turn::{self, OwnWaker, Timer, Turn};
 
-/// First pause between attempts to connect.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
-/// Longest pause between attempts to connect.
 const RETRY_LONGEST: Duration = Duration::from_millis(500);
 /// Time that an end in RTR waits for RTS before it connects without the proof by its own PSN. Most
 /// applications reach RTS at once; targets of RDMA may never do.
@@ -55,7 +53,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval at which the passive end checks if its sends have waited too long.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Parameters of a connection from `ibv_modify_qp`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) own: Name,
@@ -64,7 +61,6 @@ pub(crate) struct Terms {
     pub(crate) interface_index: u32,
     /// Maximum number of outstanding Reads of the peer.
     pub(crate) ird: u16,
-    /// The peer's packet sequence number.
     pub(crate) peer_psn: u32,
 }
 
@@ -78,7 +74,6 @@ impl Terms {
     }
 }
 
-/// One queue pair's connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     context: Arc<Context>,
@@ -111,7 +106,6 @@ enum Phase {
     Ended,
 }
 
-/// Limit for attempts to connect.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     begin: Instant,
@@ -119,7 +113,6 @@ struct Patience {
 }
 
 impl Link {
-    /// Starts to connect, or to wait for the peer.
     pub(crate) fn start(
         context: &Arc<Context>,
         qp: CPtr<ibv_qp>,
@@ -151,18 +144,16 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns the connection of a queue pair, if one was started.
     pub(super) fn of(qp: &dyn QueuePair) -> Option<Arc<Self>> {
         qp.link()?.downcast().ok()
     }
 
-    /// Reports that waiting requests for this queue pair may be answered.
     pub(crate) fn ready(&self) {
         self.context.process.numbers.ready(self.terms.own.number);
     }
 
-    /// Handles RTS. Connects at once, and from now on waits for the peer at least as long as
-    /// InfiniBand retransmits. `own_psn` proves this end's identity to the peer.
+    /// Handles RTS: connects at once, and waits for the peer at least as long as InfiniBand
+    /// retransmits. `own_psn` proves this end's identity.
     pub(crate) fn sends(self: &Arc<Self>, own_psn: u32, timeout: u8, retry_count: u8) {
         let _said_before = self.own_psn.set(own_psn);
         let (now, limit) = (monotonic_now(), limit(timeout, retry_count));
@@ -178,7 +169,6 @@ impl Link {
         Psns { peer: self.terms.peer_psn, own: self.own_psn.get().copied() }
     }
 
-    /// Returns the verdict on the sender of a request for this queue pair.
     pub(super) fn sender(&self, hello: &Hello) -> Sender {
         self.terms.sender(hello, self.psns())
     }
@@ -201,8 +191,8 @@ impl Link {
         }
     }
 
-    /// Handles the error state: flushes work at once, and closes the connection in order. Data sent
-    /// before is delivered, and the peer gets no error, as on InfiniBand.
+    /// Flushes work at once, and closes the connection in order: data sent before is delivered, and
+    /// the peer gets no error, as on InfiniBand.
     pub(crate) fn abort(&self) {
         // An endpoint that is down uses no memory.
         let _down = self.context.process.network.endpoint.release(&self.inner);
@@ -211,7 +201,6 @@ impl Link {
         self.inner.give_up(WcStatus::WrFlushErr);
     }
 
-    /// Ends the link of a destroyed queue pair, and closes its connection in order.
     pub(crate) fn end(&self) {
         let phase = std::mem::replace(&mut *locked(&self.phase), Phase::Ended);
         drop(phase);
@@ -236,8 +225,6 @@ impl Link {
         self.context.process.network.endpoint.connect(remote, &self.inner, &options).ok()
     }
 
-    /// Returns the phase after a failed attempt: a later attempt, or the end if the limit is
-    /// reached.
     fn again(self: &Arc<Self>, wait: Duration, now: Instant) -> Phase {
         if self.is_tired(now) {
             return self.give_up();
@@ -258,8 +245,7 @@ impl Link {
         Phase::Awaiting
     }
 
-    /// Returns true if sends have waited for the peer until the limit. Without sends there is no
-    /// limit.
+    /// Returns true if sends have waited until the limit. Without sends there is no limit.
     fn is_tired(&self, now: Instant) -> bool {
         let Patience { begin, limit } = *locked(&self.patience);
         let is_over = limit.is_some_and(|limit| now - begin > limit);
@@ -331,17 +317,17 @@ impl Turn for Link {
     }
 }
 
-/// Returns the time for which sends wait for the peer, at least [`PATIENCE`]; `None` without limit.
-/// InfiniBand volume 1, C 9.7.5.1.3: each attempt lasts 4.096 us times two to the power of
-/// `timeout`, and a timeout of 0 means no limit.
+/// Time for which sends wait for the peer; `None` without limit. InfiniBand volume 1, C 9.7.5.1.3:
+/// each attempt lasts 4.096 us times two to the power of `timeout`, and a timeout of 0 means no
+/// limit.
 fn limit(timeout: u8, retry_count: u8) -> Option<Duration> {
     let each = 4096_u64.checked_shl(timeout.into()).map(Duration::from_nanos);
     let all = each.and_then(|each| each.checked_mul(u32::from(retry_count) + 1));
     (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE))
 }
 
-/// Returns the number of the peer's Reads that may be outstanding, as `ibv_modify_qp` sets it. The
-/// number is at least one, because the peer learns it before it has requested any.
+/// Number of the peer's Reads that may be outstanding, as `ibv_modify_qp` sets it. It is at least
+/// one, because the peer learns it before it has requested any.
 pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
     u16::from(max_dest_rd_atomic).clamp(1, READS_OUTSTANDING_MAX)
 }

@@ -25,11 +25,10 @@ const WAITING_MAX: usize = 256;
 const WAITING_OF_ONE_MAX: usize = WAITING_MAX / 2;
 /// Maximum waiting time, less than the peer waits for the Reply.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// Maximum waiting time of a request whose sender is not proved yet. The sender connects again, and
-/// once its own queue pair is in RTS its request has a proof that can be checked.
+/// Maximum for a sender that is not proved yet. It connects again, and in RTS its request has a
+/// proof that can be checked.
 const UNPROVED_FOR: Duration = Duration::from_millis(50);
 
-/// A peer's request whose queue pair is not ready.
 #[derive(Debug)]
 struct Waiting {
     request: ConnectRequest,
@@ -42,20 +41,18 @@ pub(crate) struct Requests {
     process: Weak<Process>,
     listener: Listener,
     waiting: Mutex<Vec<Waiting>>,
-    /// Fires at the first deadline of the waiting requests.
     timer: Timer,
     waker: OwnWaker,
     refused: Refused,
     of_other_versions: Refused,
 }
 
-/// Refused requests of one kind. Peers choose how many there are, so the log has one line for each
-/// power of two.
+/// Refused requests of one kind. Peers choose how many: a log line for each power of two.
 #[derive(Debug, Default)]
 struct Refused(AtomicU64);
 
 impl Refused {
-    /// Counts one more. Returns the count if it must be logged.
+    /// Returns the count if it must be logged.
     fn count(&self) -> Option<u64> {
         let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         count.is_power_of_two().then_some(count)
@@ -63,7 +60,6 @@ impl Refused {
 }
 
 impl Requests {
-    /// Makes a listener at a TCP port of its own.
     pub(crate) fn listen(process: &Arc<Process>) -> Result<Arc<dyn PeerListener>, Errno> {
         let requests = Arc::new(Self::new(process, listen(process)?));
         turn::request(&requests);
@@ -78,7 +74,7 @@ impl Requests {
         Self { process, listener, waiting, timer, waker, refused, of_other_versions }
     }
 
-    /// Hands a request to its queue pair. Returns the request if the queue pair is not ready.
+    /// Returns the request if the queue pair is not ready.
     fn give(&self, waiting: Waiting) -> Option<Waiting> {
         let Waiting { request, hello, until } = waiting;
         let process = self.process.upgrade()?;
@@ -160,7 +156,6 @@ impl Turn for Requests {
     }
 }
 
-/// Listens at any port, for IPv4 and IPv6 where both exist.
 fn listen(process: &Process) -> Result<Listener, Error> {
     let listen = |any: IpAddr| {
         process.network.endpoint.listen(

@@ -27,9 +27,7 @@ use crate::work::{bind_type_2, compare_and_swap, elements, remote};
 pub(super) struct SendSide {
     pub(super) inline: InlineRing,
     batch: SendBatch,
-    /// The request being built.
     current: Option<Building>,
-    /// Fetches of the batch's Atomics.
     fetches: Vec<Fetch>,
     /// First error of the batch: none of its requests is posted.
     error: Option<Errno>,
@@ -40,7 +38,6 @@ struct Building {
     wr: SendWr,
     /// Destination of the fetched value, for an Atomic.
     fetch: Option<Fetch>,
-    /// True if its bytes are in the inline ring.
     is_inline: bool,
 }
 
@@ -55,7 +52,7 @@ impl SendSide {
         }
     }
 
-    /// Discards the batch after a reset of the queue pair, whose old queue no longer exists.
+    /// Discards the batch after a reset, which ends the old queue.
     pub(super) fn reset(&mut self, inner: &urnic::Qp) {
         self.clear();
         self.batch = inner.batch();
@@ -72,7 +69,6 @@ impl SendSide {
         self.error.get_or_insert(errno);
     }
 
-    /// Completes the request being built and adds it to the batch.
     fn finish(&mut self, qp: &Qp) {
         let Some(Building { wr, fetch, .. }) = self.current.take() else { return };
         if self.error.is_some() {
@@ -90,7 +86,6 @@ impl SendSide {
     }
 }
 
-/// Returns true if the operation may have inline data.
 const fn may_be_inline(op: &SendOp) -> bool {
     matches!(
         op,
@@ -101,7 +96,6 @@ const fn may_be_inline(op: &SendOp) -> bool {
     )
 }
 
-/// Installs the operations of an extended queue pair.
 pub(super) fn install(c: &mut ibv_qp_ex) {
     c.wr_start = Some(wr_start);
     c.wr_complete = Some(wr_complete);
@@ -123,8 +117,6 @@ pub(super) fn install(c: &mut ibv_qp_ex) {
 }
 
 impl Qp {
-    /// Begins a request with the id and flags from C's part.
-    ///
     /// # Safety
     /// `c` is live.
     unsafe fn begin(c: *mut ibv_qp_ex, op: impl FnOnce(bool) -> SendOp) {
@@ -143,12 +135,10 @@ impl Qp {
         });
     }
 
-    /// Records an error of a request; `ibv_wr_complete` returns the first one.
     fn refuse(&self, errno: Errno) {
         self.send_side.inside(|side| side.fail(errno));
     }
 
-    /// Sets the memory of the request being built.
     fn set_elements(&self, elements: Result<&[ibv_sge], Errno>) {
         self.set(|_, building| {
             let (elements, Building { wr, fetch, .. }) = (elements?, building);
@@ -166,15 +156,13 @@ impl Qp {
         });
     }
 
-    /// Copies the application's bytes for the request being built.
     fn set_inline(&self, buffers: &[ibv_data_buf]) {
         self.set(|inline, building| {
             let Building { wr, is_inline, .. } = building;
             if *is_inline || !may_be_inline(&wr.op) {
                 return Err(Errno::INVALID);
             }
-            // Earlier requests of the batch have reserved their entries, so their ring slots differ
-            // from this one.
+            // Earlier requests of the batch have reserved their entries, so their slots differ.
             let sge = inline.copy(&self.pd.inner, buffers)?;
             inline.taken();
             *is_inline = true;
@@ -184,7 +172,7 @@ impl Qp {
         });
     }
 
-    /// Sets the memory of the request being built, unless the batch has an error.
+    /// Changes the request being built, unless the batch has an error.
     fn set(&self, set: impl FnOnce(&mut InlineRing, &mut Building) -> Result<(), Errno>) {
         self.send_side.inside(|side| {
             if side.error.is_some() {

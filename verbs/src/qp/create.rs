@@ -42,10 +42,8 @@ const SEND_OPS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
-/// Party that connects a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connects {
-    /// An id of rdma_cm.
     Id,
     /// The application, if it connects the queue pair at all, by its number.
     Program,
@@ -66,8 +64,6 @@ const fn settle(cap: &mut ibv_qp_cap) -> Result<(), Errno> {
     Ok(())
 }
 
-/// C's part of a queue pair.
-///
 /// # Safety
 /// `of` is live.
 unsafe fn c_part(
@@ -92,7 +88,7 @@ unsafe fn c_part(
     c
 }
 
-/// Makes a queue pair, and writes its capabilities to `attr`.
+/// Writes the capabilities to `attr`.
 ///
 /// # Safety
 /// `of` and the queues in `attr` are live.
@@ -179,7 +175,7 @@ pub(crate) unsafe fn create(
     Ok(object.cast())
 }
 
-/// `ibv_create_qp`: makes a queue pair that the application connects itself.
+/// Makes a queue pair that the application connects itself.
 ///
 /// # Safety
 /// `of` and what `attr` names are live.
@@ -191,8 +187,6 @@ unsafe extern "C" fn ibv_create_qp(of: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
     or_null(unsafe { create(of, attr, false, Connects::Program) })
 }
 
-/// The operation behind `ibv_create_qp_ex`.
-///
 /// # Safety
 /// What `attr` names is live.
 pub(crate) unsafe extern "C" fn create_qp_ex(
@@ -238,7 +232,7 @@ pub(crate) unsafe fn create_extended(
     made
 }
 
-/// `ibv_qp_to_qp_ex`: NULL unless the queue pair was made as an extended one.
+/// NULL unless the queue pair was made as an extended one.
 ///
 /// # Safety
 /// `of` is live.
@@ -250,9 +244,8 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(of: *mut ibv_qp) -> *mut ibv_qp_ex {
     if is_extended { extended } else { std::ptr::null_mut() }
 }
 
-/// `ibv_destroy_qp`. When it returns, neither the queue pair's requests nor its peer use memory,
-/// and no request completes. Data sent before is delivered; the connection closes in the
-/// background.
+/// When it returns, neither the queue pair's requests nor its peer use memory, and no request
+/// completes. Data sent before is delivered; the connection closes in the background.
 ///
 /// # Safety
 /// `of` is live and not used again.

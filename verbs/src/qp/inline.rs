@@ -10,8 +10,7 @@ use crate::abi::ibv_data_buf;
 use crate::attributes::INLINE_MAX;
 use crate::errno::Errno;
 
-/// Ring of slots, with one slot more than there can be outstanding requests. So the request that
-/// last used the next slot has completed.
+/// One slot more than outstanding requests, so the last user of the next slot has completed.
 #[derive(Debug, Default)]
 pub(super) struct InlineRing {
     memory: Option<Mr>,
@@ -28,9 +27,9 @@ impl InlineRing {
         Self { memory: None, next: 0, taken: 0, places: send_depth + 1 }
     }
 
-    /// Copies the application's bytes to the next slot. Then [`taken`](Self::taken) reserves the
-    /// slot for a request, [`keep`](Self::keep) follows once all requests with reserved slots are
-    /// posted, and [`untake`](Self::untake) releases the slots of a discarded batch.
+    /// Copies the application's bytes to the next slot. [`taken`](Self::taken) reserves it for a
+    /// request, [`keep`](Self::keep) follows when all are posted, [`untake`](Self::untake) releases
+    /// the slots of a discarded batch.
     pub(super) fn copy(&mut self, pd: &Pd, buffers: &[ibv_data_buf]) -> Result<Sge, Errno> {
         let len = buffers.iter().map(|buffer| buffer.length).fold(0, usize::saturating_add);
         if len > PLACE_LEN {

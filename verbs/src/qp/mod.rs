@@ -32,30 +32,24 @@ use crate::qp::create::Connects;
 use crate::region::Registered;
 use crate::section::Section;
 
-/// A queue pair.
 pub(crate) struct Qp {
     pub(crate) context: Arc<Context>,
     pub(crate) pd: Arc<Pd>,
-    /// The engine's queue pair. A reset replaces it.
+    /// Replaced by a reset.
     inner: RwLock<urnic::Qp>,
-    /// Configuration from which `inner` is made.
     config: QpConfig,
     number: u32,
     pub(crate) c: CPtr<ibv_qp>,
     cqs: [CPtr<ibv_cq>; 2],
-    /// Shared receive queue from which the queue pair takes receives, or NULL.
+    /// NULL if the queue pair has its own receive queue.
     srq: CPtr<ibv_srq>,
-    /// True after `IBV_EVENT_QP_LAST_WQE_REACHED` was reported.
     last_wqe_told: AtomicBool,
     cap: ibv_qp_cap,
     connects: Connects,
     /// True if every request is signaled, even if it does not ask for a completion.
     all_signaled: bool,
-    /// Attributes that the application set by `ibv_modify_qp`.
     told: Mutex<ibv_qp_attr>,
-    /// State that the application reached by `ibv_modify_qp`.
     told_state: AtomicU32,
-    /// State of the posting side, for `ibv_post_send` and `ibv_wr_start`.
     send_side: Section<SendSide>,
     /// Posted Atomics, in posting order.
     fetches: Mutex<VecDeque<Fetch>>,
@@ -63,9 +57,7 @@ pub(crate) struct Qp {
     has_quiet_atomics: AtomicBool,
     /// Asynchronous events that C took and has not acknowledged.
     pub(crate) unacknowledged: Unacknowledged,
-    /// The rdma_cm id that carries the connection.
     id: Mutex<Option<Weak<dyn CarryingId>>>,
-    /// The connection made without rdma_cm.
     link: Mutex<Option<Arc<Link>>>,
 }
 
@@ -74,18 +66,15 @@ pub(crate) trait CarryingId: Send + Sync {
     /// Detaches the queue pair, which is destroyed, and closes the connection in order.
     fn qp_goes(&self, qp: &Arc<Qp>);
 
-    /// Closes the connection in order after the queue pair went to the error state: nothing more is
-    /// sent.
+    /// Closes the connection in order after the error state: nothing more is sent.
     fn close(&self);
 }
 
-/// One Atomic. The engine always completes it, because the fetched value is stored at its
-/// completion.
+/// One Atomic. The engine always completes it: the value is stored at the completion.
 #[derive(Debug)]
 struct Fetch {
     /// Destination of the fetched value; `None` if the request names no memory that it may use.
     sink: Option<Sink>,
-    /// True if the application asked for a completion.
     signaled: bool,
 }
 
@@ -96,12 +85,9 @@ struct Sink {
     addr: u64,
 }
 
-/// C's part of a queue pair. Every queue pair is made as an extended one; the plain one is its
-/// first part.
+/// Every queue pair is made as an extended one; C's plain one is its first part.
 type QpObject = Object<ibv_qp_ex, Arc<Qp>>;
 
-/// Returns the object behind C's pointer.
-///
 /// # Safety
 /// `qp` was made by this library and not destroyed.
 pub(crate) unsafe fn qp<'a>(qp: *mut ibv_qp) -> &'a Arc<Qp> {
@@ -150,7 +136,6 @@ impl QueuePair for Qp {
 }
 
 impl Qp {
-    /// Returns the queue pair with this number, for a call of the application.
     pub(crate) fn by_number(process: &Process, number: u32) -> Option<Arc<Self>> {
         let found = process.with_qp(number, |qp| Arc::clone(qp).as_any())?;
         found.downcast().ok()
@@ -160,7 +145,6 @@ impl Qp {
         self.number
     }
 
-    /// Returns the engine's current queue pair.
     pub(crate) fn inner(&self) -> RwLockReadGuard<'_, urnic::Qp> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,31 +155,26 @@ impl Qp {
         !send_cq.is_empty() || !recv_cq.is_empty()
     }
 
-    /// Returns its connection without rdma_cm, if one was started.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
         locked(&self.link).clone()
     }
 
-    /// Sets the id that carries the connection.
     pub(crate) fn set_id(&self, id: Weak<dyn CarryingId>) {
         *locked(&self.id) = Some(id);
     }
 
-    /// Returns the id that carries the connection, if there is one.
     fn id(&self) -> Option<Arc<dyn CarryingId>> {
         locked(&self.id).as_ref()?.upgrade()
     }
 
-    /// Returns true if an id may carry it: the application connects this queue pair, and it is not
-    /// connected.
+    /// Returns true if the application connects this queue pair, and it is not connected.
     pub(crate) fn may_be_carried(&self) -> bool {
         self.connects == Connects::Program
             && locked(&self.link).is_none()
             && locked(&self.id).as_ref().is_none_or(|id| id.strong_count() == 0)
     }
 
-    /// Reports once that the queue pair is in error and has taken its last buffer from a shared
-    /// queue.
+    /// Reports once that it is in error and has taken its last buffer from a shared queue.
     pub(crate) fn tell_last_wqe(&self) {
         if !self.srq.0.is_null() && !self.last_wqe_told.swap(true, Ordering::Relaxed) {
             self.context.events.of_qp(self.c, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -206,33 +185,30 @@ impl Qp {
         self.told_state.load(Ordering::Acquire)
     }
 
-    /// Returns its state in C's numbers. The state of the connection overrides the state that the
-    /// application set.
+    /// State in C's numbers. The connection's state overrides the one that the application set.
     pub(crate) fn state(&self) -> u32 {
         let told = self.told_state();
         match self.inner().state() {
             QpState::Closing | QpState::Error => IBV_QPS_ERR,
-            // Connected by rdma_cm. Only for its own queue pair must the application call
-            // `ibv_modify_qp`.
+            // Only for its own queue pair must the application call `ibv_modify_qp`.
             QpState::Rts if told < IBV_QPS_RTR && self.connects == Connects::Id => IBV_QPS_RTS,
             QpState::Rts | QpState::Init => told,
         }
     }
 
-    /// Returns true if the send queue takes requests: from RTS on, and in error.
+    /// Returns true from RTS on, and in error.
     fn takes_sends(&self) -> bool {
         let told = self.told_state();
         let is_followed = self.connects == Connects::Id && told < IBV_QPS_RTR;
         told >= IBV_QPS_RTS || (is_followed && self.inner().state() != QpState::Init)
     }
 
-    /// Returns true if the receive queue takes buffers: from INIT on.
+    /// Returns true from INIT on.
     fn takes_receives(&self) -> bool {
         self.told_state() != IBV_QPS_RESET || self.inner().state() != QpState::Init
     }
 
-    /// Stores the value that a completed Atomic fetched. Returns true if the application sees the
-    /// completion.
+    /// Returns true if the application sees the completion.
     pub(crate) fn store_fetched(&self, wc: &Wc) -> bool {
         let fetch = locked(&self.fetches).pop_front();
         if wc.status != WcStatus::Success {

@@ -28,8 +28,7 @@ use crate::peer::address;
 use crate::peer::hello::Name;
 use crate::peer::link::{Link, Terms, depth};
 
-/// Returns the attributes required for a state change (InfiniBand's table for reliable
-/// connections).
+/// InfiniBand's table for reliable connections.
 const fn required(from: u32, to: u32) -> Option<u32> {
     match (from, to) {
         (IBV_QPS_RESET, IBV_QPS_INIT) => {
@@ -57,7 +56,6 @@ const fn required(from: u32, to: u32) -> Option<u32> {
     }
 }
 
-/// Returns the peer's rights as the engine's flags.
 fn remote_rights(flags: u32) -> Access {
     [
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
@@ -70,7 +68,7 @@ fn remote_rights(flags: u32) -> Access {
     .collect()
 }
 
-/// Checks values against the device, which has one port and one partition key.
+/// The device has one port and one partition key.
 fn check_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let wrong = [
         (IBV_QP_PORT, attr.port_num != PORT),
@@ -85,8 +83,7 @@ fn check_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns true if rdma_cm connects the application's own queue pair, or will connect it: then this
-/// call must not connect it.
+/// Returns true if rdma_cm connects the application's own queue pair, or will do so.
 const fn is_carried(has_id: bool, attr: &ibv_qp_attr, mask: u32) -> bool {
     has_id || mask & IBV_QP_AV == 0 || is_of_id(attr.dest_qp_num)
 }
@@ -131,8 +128,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Connects to the peer that the application named, in the background: the other end may reach
-    /// RTR later, even by a call in this thread.
+    /// Connects in the background: the other end may reach RTR later, even in this thread.
     fn link_up(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let local = address::local(&attr.ah_attr)?;
         let remote = address::remote(&attr.ah_attr, local.address)?;
@@ -150,7 +146,6 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the connection, if there is one, and flushes.
     fn fail(&self, id: Option<&dyn CarryingId>) {
         if let Some(link) = self.link() {
             link.abort();
@@ -169,8 +164,7 @@ impl Qp {
         let _down = self.context.process.network.endpoint.release(&self.inner());
     }
 
-    /// Returns the queue pair to its initial state. Drops the connection, and posted requests
-    /// without completions.
+    /// Drops the connection, and posted requests without completions.
     fn reset(&self) -> Result<(), Errno> {
         let fresh = self.pd.inner.create_qp(self.config.clone()).map_err(|_| Errno::NO_MEMORY)?;
         if let Some(link) = locked(&self.link).take() {
@@ -187,16 +181,14 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the connection of a queue pair that is destroyed: it closes in order, in the
-    /// background.
+    /// The connection closes in order, in the background.
     pub(super) fn leave_link(&self) {
         if let Some(link) = locked(&self.link).take() {
             link.end();
         }
     }
 
-    /// Ends all work of an engine's queue pair, without completions: the application owns the
-    /// memory again.
+    /// Ends all work without completions: the application owns the memory again.
     pub(super) fn take_back(&self, inner: &urnic::Qp) {
         inner.discard_completions();
         if self.context.process.is_own() {
@@ -208,7 +200,6 @@ impl Qp {
         self.pd.inner.unbind_at(inner);
     }
 
-    /// Records the attributes for `ibv_query_qp`.
     pub(crate) fn record(&self, attr: &ibv_qp_attr, mask: u32, state: u32) {
         let mut told = locked(&self.told);
         self.told_state.store(state, Ordering::Release);
@@ -239,8 +230,6 @@ impl Qp {
     }
 }
 
-/// `ibv_modify_qp`: changes attributes, and the state if `mask` names it.
-///
 /// # Safety
 /// `of` is live, `attr` points at attributes.
 #[unsafe(no_mangle)]
@@ -261,7 +250,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     number(modified)
 }
 
-/// `ibv_query_qp`: returns all attributes, whatever the mask.
+/// Returns all attributes, whatever the mask.
 ///
 /// # Safety
 /// `of` is live; `attr` and `init` point at memory for the answer.
@@ -296,7 +285,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     0
 }
 
-/// `ibv_query_qp_data_in_order`: Writes may be placed in any order (RFC 5041 §5.3).
+/// Writes may be placed in any order (RFC 5041 §5.3).
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
     0

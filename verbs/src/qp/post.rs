@@ -18,12 +18,10 @@ use crate::fault::{self, Call};
 use crate::object::optional;
 use crate::work::{Request, elements};
 
-/// The memory of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Memory<'a> {
     /// Registered memory.
     Elements(&'a [ibv_sge]),
-    /// The application's memory, copied by the call.
     Inline(&'a [ibv_data_buf]),
 }
 
@@ -37,7 +35,6 @@ impl From<PostError> for Errno {
 }
 
 impl Qp {
-    /// Posts one request.
     fn send(
         &self,
         inline: &mut InlineRing,
@@ -76,15 +73,14 @@ impl Qp {
         Ok(self.inner().post_send(wr)?)
     }
 
-    /// Posts a request that names no memory and sends nothing.
+    /// The request names no memory.
     pub(crate) fn send_local(&self, request: &Request) -> Result<(), Errno> {
         self.post_with(|inline| self.send(inline, request, Memory::Elements(&[])))?;
         self.turn();
         Ok(())
     }
 
-    /// Posts while no other thread does, and none is between `ibv_wr_start` and `ibv_wr_complete`.
-    /// Refuses a thread that is between these calls itself, because it would wait for itself.
+    /// Refuses a thread between `ibv_wr_start` and `ibv_wr_complete`: it would wait for itself.
     fn post_with(
         &self,
         post: impl FnOnce(&mut InlineRing) -> Result<(), Errno>,
@@ -98,8 +94,7 @@ impl Qp {
     }
 
     /// Sends a lone request in the posting thread, because the application probably waits for it.
-    /// Several requests are sent together later: when the application polls its completion queue,
-    /// or by the endpoint's thread.
+    /// Several requests are sent together, at the next poll or by the endpoint's thread.
     pub(super) fn turn(&self) {
         // SAFETY: a queue is not destroyed while queue pairs complete to it.
         let queue = unsafe { cq(self.cqs[0].0) };
@@ -112,8 +107,7 @@ impl Qp {
         }
     }
 
-    /// Makes an Atomic signaled, and returns where its fetched value is stored and if the
-    /// application gets the completion.
+    /// Makes an Atomic signaled: the fetched value is stored at its completion.
     pub(super) fn fetch(&self, wr: &mut SendWr, elements: &[ibv_sge]) -> Result<Fetch, Errno> {
         let [element] = elements else { return Err(Errno::INVALID) };
         let fetch = Fetch { sink: self.atomic_sink(element), signaled: wr.signaled };
@@ -126,7 +120,7 @@ impl Qp {
         Ok(fetch)
     }
 
-    /// Returns where an Atomic stores the fetched value; `None` if it may not write there.
+    /// `None` if the Atomic may not write there.
     fn atomic_sink(&self, element: &ibv_sge) -> Option<Sink> {
         let region = self.pd.region(element.lkey)?;
         let sge = region.sge(element.addr, element.length)?;
@@ -163,17 +157,15 @@ impl Qp {
     }
 }
 
-/// Returns true if a request only changes local keys and sends nothing.
 pub(super) const fn is_local(op: &SendOp) -> bool {
     matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
 }
 
-/// Returns true if a request fetches a value.
 pub(super) const fn is_atomic(op: &SendOp) -> bool {
     matches!(op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
 }
 
-/// The operation behind `ibv_post_send`: posts requests up to the first that is refused.
+/// Posts requests up to the first that is refused.
 ///
 /// # Safety
 /// `of` is live, `wr` is a list of requests, `bad` points at memory for the first refused one.
@@ -201,7 +193,7 @@ pub(crate) unsafe extern "C" fn post_send(
     0
 }
 
-/// The operation behind `ibv_post_recv`: posts buffers up to the first that is refused.
+/// Posts buffers up to the first that is refused.
 ///
 /// # Safety
 /// `of` is live, `wr` is a list of buffers, `bad` points at memory for the first refused one.

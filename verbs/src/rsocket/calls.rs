@@ -22,7 +22,6 @@ use crate::fork;
 use crate::mr;
 use crate::object::optional;
 
-/// Returns the number, or -1 with `errno`.
 fn or_minus_one<N>(done: Result<N, Errno>, minus_one: N) -> N {
     done.unwrap_or_else(|errno| {
         errno.set();
@@ -30,7 +29,6 @@ fn or_minus_one<N>(done: Result<N, Errno>, minus_one: N) -> N {
     })
 }
 
-/// Returns the number of bytes, or -1 with `errno`.
 fn octets(done: Result<usize, Errno>) -> isize {
     or_minus_one(done.map(usize::cast_signed), -1)
 }
@@ -75,7 +73,7 @@ unsafe fn tell(of: SocketAddr, place: *mut sockaddr, len: *mut socklen_t) {
     }
 }
 
-/// `rsocket`: makes a stream socket. Datagrams are not supported: iWARP has none.
+/// Makes a stream socket. Datagrams are not supported: iWARP has none.
 #[unsafe(no_mangle)]
 extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let flags = kind & (SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -92,8 +90,6 @@ extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     or_minus_one(made, -1)
 }
 
-/// `rbind`: binds a socket to a local address.
-///
 /// # Safety
 /// `of` points at `len` bytes.
 #[unsafe(no_mangle)]
@@ -103,14 +99,12 @@ unsafe extern "C" fn rbind(fd: c_int, of: *const sockaddr, len: socklen_t) -> c_
     minus_one(usable(fd).and_then(|socket| socket.bind(local?)))
 }
 
-/// `rlisten`: makes a socket accept connections.
 #[unsafe(no_mangle)]
 extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.listen(backlog)))
 }
 
-/// `raccept`: takes a connection of a listening socket, and writes its remote address to `place`,
-/// unless that is NULL.
+/// Writes the remote address to `place`, unless that is NULL.
 ///
 /// # Safety
 /// As [`rgetpeername`], but for NULL.
@@ -128,8 +122,6 @@ unsafe extern "C" fn raccept(fd: c_int, place: *mut sockaddr, len: *mut socklen_
     or_minus_one(accepted, -1)
 }
 
-/// `rconnect`: connects a socket.
-///
 /// # Safety
 /// `of` points at `len` bytes.
 #[unsafe(no_mangle)]
@@ -139,13 +131,11 @@ unsafe extern "C" fn rconnect(fd: c_int, of: *const sockaddr, len: socklen_t) ->
     minus_one(usable(fd).and_then(|socket| socket.connect(remote?)))
 }
 
-/// `rshutdown`: ends one direction of the stream, or both.
 #[unsafe(no_mangle)]
 extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.shutdown(how)))
 }
 
-/// `rclose`: closes a socket and its descriptor.
 #[unsafe(no_mangle)]
 extern "C" fn rclose(fd: c_int) -> c_int {
     minus_one(remove(fd).map(|socket| {
@@ -168,8 +158,6 @@ fn send(fd: c_int, flags: c_int, from: Result<Pieces<'_>, Errno>) -> isize {
     octets(usable(fd).and_then(|socket| socket.send(flags, &mut from?)))
 }
 
-/// `rrecv`: receives into one buffer.
-///
 /// # Safety
 /// `place` has `len` bytes.
 #[unsafe(no_mangle)]
@@ -179,7 +167,7 @@ unsafe extern "C" fn rrecv(fd: c_int, place: *mut c_void, len: usize, flags: c_i
     receive(fd, flags, unsafe { Pieces::new(&piece, true) })
 }
 
-/// `rrecvfrom`: like [`rrecv`], and writes the remote address to `from`, unless that is NULL.
+/// Like [`rrecv`], and writes the remote address to `from`, unless that is NULL.
 ///
 /// # Safety
 /// As [`rrecv`] and [`rgetpeername`], but for NULL.
@@ -204,7 +192,7 @@ unsafe extern "C" fn rrecvfrom(
     received
 }
 
-/// `rrecvmsg`: receives into the buffers of a message. There are no control messages.
+/// There are no control messages.
 ///
 /// # Safety
 /// `message` is one of the application's.
@@ -227,8 +215,6 @@ unsafe fn received_in(fd: c_int, of: *const iovec, count: c_int, flags: c_int) -
     receive(fd, flags, to.and_then(|to| unsafe { Pieces::new(to, true) }))
 }
 
-/// `rread`: like [`rrecv`] without flags.
-///
 /// # Safety
 /// As [`rrecv`].
 #[unsafe(no_mangle)]
@@ -237,8 +223,6 @@ unsafe extern "C" fn rread(fd: c_int, place: *mut c_void, len: usize) -> isize {
     unsafe { rrecv(fd, place, len, 0) }
 }
 
-/// `rreadv`: receives into several buffers.
-///
 /// # Safety
 /// `of` points at `count` pieces, which may be written.
 #[unsafe(no_mangle)]
@@ -247,8 +231,6 @@ unsafe extern "C" fn rreadv(fd: c_int, of: *const iovec, count: c_int) -> isize 
     unsafe { received_in(fd, of, count, 0) }
 }
 
-/// `rsend`: sends from one buffer.
-///
 /// # Safety
 /// `from` points at `len` bytes.
 #[unsafe(no_mangle)]
@@ -258,7 +240,7 @@ unsafe extern "C" fn rsend(fd: c_int, from: *const c_void, len: usize, flags: c_
     send(fd, flags, unsafe { Pieces::new(&piece, false) })
 }
 
-/// `rsendto`: sends to the connected peer only.
+/// Sends to the connected peer only.
 ///
 /// # Safety
 /// As [`rsend`].
@@ -278,7 +260,7 @@ unsafe extern "C" fn rsendto(
     unsafe { rsend(fd, from, len, flags) }
 }
 
-/// `rsendmsg`: sends from the buffers of a message. There are no control messages.
+/// There are no control messages.
 ///
 /// # Safety
 /// `message` is one of the application's.
@@ -303,8 +285,6 @@ unsafe fn sent_from(fd: c_int, of: *const iovec, count: c_int, flags: c_int) -> 
     send(fd, flags, from.and_then(|from| unsafe { Pieces::new(from, false) }))
 }
 
-/// `rwrite`: like [`rsend`] without flags.
-///
 /// # Safety
 /// As [`rsend`].
 #[unsafe(no_mangle)]
@@ -313,8 +293,6 @@ unsafe extern "C" fn rwrite(fd: c_int, from: *const c_void, len: usize) -> isize
     unsafe { rsend(fd, from, len, 0) }
 }
 
-/// `rwritev`: sends from several buffers.
-///
 /// # Safety
 /// `of` points at `count` pieces.
 #[unsafe(no_mangle)]
@@ -323,8 +301,6 @@ unsafe extern "C" fn rwritev(fd: c_int, of: *const iovec, count: c_int) -> isize
     unsafe { sent_from(fd, of, count, 0) }
 }
 
-/// `rpoll`: waits for events of rsockets and of other descriptors.
-///
 /// # Safety
 /// `fds` points at `count` entries.
 #[unsafe(no_mangle)]
@@ -342,8 +318,6 @@ unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -
     or_minus_one(found.map(|found| c_int::try_from(found).unwrap_or(c_int::MAX)), -1)
 }
 
-/// `rselect`: waits like [`rpoll`], for sets of descriptors.
-///
 /// # Safety
 /// The sets are NULL or sets of the application, `timeout` NULL or a time.
 #[unsafe(no_mangle)]
@@ -361,7 +335,7 @@ unsafe extern "C" fn rselect(
     or_minus_one(found.map(|found| c_int::try_from(found).unwrap_or(c_int::MAX)), -1)
 }
 
-/// `rgetpeername`: writes the remote address to `place`; ENOTCONN if there is none.
+/// ENOTCONN if there is no remote address.
 ///
 /// # Safety
 /// `len` points at a length, and `place` has as many bytes.
@@ -375,7 +349,7 @@ unsafe extern "C" fn rgetpeername(fd: c_int, place: *mut sockaddr, len: *mut soc
     }))
 }
 
-/// `rgetsockname`: writes the local address to `place`; the unspecified one if there is none.
+/// Writes the unspecified address if there is none.
 ///
 /// # Safety
 /// As [`rgetpeername`].
@@ -389,7 +363,7 @@ unsafe extern "C" fn rgetsockname(fd: c_int, place: *mut sockaddr, len: *mut soc
     }))
 }
 
-/// `rsetsockopt`: sets an option whose value is an `int`, or begins with one.
+/// Options have an `int` as value, or begin with one.
 ///
 /// # Safety
 /// `value` has `len` bytes.
@@ -412,7 +386,7 @@ unsafe extern "C" fn rsetsockopt(
     }))
 }
 
-/// `rgetsockopt`: writes the value of an option to `place`, cut to `len` bytes.
+/// Cuts the value to `len` bytes.
 ///
 /// # Safety
 /// `len` points at a length, and `place` has as many bytes.
@@ -443,8 +417,8 @@ unsafe extern "C" fn rgetsockopt(
     }))
 }
 
-/// `rfcntl`: returns or sets the flags (`F_GETFL`, `F_SETFL`). C declares a variable last argument;
-/// the calling conventions of Linux pass a first variable number like a third fixed one.
+/// `F_GETFL` and `F_SETFL`. C declares a variable last argument; the calling conventions of Linux
+/// pass a first variable number like a third fixed one.
 #[unsafe(no_mangle)]
 extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_int) -> c_int {
     let done = usable(fd).and_then(|socket| {
@@ -461,8 +435,7 @@ extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_int) -> c_int {
     or_minus_one(done, -1)
 }
 
-/// `riomap`: maps memory at an offset for the peer's `riowrite`. With an offset of -1, the address
-/// is the offset.
+/// Maps memory at an offset for the peer's `riowrite`; for -1, the address is the offset.
 ///
 /// # Safety
 /// The memory stays mapped until it is unmapped or the socket closed.
@@ -486,14 +459,12 @@ unsafe extern "C" fn riomap(
     or_minus_one(mapped.map(u64::cast_signed), -1)
 }
 
-/// `riounmap`: withdraws memory that [`riomap`] has opened to the peer.
 #[unsafe(no_mangle)]
 extern "C" fn riounmap(fd: c_int, place: *mut c_void, len: usize) -> c_int {
     minus_one(usable(fd).and_then(|socket| socket.unmap([place.addr(), len])))
 }
 
-/// `riowrite`: writes to memory that the peer has mapped at an offset. An error is -1 as a
-/// `size_t`.
+/// Writes to memory that the peer has mapped at an offset. An error is -1 as a `size_t`.
 ///
 /// # Safety
 /// As [`rsend`].

@@ -9,31 +9,25 @@ use super::wire::Target;
 use crate::errno::Errno;
 use std::sync::Arc;
 
-/// Maximum number of regions that one socket maps without permission for the peer to write. The
-/// peer's table limits the others.
+/// Regions of a socket that the peer may not write. The peer's table limits the others.
 const LOCAL_MAPS_MAX: usize = 1024;
 
-/// A mapped region.
 #[derive(Debug)]
 struct Mapped {
     mr: Mr,
     address: u64,
     len: usize,
     offset: u64,
-    /// True if the peer must still be notified.
     is_untold: bool,
 }
 
-/// The mapped regions of a socket.
 #[derive(Debug, Default)]
 pub(super) struct IoMaps {
-    /// Regions by their entry in the peer's table.
     remote: BTreeMap<u16, Mapped>,
     local: Vec<Mapped>,
 }
 
 impl IoMaps {
-    /// Returns the first entry that the peer does not know.
     fn untold(&self) -> Option<(u16, u64, Target)> {
         self.remote.iter().find(|(_, map)| map.is_untold).map(|(index, map)| {
             let remote = map.mr.remote(0);
@@ -46,8 +40,7 @@ impl IoMaps {
         self.untold().is_some()
     }
 
-    /// Maps memory of the application, and returns its offset. The stream's peer may write it if
-    /// `for_peer`.
+    /// Returns the offset. The stream's peer may write the memory if `for_peer`.
     pub(super) fn map(
         &mut self,
         stream: &Stream,
@@ -75,7 +68,7 @@ impl IoMaps {
         Ok(offset)
     }
 
-    /// Unmaps memory. When this returns, the peer can no longer write there.
+    /// When this returns, the peer can no longer write there.
     pub(super) fn unmap(&mut self, [address, len]: [usize; 2]) -> Result<(), Errno> {
         let is_it = |map: &Mapped| map.address == address as u64 && map.len == len;
         let at = self.remote.iter().find(|(_, map)| is_it(map)).map(|(index, _)| *index);
@@ -89,7 +82,7 @@ impl IoMaps {
     }
 }
 
-/// Sends the pending entries, before all other data. Returns `None` until there is room for all.
+/// Sends them before all other data. `None` until there is room for all.
 pub(super) fn tell(stream: &mut Stream, maps: &mut IoMaps) -> Option<()> {
     while let Some((index, offset, target)) = maps.untold() {
         if !stream.send_iomap(index, offset, target) {

@@ -1,5 +1,4 @@
-//! Connections of closed sockets. The memory that their peers may write is kept until the
-//! connections end.
+//! Connections of closed sockets. Memory that their peers may write is kept until they end.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,15 +13,12 @@ use crate::turn::{self, OwnWaker, Timer, Turn};
 /// Time that a connection has to close in order: memory is not kept for a peer that does not close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The rest of a closed socket.
 #[derive(Debug)]
 struct Lingering {
     connection: Box<Connection>,
-    /// Time at which the connection is reset if it is still open.
     until: Instant,
     timer: Timer,
     waker: OwnWaker,
-    /// Held until the connection ends.
     _stream: Mutex<Box<Stream>>,
 }
 

@@ -38,28 +38,26 @@ use crate::fork::{self, PerProcess};
 
 type Sockets = RwLock<HashMap<RawFd, Arc<Socket>>>;
 
-/// The sockets of the process, by descriptor.
 static SOCKETS: PerProcess<Sockets> = PerProcess::new(inherit);
 
-/// Returns the parent's sockets for a forked child, which can only close them. None if a thread of
-/// the parent was opening or closing a socket during the fork.
+/// A forked child can only close the parent's sockets. None if a thread of the parent was opening
+/// or closing one during the fork.
 fn inherit(parents: Option<&Sockets>) -> Sockets {
     let inherited = parents.and_then(|parents| parents.try_read().ok());
     inherited.map(|sockets| RwLock::new(sockets.clone())).unwrap_or_default()
 }
 
-/// Returns the socket of a descriptor; EBADF if there is none.
+/// EBADF if there is none.
 fn lookup(fd: RawFd) -> Result<Arc<Socket>, Errno> {
     let sockets = SOCKETS.of_this().read().unwrap_or_else(PoisonError::into_inner);
     sockets.get(&fd).cloned().ok_or(Errno(libc::EBADF))
 }
 
-/// Like [`lookup`], but refuses a socket inherited from a parent process, which does not work here.
+/// Refuses a socket inherited from a parent process, which does not work here.
 fn usable(fd: RawFd) -> Result<Arc<Socket>, Errno> {
     lookup(fd).and_then(|socket| if socket.is_own() { Ok(socket) } else { Err(Errno(libc::EBADF)) })
 }
 
-/// Registers a socket under its descriptor, which it returns.
 fn insert(socket: Socket) -> RawFd {
     let fd = socket.fd;
     let mut sockets = SOCKETS.of_this().write().unwrap_or_else(PoisonError::into_inner);

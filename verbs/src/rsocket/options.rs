@@ -10,32 +10,27 @@ use super::stream::Sizes;
 use super::wire;
 use crate::errno::Errno;
 
-/// Options that only rsockets have: `SOL_RDMA` in `rdma/rsocket.h`.
+/// `SOL_RDMA` in `rdma/rsocket.h`.
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
 const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Default length of each ring, in bytes.
 const RING_LEN: u32 = 1 << 18;
 /// Range of lengths that an application may request.
 const RING_LEN_MIN: u32 = 1 << 13;
 const RING_LEN_MAX: u32 = 1 << 24;
-/// Default depth of each queue.
 const QUEUE_LEN: u32 = 384;
-/// Range of depths that an application may request: from `RS_QP_MIN_SIZE` of rdma-core to the
-/// maximum that credits of 16 bits can distinguish.
+/// Depths from `RS_QP_MIN_SIZE` of rdma-core to what credits of 16 bits can distinguish.
 const QUEUE_LEN_MIN: u32 = 16;
 const QUEUE_LEN_MAX: u32 = 16_384;
 const INLINE_LEN: u32 = 64;
 /// Default value of `TCP_KEEPIDLE`, in seconds.
 const KEEP_IDLE_S: u32 = 7200;
 
-/// Values set by `setsockopt` and `fcntl`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// Flags of the descriptor.
     pub(super) flags: c_int,
     /// True once `connect` has returned success, and for accepted sockets.
     pub(super) is_told_open: bool,
@@ -79,7 +74,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the options of a socket accepted by a listening socket with these options.
     pub(super) fn inherited(self) -> Self {
         Self { flags: libc::O_RDWR, is_told_open: true, ..self }
     }
@@ -98,20 +92,18 @@ impl Options {
     }
 }
 
-/// Converts a number that C has as `int`, where a large one may have become negative.
+/// C has the number as `int`, where a large one may have become negative.
 fn number(value: c_int) -> u32 {
     value.cast_unsigned()
 }
 
-/// Returns the length of a ring for a requested size: doubled, as Linux doubles it to account for
-/// its own overhead, and within the permitted range.
+/// Doubled, as Linux doubles the size for its own overhead, and within the permitted range.
 fn ring(value: c_int) -> u32 {
     number(value).saturating_mul(2).clamp(RING_LEN_MIN, RING_LEN_MAX)
 }
 
 impl Options {
-    /// Sets an option whose value is one number, or begins with one. `is_new` is true until the
-    /// socket has a stream.
+    /// `is_new` is true until the socket has a stream.
     pub(super) fn set(
         &mut self,
         is_new: bool,
@@ -125,7 +117,6 @@ impl Options {
             (SOL_SOCKET, SO_REUSEADDR) => self.reuse_address = is_on,
             (SOL_SOCKET, SO_RCVBUF) if is_new => self.receive_ring = ring(value),
             (SOL_SOCKET, SO_SNDBUF) if is_new => self.send_ring = ring(value),
-            // The rings exist already.
             (SOL_SOCKET, SO_RCVBUF | SO_SNDBUF) => {}
             (SOL_SOCKET, SO_KEEPALIVE) => self.keep_alive = is_on,
             (SOL_SOCKET, SO_OOBINLINE) => self.out_of_band_inline = is_on,
@@ -147,7 +138,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the value of an option. For `SO_LINGER` the value is the first of two numbers.
+    /// Returns the first of two numbers for `SO_LINGER`.
     pub(super) fn get(&self, level: c_int, name: c_int) -> Result<c_int, Errno> {
         let value = match (level, name) {
             (SOL_SOCKET, SO_REUSEADDR) => u32::from(self.reuse_address),

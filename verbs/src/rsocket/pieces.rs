@@ -9,19 +9,16 @@ use urnic::{Mr, Region};
 use super::transfer::Cursor;
 use crate::errno::Errno;
 
-/// Bytes per copy to or from the application.
 const CHUNK_LEN: usize = 4096;
 /// Maximum number of pieces of one call, as for `readv` (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 1024;
 
-/// Position of a call in the pieces.
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {
     pieces: &'a [iovec],
     /// Bytes of the first piece that are done.
     done: usize,
     left: usize,
-    /// True if the call writes the pieces, false if it reads them.
     written: bool,
 }
 
@@ -39,7 +36,7 @@ impl<'a> Pieces<'a> {
         Ok(Self { pieces, done: 0, left, written })
     }
 
-    /// Returns the next contiguous bytes, at most `len`.
+    /// Returns at most `len` contiguous bytes.
     fn next(&mut self, len: usize) -> (*mut u8, usize) {
         while let [first, rest @ ..] = self.pieces
             && first.iov_len == self.done
@@ -80,8 +77,6 @@ impl Cursor for Pieces<'_> {
     }
 }
 
-/// Returns the pieces of a call.
-///
 /// # Safety
 /// `pieces` points at `count` of them, which stay valid while the returned slice is used.
 pub(super) unsafe fn pieces<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {

@@ -19,7 +19,6 @@ use crate::errno::Errno;
 const SPIN: Duration = Duration::from_micros(20);
 
 impl Socket {
-    /// Returns which of the requested events are ready.
     fn ready(&self, events: c_short) -> c_short {
         if !self.is_own() {
             return POLLNVAL;
@@ -59,17 +58,14 @@ fn poll(fds: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Errno> {
     usize::try_from(ready).map_err(|_| std::io::Error::last_os_error().into())
 }
 
-/// The polled descriptors, and the sockets behind them.
 struct Polled<'a> {
     fds: &'a mut [pollfd],
     sockets: Vec<Option<Arc<Socket>>>,
-    /// Entries for the other descriptors, at the same indices as in `fds`; a socket's entry is
-    /// ignored.
+    /// Entries at the same indices as in `fds`; a socket's entry is ignored.
     others: Vec<pollfd>,
 }
 
 impl Polled<'_> {
-    /// Polls all descriptors. Returns the number of ready ones.
     fn look(&mut self) -> Result<usize, Errno> {
         poll(&mut self.others, 0)?;
         let mut count = 0;
@@ -87,7 +83,6 @@ impl Polled<'_> {
         self.sockets.iter().flatten().filter(|socket| socket.is_own())
     }
 
-    /// Sleeps until an event may have happened, or until `until`.
     fn sleep(&mut self, sleeper: &Sleeper, until: Option<Instant>) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
         let timeout_ms = until.map_or(-1, |until| {
@@ -104,8 +99,7 @@ impl Polled<'_> {
     }
 }
 
-/// Waits until a descriptor is ready or `until` is reached. Returns the number of ready
-/// descriptors.
+/// Returns the number of ready descriptors.
 pub(super) fn wait(
     fds: &mut [pollfd],
     nonblocking: bool,
@@ -150,7 +144,7 @@ pub(super) fn wait(
     }
 }
 
-/// The sets of `select`: read, write, exception.
+/// Read, write, exception.
 pub(super) type Sets = [*mut fd_set; 3];
 
 /// Events that `select` polls for, by set.
@@ -158,8 +152,7 @@ const ASKED: [c_short; 3] = [POLLIN, POLLOUT, 0];
 /// Events that keep a descriptor in the set, by set.
 const ANSWERS: [c_short; 3] = [POLLIN | POLLHUP, POLLOUT, !(POLLIN | POLLOUT | POLLHUP)];
 
-/// Waits as `select` does: reduces each set to its descriptors with events, and returns the number
-/// of entries left.
+/// Reduces each set to its descriptors with events, and returns the number of entries left.
 ///
 /// # Safety
 /// The sets are NULL or sets of the application.

@@ -22,14 +22,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 
-/// Calls that wait at a socket. An event wakes all of them, and each looks at the socket itself.
+/// An event wakes all of them, and each looks at the socket itself.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     sleepers: Mutex<Vec<Arc<OwnedFd>>>,
 }
 
 impl Signal {
-    /// Wakes all waiting calls.
     pub(super) fn ring(&self) {
         for sleeper in &*locked(&self.sleepers) {
             // The write cannot block: the counter would have to be full.
@@ -48,7 +47,6 @@ impl Wake for Signal {
     }
 }
 
-/// A call that is about to sleep.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     fd: Arc<OwnedFd>,
@@ -66,18 +64,15 @@ impl Sleeper {
         self.at.push(Arc::clone(signal));
     }
 
-    /// Returns the descriptor that becomes readable, for a sleep that polls other descriptors too.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Clears past wake-ups.
     pub(super) fn clear(&self) {
         let _none = rustix::io::read(&*self.fd, &mut [0; 8]);
     }
 
-    /// Sleeps until a wake-up or until `until`. Returns true after a wake-up; EINTR after a signal
-    /// of the kernel.
+    /// Returns true after a wake-up; EINTR after a signal of the kernel.
     pub(super) fn sleep(&self, until: Option<Instant>) -> Result<bool, Errno> {
         let woken = poll(&mut [PollFd::new(&*self.fd, PollFlags::IN)], time_left(until).as_ref())?;
         self.clear();
@@ -93,7 +88,6 @@ impl Drop for Sleeper {
     }
 }
 
-/// Returns the time left until a point in time, as system calls take it.
 pub(super) fn time_left(until: Option<Instant>) -> Option<Timespec> {
     let left = until?.saturating_duration_since(now());
     Some(Timespec {
@@ -107,7 +101,7 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns the time after a duration; `None` if it cannot be represented.
+/// `None` if the time cannot be represented.
 pub(super) fn after(while_: Duration) -> Option<Instant> {
     now().checked_add(while_)
 }

@@ -29,7 +29,6 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Backlog for an application that passes 0.
 const BACKLOG: usize = 128;
 
-/// A socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: RawFd,
@@ -45,12 +44,10 @@ pub(super) struct Socket {
     pub(super) receiving: Mutex<()>,
 }
 
-/// Mutable state of a socket.
 #[derive(Debug)]
 pub(super) struct State {
     /// `None` once the socket is closed.
     pub(super) id: Option<SocketId>,
-    /// Waker of the socket's signal.
     waker: Waker,
     pub(super) phase: Phase,
     pub(super) options: Options,
@@ -59,7 +56,6 @@ pub(super) struct State {
     pub(super) iomaps: IoMaps,
 }
 
-/// Phase of a socket.
 #[derive(Debug)]
 pub(super) enum Phase {
     New,
@@ -70,11 +66,9 @@ pub(super) enum Phase {
     /// Connecting, or accepted.
     Opening(Box<Stream>),
     Open(Box<Stream>, Option<Box<Connection>>),
-    /// The connection failed.
     Failed,
 }
 
-/// A peer that waits to be accepted.
 #[derive(Debug)]
 pub(super) struct Request {
     id: SocketId,
@@ -82,7 +76,6 @@ pub(super) struct Request {
 }
 
 impl State {
-    /// Processes the events of the id and of the connection.
     fn look(&mut self) {
         let Some(id) = &self.id else { return };
         match &mut self.phase {
@@ -107,7 +100,6 @@ impl State {
         }
     }
 
-    /// Handles the result of an attempt to connect.
     fn opened(&mut self, told: IdEvent) {
         let Phase::Opening(mut stream) = std::mem::replace(&mut self.phase, Phase::Failed) else {
             return;
@@ -139,7 +131,6 @@ impl State {
         }
     }
 
-    /// Arms the wake-up for the next event.
     fn arm(&self) {
         if let Phase::Open(stream, connection) = &self.phase {
             stream.cq.req_notify(&self.waker);
@@ -149,7 +140,7 @@ impl State {
         }
     }
 
-    /// `setsockopt` for an option whose value is one number, or begins with one.
+    /// Sets an option whose value is one number, or begins with one.
     pub(super) fn set(&mut self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
         let is_new = matches!(self.phase, Phase::New | Phase::Listening { .. });
         self.options.set(is_new, level, name, value)?;
@@ -161,7 +152,7 @@ impl State {
         Ok(())
     }
 
-    /// `getsockopt`. For `SO_LINGER` this is the first of two numbers.
+    /// Returns the first of two numbers for `SO_LINGER`.
     pub(super) fn tell(&mut self, level: c_int, name: c_int) -> Result<c_int, Errno> {
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(self.error.take().map_or(0, |errno| errno.0)),
@@ -169,7 +160,7 @@ impl State {
         }
     }
 
-    /// Returns the stream once there is a connection; `None` while the attempt is in progress.
+    /// `None` while the attempt is in progress.
     pub(super) fn stream(&mut self) -> Option<Result<&mut Stream, Errno>> {
         match &mut self.phase {
             Phase::New | Phase::Listening { .. } => Some(Err(Errno(libc::ENOTCONN))),
@@ -180,7 +171,6 @@ impl State {
     }
 }
 
-/// Processes the events of a connection and its stream.
 fn look(stream: &mut Stream, connection: Option<&Connection>) {
     let (mut is_closed, mut has_failed) = (connection.is_none(), false);
     while let Some(connection) = connection {
@@ -238,18 +228,16 @@ impl Socket {
         Ok(Self { fd, generation, process, signal, state, found_nothing, sending, receiving })
     }
 
-    /// Returns true if this process made the socket. A forked child lacks the threads that the
-    /// socket needs.
+    /// A forked child lacks the threads that the socket needs.
     pub(super) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
 
-    /// Returns the present state.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
 
-    /// Returns the state after processing new events.
+    /// Processes new events first.
     pub(super) fn look(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         state.look();
@@ -261,20 +249,18 @@ impl Socket {
         let _down_sends_nothing = self.process.network.endpoint.poll_turn(false);
     }
 
-    /// Runs the endpoint while the call waits. Keeps the endpoint in this thread only after several
-    /// attempts: an application that calls once or twice may then poll its memory, without calls.
+    /// Runs the endpoint while the call waits. Stays in it only after several attempts: an
+    /// application that calls once or twice may then poll its memory, without calls.
     pub(super) fn spin(&self) {
         let stays = self.found_nothing.fetch_add(1, Ordering::Relaxed) > 2;
         let _down_brings_nothing = self.process.network.endpoint.poll_turn(stays);
     }
 
-    /// Registers a call that is about to sleep for wake-ups.
     pub(super) fn watch(&self, sleeper: &mut Sleeper) {
         sleeper.watch(&self.signal);
         self.process.network.endpoint.hand_over();
     }
 
-    /// Arms the wake-up for events from now on.
     pub(super) fn arm(&self) {
         self.state().arm();
     }
@@ -328,7 +314,6 @@ impl Socket {
         }
     }
 
-    /// Returns true if a call with these flags does not wait.
     pub(super) fn is_nonblocking(&self, flags: c_int) -> bool {
         flags & libc::MSG_DONTWAIT != 0 || self.state().options.flags & libc::O_NONBLOCK != 0
     }
@@ -351,8 +336,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Accepts a request. The connection may not be established when this returns: calls of the new
-    /// socket wait for it.
+    /// The connection may not be established on return: calls of the new socket wait for it.
     pub(super) fn accept(&self) -> Result<Self, Errno> {
         let nonblocking = self.is_nonblocking(0);
         let (request, options) = self.wait(nonblocking, None, |state| match &mut state.phase {
@@ -404,7 +388,7 @@ impl Socket {
         })
     }
 
-    /// Ends one direction, or both. Waits until data sent before is delivered, at most [`LINGER`].
+    /// Waits until data sent before is delivered, at most [`LINGER`].
     pub(super) fn shutdown(&self, how: c_int) -> Result<(), Errno> {
         let [reads, writes] = match how {
             libc::SHUT_RD => [true, false],
@@ -450,7 +434,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Closes the socket: its descriptor is free when this returns.
+    /// The descriptor is free when this returns.
     pub(super) fn close(&self) {
         let is_open = match &self.look().phase {
             Phase::Open(stream, _) => stream.end.is_none(),
@@ -479,7 +463,6 @@ impl Socket {
     }
 }
 
-/// Returns the error with which a stream ended, if it did not end in order.
 pub(super) const fn failure(end: Option<End>) -> Option<Errno> {
     match end {
         Some(End::Failed(errno)) => Some(errno),

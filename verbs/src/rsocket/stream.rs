@@ -29,19 +29,17 @@ use urnic::{
 use super::wire::{ConnData, IOMAP_LEN, MESSAGE_LEN, Message, SGE_LEN, Target, iomap, of_iomap};
 use crate::errno::Errno;
 
-/// Entries of the target SGL, in which the peer announces the halves of its ring.
+/// Entries of the target SGL: one for each half of the ring.
 const TARGETS: usize = 2;
-/// Entries of the send queue that data does not use, so that messages of credits and the last
-/// message have room.
+/// Entries of the send queue for messages of credits and the last message.
 const CONTROL_SLOTS: usize = 8;
 /// Maximum bytes of one Write: one Write is in flight while the next is copied.
 const WRITE_LEN_MAX: usize = 65_536;
 /// Minimum room in the send ring for a Write, as in rdma-core.
 const ROOM_MIN: usize = 2048;
-/// Receives beyond the credits for data: messages of credits and the last messages need no credit.
+/// Receives for messages that need no credit: messages of credits and the last messages.
 const RECEIVES_MORE: usize = 16;
 
-/// Sizes of a stream's rings and queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) send_ring: usize,
@@ -51,7 +49,6 @@ pub(super) struct Sizes {
     pub(super) iomap: u16,
 }
 
-/// Reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// One of the two ends has announced the end, or the connection was closed in order.
@@ -63,13 +60,10 @@ pub(super) enum End {
 /// Posted requests that share one completion.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
-    /// Entries of the send queue.
     slots: usize,
-    /// Bytes of the send ring.
     octets: usize,
 }
 
-/// State of one end of a stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) qp: Qp,
@@ -80,41 +74,33 @@ pub(super) struct Stream {
     open: Mr,
     /// Memory of this end only.
     own: Mr,
-    /// True while this end may send data.
     pub(super) writable: bool,
-    /// True while more data may arrive.
     pub(super) readable: bool,
     pub(super) end: Option<End>,
 
-    // Sending.
     posted: VecDeque<Posted>,
     slots_free: usize,
     ring_at: usize,
     ring_free: usize,
     message_at: usize,
     sge_at: usize,
-    /// Opened parts of the peer's ring. The next byte goes to the front of the first one.
+    /// Opened parts of the peer's ring; the next byte goes to the front of the first one.
     targets: VecDeque<Target>,
     /// Entry of the target SGL that the peer writes next.
     target_at: usize,
     /// Number of data messages sent, modulo 2^16.
     sent: u16,
-    /// Limit of `sent`: the credits of the peer.
     sent_max: u16,
 
-    // The peer's tables.
     remote_targets: Target,
     remote_target_at: u32,
     pub(super) remote_iomap: u16,
 
-    // Receiving.
     /// Unread bytes of each data message.
     messages: VecDeque<usize>,
     /// Offset in the receive ring of the next byte to read.
     read_at: usize,
-    /// Bytes that the peer may still write.
     given: usize,
-    /// Bytes that are free and not open to the peer yet.
     readable_free: usize,
     /// Offset in the receive ring of these bytes.
     give_at: usize,
@@ -181,7 +167,6 @@ impl Stream {
         Ok(made)
     }
 
-    /// Returns the private data for the peer.
     pub(super) fn conn_data(&self) -> ConnData {
         let half = self.half();
         ConnData {
@@ -201,7 +186,6 @@ impl Stream {
         self.remote_iomap = peer.iomap_size;
     }
 
-    /// Returns true if the peer's private data is known.
     pub(super) const fn is_met(&self) -> bool {
         self.remote_targets.len > 0
     }
@@ -210,8 +194,7 @@ impl Stream {
         self.sizes.receive_ring / 2
     }
 
-    /// Returns a range of this end's memory as the peer addresses it. Rings are smaller than four
-    /// gigabytes.
+    /// Returns a range of this end's memory as the peer addresses it.
     fn target(&self, offset: usize, len: usize) -> Target {
         let remote = self.open.remote(offset as u64);
         Target {
@@ -297,8 +280,7 @@ impl Stream {
         true
     }
 
-    /// Records data that the peer announces as written. Returns false if it exceeds what the peer
-    /// was given.
+    /// Records data that the peer announces. Returns false if it exceeds what the peer was given.
     fn announced(&mut self, octets: u32) -> bool {
         let Ok(octets) = usize::try_from(octets) else { return false };
         let is_given =
@@ -311,8 +293,7 @@ impl Stream {
     }
 
     /// Takes the entries that the peer has written into the target SGL. Each Write arrives before
-    /// its message of credits. An entry that the peer has not written still has the length 0, which
-    /// this end stores when it takes an entry.
+    /// its message of credits. An entry that is not written has the length 0.
     fn take_target(&mut self) {
         while self.targets.len() < TARGETS {
             let at = self.sizes.receive_ring + self.target_at * SGE_LEN;
@@ -360,8 +341,7 @@ impl Stream {
         self.say(Message::Credits(credits), if gives_ring { 1 } else { 0 }, 0);
     }
 
-    /// Sends a message. Its completion is also that of the `behind` unsignaled requests posted
-    /// before it.
+    /// Sends a message that completes the `behind` unsignaled requests before it, too.
     fn say(&mut self, message: Message, behind: usize, octets: usize) {
         let start = self.sizes.send_ring + self.message_at * MESSAGE_LEN;
         self.message_at = (self.message_at + 1) % usize::from(self.sizes.send_queue);
@@ -379,8 +359,7 @@ impl Stream {
         self.posted.push_back(Posted { slots, octets });
     }
 
-    /// Sends the last message, unless the stream is over. Returns false if there is no room for the
-    /// message.
+    /// Sends the last message, unless the stream is over. Returns false if there is no room.
     pub(super) fn try_end(&mut self, message: Message) -> bool {
         let has_room = self.slots_free > 0;
         if has_room && self.end.is_none() {
@@ -398,12 +377,10 @@ impl Stream {
         self.slots_free >= CONTROL_SLOTS + 2 && self.ring_free >= ROOM_MIN
     }
 
-    /// Returns true if a send would take data.
     pub(super) fn can_send(&self) -> bool {
         self.has_room() && self.sent != self.sent_max && !self.targets.is_empty()
     }
 
-    /// Copies data to the send ring. Returns the one or two pieces of the ring that hold it.
     fn gather(
         &mut self,
         len: usize,
@@ -451,8 +428,7 @@ impl Stream {
         len
     }
 
-    /// Tells the peer the memory for an offset of its `riowrite`. Returns false if there is no
-    /// room.
+    /// Tells the peer the memory for an offset of its `riowrite`; false if there is no room.
     pub(super) fn send_iomap(&mut self, index: u16, offset: u64, target: Target) -> bool {
         if !self.can_send() {
             return false;
@@ -489,8 +465,7 @@ impl Stream {
         })
     }
 
-    /// Writes to the peer's memory, without a message to the peer. Returns the number of bytes
-    /// taken.
+    /// Writes to the peer's memory without a message. Returns the number of bytes taken.
     pub(super) fn write_at(
         &mut self,
         target: Target,
@@ -507,7 +482,6 @@ impl Stream {
         len
     }
 
-    /// Returns true if there is data to read.
     pub(super) fn has_data(&self) -> bool {
         !self.messages.is_empty()
     }

@@ -13,7 +13,6 @@ use crate::event_queue::locked;
 
 /// A position in the application's memory, which is in pieces.
 pub(super) trait Cursor {
-    /// Returns the number of bytes that are left.
     fn left(&self) -> usize;
     /// Copies the next `len` bytes from or to offset `at` of a region.
     fn copy(&mut self, mr: &Mr, at: usize, len: usize);
@@ -28,7 +27,7 @@ fn writable(stream: &Stream) -> Result<(), Errno> {
 }
 
 impl State {
-    /// Sends data for which there is room, after the pending entries of the iomap.
+    /// Sends data after the pending entries of the iomap.
     fn send(
         &mut self,
         mut part: impl FnMut(&mut Stream) -> Result<usize, Errno>,
@@ -53,8 +52,7 @@ impl State {
 }
 
 impl Socket {
-    /// Sends part after part, until all is sent or nothing more can be. Returns the number of bytes
-    /// sent, also if the rest failed.
+    /// Sends part after part. Returns the number of bytes sent, also if the rest failed.
     fn send_parts(
         &self,
         flags: c_int,
@@ -88,7 +86,7 @@ impl Socket {
         })
     }
 
-    /// `riowrite`: writes as far as the peer has mapped memory there.
+    /// Writes as far as the peer has mapped memory there.
     pub(super) fn write_at(
         &self,
         flags: c_int,
@@ -149,7 +147,7 @@ impl Socket {
         }
     }
 
-    /// Maps memory of the application, and returns its offset. Peers may write it if `for_peer`.
+    /// Returns the offset. Peers may write the memory if `for_peer`.
     pub(super) fn map(
         &self,
         region: Arc<Region>,
@@ -172,7 +170,7 @@ impl Socket {
         iomaps.map(stream, region, place, for_peer, offset)
     }
 
-    /// Unmaps memory. When this returns, the peer can no longer write there.
+    /// When this returns, the peer can no longer write there.
     pub(super) fn unmap(&self, place: [usize; 2]) -> Result<(), Errno> {
         self.state().iomaps.unmap(place)
     }

@@ -9,9 +9,9 @@
 //! iomap                     offset 8, SGE                                 a Write behind the target SGL
 //! ```
 //!
-//! Everything but the Private Data is in the byte order of the two hosts. This library uses little
-//! endian on all machines, and states that in the flags. A peer with the other byte order is
-//! refused, because rdma-core's form for iWARP does not work between hosts of different byte order.
+//! Everything but the Private Data is in the byte order of the hosts: little endian here on all
+//! machines, which the flags state. A peer with the other byte order is refused, because
+//! rdma-core's form for iWARP does not work between hosts of different byte order.
 
 use urnic::{RemoteBuffer, Stag, TaggedOffset};
 
@@ -21,16 +21,11 @@ const FLAG_NET: u8 = 1;
 /// Set by ends that know iomaps.
 const FLAG_IOMAP: u8 = 2;
 
-/// Length of the Private Data in bytes.
 pub(super) const CONN_DATA_LEN: usize = 40;
-/// Length of an SGE in bytes.
 pub(super) const SGE_LEN: usize = 16;
-/// Length of an iomap entry in bytes.
 pub(super) const IOMAP_LEN: usize = 8 + SGE_LEN;
-/// Length of a message in bytes.
 pub(super) const MESSAGE_LEN: usize = 4;
 
-/// Memory of the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) address: u64,
@@ -39,7 +34,6 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns the remote buffer that begins `offset` bytes into the memory.
     pub(super) const fn at(self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: Stag(self.key), to: TaggedOffset(self.address.wrapping_add(offset)) }
     }
@@ -77,8 +71,7 @@ impl Target {
     }
 }
 
-/// Encodes an entry of an iomap: a `riowrite` of the peer at `offset` writes to the start of
-/// `target`.
+/// A `riowrite` of the peer at `offset` writes to the start of `target`.
 pub(super) fn iomap(offset: u64, target: Target) -> [u8; IOMAP_LEN] {
     let mut octets = [0; IOMAP_LEN];
     octets[..8].copy_from_slice(&offset.to_le_bytes());
@@ -86,7 +79,6 @@ pub(super) fn iomap(offset: u64, target: Target) -> [u8; IOMAP_LEN] {
     octets
 }
 
-/// Decodes an entry of an iomap into its offset and memory.
 pub(super) fn of_iomap(octets: [u8; IOMAP_LEN]) -> (u64, Target) {
     let [a, b, c] = octets.as_chunks::<8>().0 else { return (0, Target::default()) };
     let mut target = [0; SGE_LEN];
@@ -95,7 +87,6 @@ pub(super) fn of_iomap(octets: [u8; IOMAP_LEN]) -> (u64, Target) {
     (u64::from_le_bytes(*a), Target::of(target))
 }
 
-/// Private Data of a Request and of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnData {
     /// Number of data messages that may be sent before more credits come.
@@ -104,7 +95,6 @@ pub(super) struct ConnData {
     pub(super) iomap_size: u16,
     /// The target SGL; its length is counted in entries.
     pub(super) targets: Target,
-    /// The first memory for data.
     pub(super) buffer: Target,
 }
 
@@ -119,8 +109,7 @@ impl ConnData {
         octets
     }
 
-    /// Parses a peer's Private Data. Returns `None` if the peer is no rsocket, or an incompatible
-    /// one.
+    /// `None` if the peer is no rsocket, or an incompatible one.
     pub(super) fn of(octets: &[u8]) -> Option<Self> {
         let octets: &[u8; CONN_DATA_LEN] = octets.first_chunk()?;
         let [version, flags, credits_high, credits_low, _, _, _, iomap_size, sges @ ..] = octets;
@@ -148,23 +137,19 @@ const fn of_scale(octet: u8) -> u16 {
     if octet <= 128 { octet as u16 } else { u16::from_be_bytes([octet & 127, 0]) }
 }
 
-/// Returns the size that the peer sees for this one, after rounding.
 pub(super) fn scaled(size: u16) -> u16 {
     of_scale(to_scale(size.min(127 << 8)))
 }
 
-/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// Number of bytes that this end has written into the peer's ring, behind earlier ones.
     Data(u32),
     /// Data messages up to this number may be sent; the target SGL may have a new entry.
     Credits(u16),
-    /// This entry of the iomap was written.
     Iomap(u32),
     /// The sender will neither send nor accept data.
     Disconnect,
-    /// The sender is alive.
     KeepAlive,
     /// The sender will not send further data.
     Shutdown,
@@ -190,7 +175,7 @@ impl Message {
         ((kind << KIND_SHIFT) | (number & NUMBER_MASK)).to_le_bytes()
     }
 
-    /// Parses a message; `None` for a word that no rsocket sends.
+    /// `None` for a word that no rsocket sends.
     pub(super) fn of(octets: [u8; MESSAGE_LEN]) -> Option<Self> {
         let word = u32::from_le_bytes(octets);
         let number = word & NUMBER_MASK;

@@ -56,8 +56,7 @@ impl MemberMask {
     pub const JOIN: u64 = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 16;
     /// The MGID alone: to query a group.
     pub const GROUP: u64 = 1 << 0;
-    /// Also the parameters for creating a group: Q_Key, MTU, traffic class, rate, service level,
-    /// flow label and hop limit.
+    /// Also a new group's Q_Key, MTU, traffic class, rate, service level, flow label, hop limit.
     pub const CREATE: u64 = Self::JOIN
         | 1 << 2
         | 1 << 4
@@ -81,8 +80,7 @@ pub struct McMemberRecord {
     pub q_key: QKey,
     /// LID of the group.
     pub mlid: Lid,
-    /// Largest packet payload, in InfiniBand's coding (4 is 2048 bytes, 5 is 4096), with the
-    /// selector in the two upper bits.
+    /// Largest payload, coded (4: 2048 bytes, 5: 4096), with its selector in the two upper bits.
     pub mtu: u8,
     /// Traffic class.
     pub traffic_class: u8,
@@ -104,7 +102,6 @@ pub struct McMemberRecord {
     pub join_state: JoinState,
 }
 
-/// Selector "exactly", in the two upper bits of a coded value.
 const SELECT_EXACTLY: u8 = 2 << 6;
 
 impl McMemberRecord {
@@ -214,7 +211,6 @@ pub struct PathRecord {
     pub packet_life_time: u8,
 }
 
-/// Reversible, and one path.
 const REVERSIBLE_ONE: u8 = 1 << 7 | 1;
 
 impl PathRecord {
@@ -329,7 +325,7 @@ pub struct InformInfo {
     pub qpn: Qpn,
 }
 
-/// The subnet manager, which sends all traps of groups and GIDs.
+/// The subnet manager sends all traps of groups and GIDs.
 const PRODUCER_CLASS_MANAGER: [u8; 3] = [0, 0, 4];
 /// Timeout of an answer to a Report: 4.096 us times two to this power.
 const RESPONSE_TIME: u8 = 18;
@@ -380,8 +376,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Parses the record at the start of a datagram's data; `None` if it is not of the subnet
-    /// manager.
+    /// Parses the record at the start of a datagram's data; `None` if it is of another producer.
     ///
     /// # Errors
     /// If there are too few bytes.
@@ -409,7 +404,6 @@ impl Notice {
     }
 }
 
-/// Unpacks service level, flow label and hop limit from one word.
 #[expect(clippy::cast_possible_truncation, reason = "four and eight bits")]
 const fn level_of(word: u32) -> (u8, u32, u8) {
     ((word >> 28) as u8, word >> 8 & 0x000f_ffff, word as u8)

@@ -6,22 +6,18 @@ use crate::observe::passed::LiveFigures;
 use crate::read::packet::Segment;
 
 impl ReplayedConnection {
-    /// Returns true if an end sent an MPA startup frame.
     pub(crate) fn is_mpa(&self) -> bool {
         self.sides.iter().any(|side| side.startup().is_some())
     }
 
-    /// Returns true if it is known not to be MPA.
     pub(crate) fn is_other(&self) -> bool {
         !self.is_mpa() && self.sides.iter().any(Direction::is_lost)
     }
 
-    /// Records a segment with the RST bit.
     pub(crate) const fn note_reset(&mut self) {
         self.is_reset = true;
     }
 
-    /// Checks for bytes that `side` acknowledges and that did not pass.
     pub(crate) fn note_lost(
         &mut self,
         side: usize,
@@ -43,7 +39,6 @@ impl ReplayedConnection {
         }
     }
 
-    /// Adds the counts so far.
     pub(crate) fn add_figures(&self, figures: &mut LiveFigures) {
         let is_over = self.is_reset
             || self.state == State::Refused

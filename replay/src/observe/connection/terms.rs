@@ -24,8 +24,7 @@ impl ReplayedConnection {
                 });
             }
         }
-        // RFC 6581 §10: an enhanced Request is answered by an enhanced Reply, a plain Request by a
-        // plain Reply.
+        // RFC 6581 §10: the Reply is enhanced if and only if the Request is.
         if request.header.enhanced != reply.header.enhanced && !reply.header.reject {
             self.findings.add(Kind::StartupAnswer, "", reply.frame, || {
                 "one of the startup frames is enhanced and the other is not".to_owned()
@@ -38,7 +37,6 @@ impl ReplayedConnection {
         }
     }
 
-    /// Derives the terms from the words of two enhanced frames, and records violations.
     fn note_enhanced(&mut self, wanted: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
         let count = |depth| (depth != EnhancedHeader::NOT_NEGOTIATED).then_some(depth);
         // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
@@ -101,13 +99,11 @@ impl ReplayedConnection {
     }
 }
 
-/// Framing of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct AgreedTerms {
     pub(super) crc: bool,
     pub(super) markers: MarkersReport,
     pub(super) version: ProtocolVersion,
-    /// Kinds of the initiator's first FPDU that are allowed, in the peer-to-peer model.
     pub(super) rtr: Option<RtrKinds>,
     /// Read and Atomic Requests that each end accepts at a time: the initiator, the responder.
     pub(super) ird: [Option<u16>; 2],

@@ -9,7 +9,7 @@ use crate::observe::recut::Evidence;
 use crate::report::DirectionReport;
 
 impl Direction {
-    /// Adds the last findings; returns true if the stream was delivered without a gap.
+    /// Returns true if the stream was delivered without a gap.
     pub(crate) fn finish(&mut self, around: &mut Around<'_>) -> bool {
         self.decide_alignment(around);
         self.report_unseen(around);
@@ -55,7 +55,7 @@ impl Direction {
         is_whole
     }
 
-    /// Reports bytes that the capture lacks; returns true if there are none.
+    /// Returns true if the capture lacks none.
     fn report_gaps(&self, around: &mut Around<'_>) -> bool {
         let from = around.from;
         let run_end = self.seen.end_of_run(0);
@@ -113,7 +113,6 @@ impl Direction {
         });
     }
 
-    /// Builds the report.
     pub(crate) fn report(&self, from: &'static str, images: &mut ImageBudget) -> DirectionReport {
         let mut out = DirectionReport {
             from,

@@ -1,5 +1,4 @@
-//! Full operation of one direction: bytes accepted by TCP's rules go to MPA, and from there to the
-//! observer.
+//! Full operation of one direction: bytes that TCP's rules accept go through MPA to the observer.
 
 use urnic_engine::mpa::MpaFault;
 use urnic_engine::mpa::rx::{FpduReceiver, RxError};
@@ -15,7 +14,6 @@ use crate::observe::observer::{Observer, Token};
 use crate::observe::tally::Tally;
 use crate::trace::SideTrace;
 
-/// Full operation.
 #[derive(Debug)]
 pub(super) struct Full {
     pub(super) mpa: FpduReceiver<Token>,
@@ -23,7 +21,7 @@ pub(super) struct Full {
 }
 
 impl Full {
-    /// Passes bytes to MPA; returns the number of accepted bytes.
+    /// Returns the number of accepted bytes.
     pub(super) fn offer(
         &mut self,
         tcp: &ReceiveHalf,

@@ -8,14 +8,12 @@ use crate::observe::passed::LiveFigures;
 use crate::read::packet::Segment;
 
 impl Direction {
-    /// Returns true if its first bytes have no startup frame.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.phase, Phase::Lost)
     }
 
     /// Handles an acknowledgment of bytes that did not pass: the interface has lost frames. FPDUs
-    /// after the gap cannot be found, and no byte waits for the missing ones. Returns true the
-    /// first time.
+    /// after the gap cannot be found. Returns true the first time.
     pub(crate) fn note_lost(&mut self, segment: &Segment<'_>, shared: &mut Shared) -> bool {
         let tcp::Header { flags, ack, .. } = segment.header;
         if !flags.contains(Flags::ACK) || flags.intersects(Flags::SYN | Flags::RST) {
@@ -40,7 +38,7 @@ impl Direction {
         is_first
     }
 
-    /// Adds the counts so far; an ended connection holds no bytes.
+    /// An ended connection holds no bytes.
     pub(crate) fn add_figures(&self, figures: &mut LiveFigures, is_over: bool) {
         figures.directions_incomplete +=
             u64::from(self.is_discarding && matches!(self.phase, Phase::Full(..)));

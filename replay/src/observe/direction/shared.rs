@@ -5,11 +5,9 @@ use urnic_engine::mpa::pieces::PieceStore;
 use crate::limits::{NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
 use crate::observe::image::ImageBudget;
 
-/// Shared state of all connections of a capture.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) store: PieceStore,
-    /// Room for waiting bytes.
     pub(super) waiting_room: Room,
     pub(crate) notes: Room,
     pub(super) starts: Room,
@@ -27,7 +25,6 @@ impl Shared {
         }
     }
 
-    /// Creates the state without images of placed data.
     pub(crate) fn without_images() -> Self {
         Self { images: ImageBudget::off(), ..Self::new() }
     }

@@ -9,7 +9,7 @@ use super::{Observer, Part, Request};
 use crate::judge::findings::Kind;
 use crate::observe::rtr;
 
-/// Returns the kind of finding for an opcode in a wrong place.
+/// Returns the finding for an opcode in a wrong place.
 pub(super) const fn opcode_kind(opcode: Opcode) -> Kind {
     match opcode {
         Opcode::Immediate
@@ -20,7 +20,6 @@ pub(super) const fn opcode_kind(opcode: Opcode) -> Kind {
     }
 }
 
-/// Returns the Send that a Terminate names, if it names one.
 pub(super) fn send_in_error(terminate: &Terminate) -> Option<Msn> {
     match DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()? {
         DdpHeader::Untagged(header) if header.qn == QueueNumber::SEND => Some(header.msn),
@@ -29,8 +28,7 @@ pub(super) fn send_in_error(terminate: &Terminate) -> Option<Msn> {
 }
 
 impl Observer<'_> {
-    /// Parses the request or answer in a message, if its form is right. `message` is the part in
-    /// the header, of `len` bytes in total.
+    /// `message` is the part in the header, of `len` bytes in total; `None` if its form is wrong.
     pub(super) fn request_in(
         &mut self,
         opcode: Opcode,
@@ -88,7 +86,7 @@ impl Observer<'_> {
         }
     }
 
-    /// Handles the delivery of a request or an answer; `arrived` are its frame and time.
+    /// `arrived` are its frame and time.
     pub(super) fn ask(&mut self, request: Request, arrived: (u64, u64)) {
         let (from, frame) = (self.from, arrived.0);
         match request {
@@ -104,8 +102,7 @@ impl Observer<'_> {
         }
     }
 
-    /// Checks the first message. RFC 6581 §9.2: in the peer-to-peer model the initiator first sends
-    /// an RTR message.
+    /// RFC 6581 §9.2: in the peer-to-peer model the initiator first sends an RTR message.
     pub(super) fn judge_rtr(&mut self, part: &Part, frame: u64) {
         let Some(kinds) = self.tally.rtr.take() else { return };
         let (opcode, len) = match part {

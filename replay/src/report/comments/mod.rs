@@ -1,9 +1,8 @@
 //! Comments on frames, collected while a capture is replayed.
 //!
-//! Information about a frame comes at several times: when it arrives, when an FPDU that ends in it
-//! is placed, and when the stream has been delivered up to it and FPDU borders are known. A comment
-//! is kept until it is among the oldest of [`COMMENTS_OPEN_MAX`]; later findings are counted and
-//! left out.
+//! Information about a frame comes when it arrives, when an FPDU that ends in it is placed, and
+//! when the stream is delivered up to it. A comment is kept until it is among the oldest of
+//! [`COMMENTS_OPEN_MAX`]; later findings are counted and left out.
 
 pub(crate) mod spool;
 pub(crate) mod write;
@@ -17,7 +16,7 @@ use crate::limits::{COMMENT_LEN_MAX, COMMENTS_BYTES_MAX, COMMENTS_OPEN_MAX};
 use crate::report::Severity;
 use crate::trace::{Class, Fit};
 
-/// A handle of the comments of a capture; clones share them.
+/// Clones share the comments of a capture.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Comments(Rc<RefCell<Book>>);
 
@@ -25,25 +24,19 @@ pub(crate) struct Comments(Rc<RefCell<Book>>);
 struct Book {
     open: BTreeMap<u64, Comment>,
     bytes: usize,
-    /// Comments on frames up to this one were released.
     closed: u64,
-    /// Number of findings after the release of their comment.
     late: u64,
 }
 
-/// Information about one frame.
 #[derive(Debug, Default)]
 struct Comment {
-    /// Its sender, and the position of its bytes in the stream.
     segment: Option<(&'static str, Class)>,
     fit: Option<Fit>,
-    /// A line for each FPDU and finding.
     lines: String,
     lines_left_out: u64,
 }
 
 impl Comments {
-    /// Records a segment of an MPA stream in `frame`.
     pub(crate) fn segment(&self, frame: u64, from: &'static str, class: Class) {
         self.with(frame, |comment| {
             comment.segment.get_or_insert((from, class));
@@ -51,7 +44,6 @@ impl Comments {
         });
     }
 
-    /// Records the alignment of a frame.
     pub(crate) fn fit(&self, frame: u64, fit: Fit) {
         self.with(frame, |comment| {
             // The alignment alone is no reason to comment on a frame outside MPA streams.
@@ -62,12 +54,10 @@ impl Comments {
         });
     }
 
-    /// Adds a line about a frame.
     pub(crate) fn line(&self, frame: u64, text: &str) {
         self.with(frame, |comment| comment.add(text));
     }
 
-    /// Adds a finding about a frame.
     pub(crate) fn finding(&self, frame: u64, severity: Severity, rule: &str, text: &str) {
         let severity = match severity {
             Severity::Error => "error",
@@ -91,7 +81,6 @@ impl Comments {
         book.bytes += added;
     }
 
-    /// Releases the oldest comment, if there are too many.
     pub(crate) fn overflow(&self) -> Option<(u64, String)> {
         let is_over = {
             let book = self.0.borrow();
@@ -100,7 +89,7 @@ impl Comments {
         if is_over { self.first() } else { None }
     }
 
-    /// Releases the oldest comment. Later findings about its frame and earlier frames are left out.
+    /// Releases the oldest comment. Later findings about its frame and earlier ones are left out.
     pub(crate) fn first(&self) -> Option<(u64, String)> {
         let mut book = self.0.borrow_mut();
         let (frame, comment) = book.open.pop_first()?;
@@ -109,7 +98,7 @@ impl Comments {
         Some((frame, comment.text()))
     }
 
-    /// Releases the comment on `frame`. Later findings about it and earlier frames are left out.
+    /// Releases the comment on `frame`. Later findings about it and earlier ones are left out.
     pub(crate) fn take(&self, frame: u64) -> Option<String> {
         let book = &mut *self.0.borrow_mut();
         book.closed = book.closed.max(frame);
@@ -122,20 +111,18 @@ impl Comments {
         wanted.map(Comment::text)
     }
 
-    /// Number of comments that are kept.
     #[cfg(test)]
     pub(crate) fn open(&self) -> usize {
         self.0.borrow().open.len()
     }
 
-    /// Number of findings that came too late for their frame.
     pub(crate) fn late(&self) -> u64 {
         self.0.borrow().late
     }
 }
 
 impl Comment {
-    /// Adds a line; returns the number of added bytes.
+    /// Returns the number of added bytes.
     fn add(&mut self, text: &str) -> usize {
         if self.lines.len() + text.len() >= COMMENT_LEN_MAX {
             self.lines_left_out += 1;

@@ -3,13 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
-/// Comments being stored, by ascending frame.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: BufWriter<File>,
 }
 
-/// Stored comments being read.
 #[derive(Debug)]
 pub(crate) struct Spooled {
     file: BufReader<File>,
@@ -17,10 +15,6 @@ pub(crate) struct Spooled {
 }
 
 impl Spool {
-    /// Creates the file.
-    ///
-    /// # Errors
-    /// If no file can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { file: BufWriter::new(tempfile::tempfile()?) })
     }
@@ -35,7 +29,6 @@ impl Spool {
         self.file.write_all(text.as_bytes())
     }
 
-    /// Starts reading at the first one.
     pub(crate) fn read(self) -> io::Result<Spooled> {
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.seek(SeekFrom::Start(0))?;
@@ -46,7 +39,7 @@ impl Spool {
 }
 
 impl Spooled {
-    /// Returns the comment on `frame`; comments on earlier frames are skipped.
+    /// Skips comments on earlier frames.
     pub(crate) fn of(&mut self, frame: u64) -> io::Result<Option<String>> {
         while let Some((number, text)) = self.next.take() {
             if number > frame {

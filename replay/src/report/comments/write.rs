@@ -8,7 +8,6 @@ use super::spool::Spooled;
 use crate::read::unpack::Unpacked;
 use crate::report::Written;
 
-/// Copies a capture, and adds comments.
 pub(crate) fn copy<R: Read>(
     source: Unpacked<R>,
     sink: &mut impl Write,

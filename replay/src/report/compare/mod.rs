@@ -22,11 +22,9 @@ pub struct Comparison<'a> {
     traces: [Traces<'a>; 2],
 }
 
-/// Data for the pictures.
 #[derive(Clone, Copy, Debug)]
 struct Traces<'a> {
     trace: &'a ConnectionTrace,
-    /// For the additional curves in the picture of delays.
     in_order: Option<&'a ConnectionTrace>,
 }
 
@@ -77,8 +75,8 @@ pub struct ComparedDirection {
     pub times: Times,
 }
 
-/// Compares the longest connections of two captures. A single capture is compared as the engine
-/// placed it, and as a receiver would place it in order only.
+/// Compares the longest connections of two captures, or of one: as the engine placed it, and as a
+/// receiver would in order only.
 ///
 /// # Errors
 /// A sentence, if there are neither one nor two files, or one of them has no iWARP connection.
@@ -103,10 +101,8 @@ pub fn of(files: &[PicturedFile]) -> Result<Comparison<'_>, String> {
     }
 }
 
-/// A connection of a file.
 type Chosen<'a> = (&'a PicturedFile, &'a Pictured);
 
-/// The connection with the most bytes.
 fn longest(file: &PicturedFile) -> Result<Chosen<'_>, String> {
     let octets = |one: &&Pictured| one.trace.sides.iter().map(|side| side.canvas.len).sum::<u64>();
     let found = file.pictured.iter().max_by_key(octets);
@@ -144,7 +140,6 @@ impl Compared {
 }
 
 impl Comparison<'_> {
-    /// Names of the two: the captures, or the receivers of one capture.
     fn names(&self) -> [String; 2] {
         let [a, b] = &self.compared;
         if a.placed == b.placed {
@@ -178,5 +173,4 @@ impl ComparedDirection {
     }
 }
 
-/// Placement of the engine.
 const AS_IT_COMES: &str = "as it comes";

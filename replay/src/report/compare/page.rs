@@ -89,7 +89,6 @@ fn write_pair(out: &mut String, names: &[String; 2], pair: [Option<Picture>; 2])
     write!(out, "</div><details><summary>How to read this</summary><p>{help}</p></details>")
 }
 
-/// Formats a row's name, indented below the previous one.
 fn indented(name: &str) -> String {
     match name.strip_prefix("  ") {
         Some(below) => format!("&emsp;{below}"),
@@ -97,7 +96,6 @@ fn indented(name: &str) -> String {
     }
 }
 
-/// Style of two columns, if there is room for them.
 const WIDE: &str = "\
 body{max-width:1800px}.pair{display:grid;grid-template-columns:1fr 1fr;gap:0 1.5em}.pair figure{margin:1em 0;min-width:0}\
 @media(max-width:900px){.pair{grid-template-columns:1fr}}

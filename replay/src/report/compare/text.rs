@@ -31,7 +31,7 @@ fn write(out: &mut String, comparison: &Comparison<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns the rows of a direction: a name and two cells, empty if there is no such direction.
+/// A name and two cells, empty if there is no such direction.
 pub(super) fn rows(
     comparison: &Comparison<'_>,
     index: usize,
@@ -49,10 +49,8 @@ fn spread(delays: Spread) -> String {
     format!("{} / {} / {}", time(p50_ns), time(p99_ns), time(max_ns))
 }
 
-/// The ends, in the order of a report's directions.
 pub(super) const FROM: [&str; 2] = ["initiator", "responder"];
 
-/// A row: its name and its cells.
 type Row = (&'static str, fn(&ComparedDirection) -> String);
 
 const ROWS: [Row; 14] = [

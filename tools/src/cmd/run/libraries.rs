@@ -1,9 +1,6 @@
-//! The libraries that `urnic run` gives to programs, and the folder with the names by which programs
-//! find them.
-//!
-//! A library is taken from the first of: the program's folder, its `deps`, where cargo leaves it, the
-//! `lib` folder next to the program's folder, and the copy inside this program. The copy is what
-//! `cargo install` leaves, which installs programs only.
+//! The libraries that `urnic run` gives to programs, and the folder with their names. A library is
+//! taken from the first of: the program's folder, its `deps`, where cargo leaves it, the `lib`
+//! folder next to the program's folder, and the copy inside this program, for `cargo install`.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -16,14 +13,13 @@ use anyhow::{Context, ensure};
 use tempfile::NamedTempFile;
 use urnic::runtime_folder;
 
-/// A library, and the copy of it inside this program.
 pub(super) struct Library {
     name: &'static str,
     copy: &'static [u8],
 }
 
-/// Reads a library that cargo has built for this program: it is one of its dependencies. `build.rs`
-/// has an empty file there for `cargo check`, which builds none.
+/// Cargo has built the library as a dependency; for `cargo check` it is an empty file of
+/// `build.rs`.
 macro_rules! library {
     ($name:literal) => {
         Library {
@@ -33,16 +29,14 @@ macro_rules! library {
     };
 }
 
-/// Contains libibverbs and librdmacm.
 pub(super) static RDMA: Library = library!("liburnic_rdma.so");
-/// Shows a device file to programs.
 pub(super) static PRELOAD: Library = library!("liburnic_preload.so");
 
 /// Names by which programs look for [`RDMA`].
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
 impl Library {
-    /// Returns the path of the library. Writes the copy into this user's folder if there is no file.
+    /// Writes the copy into this user's folder if there is no file.
     pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
         let program = env::current_exe().context("finding the path of this program")?;
         let beside = program.parent().unwrap_or_else(|| Path::new("/"));
@@ -56,8 +50,7 @@ impl Library {
         }
     }
 
-    /// Writes the copy into a folder, unless it is there. Running programs that use another copy keep
-    /// it.
+    /// Writes the copy unless it is there. Running programs that use another copy keep it.
     fn write_into(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let path = folder.join(self.name);
         if fs::read(&path).is_ok_and(|there| there == self.copy) {
@@ -76,27 +69,23 @@ impl Library {
     }
 }
 
-/// Returns the name of the folder with this version's copies: programs started by two versions at a
-/// time have one each.
+/// Programs started by two versions have a folder each.
 fn version() -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
     env!("URNIC_VERSION").replace(|c| !is_plain(c), "-")
 }
 
-/// Returns a folder with the names of [`RDMA`], which has this path.
 pub(super) fn with_names(rdma: &Path) -> anyhow::Result<PathBuf> {
     installed(rdma).map_or_else(|| linked(rdma), Ok)
 }
 
-/// Returns the folder `urnic` beside the library if it has links with the library's names, as
-/// packages and container images create them: then nothing must be written.
+/// Packages and container images create the folder `urnic` beside the library, with links.
 fn installed(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?.join("urnic");
     let is_it = |name: &str| fs::canonicalize(folder.join(name)).is_ok_and(|it| it == library);
     NAMES.iter().all(|name| is_it(name)).then_some(folder)
 }
 
-/// Returns a folder of this user in which the library has its names.
 fn linked(library: &Path) -> anyhow::Result<PathBuf> {
     let own = folder()?;
     // The names of a copy are beside it.
@@ -109,14 +98,13 @@ fn linked(library: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns a folder that only this user can change, because its contents are executed.
+/// Returns this user's own folder: its contents are executed.
 fn folder() -> anyhow::Result<PathBuf> {
     let base = runtime_folder().unwrap_or_else(env::temp_dir);
     private_folder(&base).context("a folder for the library")
 }
 
-/// Creates this user's folder in `base`. If another user has its name, creates one with a name that
-/// cannot be guessed.
+/// Creates one with a name that cannot be guessed if another user has the usual name.
 fn private_folder(base: &Path) -> anyhow::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let folder = base.join(format!("urnic-run-{user}"));
@@ -135,7 +123,7 @@ fn private_folder(base: &Path) -> anyhow::Result<PathBuf> {
     private(other)?.context("another process has made a folder of that name")
 }
 
-/// Creates the folder, unless it exists; `None` if another user can change its contents.
+/// `None` if another user can change its contents.
 fn private(folder: PathBuf) -> io::Result<Option<PathBuf>> {
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -148,7 +136,7 @@ fn private(folder: PathBuf) -> io::Result<Option<PathBuf>> {
     Ok(is_private.then_some(folder))
 }
 
-/// Creates a link to the library, unless it exists; other runs may create it at the same time.
+/// Other runs may create it at the same time.
 fn link(library: &Path, link: &Path) -> io::Result<()> {
     if fs::read_link(link).is_ok_and(|there| there == library) {
         return Ok(());

@@ -2,8 +2,8 @@
 
 use super::packet::{self, IPV4_HEADER_LEN_MAX};
 
-/// Cuts a datagram, whose header the gate has already updated, into fragments of at most `mtu`
-/// bytes: `sink` gets each as header and payload. `false` if the MTU is too small for any fragment.
+/// The gate has already updated the header. `sink` gets each fragment of at most `mtu` bytes as
+/// header and payload. `false` if the MTU is too small for any fragment.
 pub(super) fn cut(
     header: &[u8],
     payload: &[u8],
@@ -40,15 +40,13 @@ pub(super) fn cut(
     true
 }
 
-/// Returns true if the datagram that this is a fragment of has at most 2^16 - 1 bytes (RFC 791
-/// §3.1).
+/// The whole datagram has at most 2^16 - 1 bytes (RFC 791 §3.1).
 pub(super) fn is_possible(header: &[u8], payload: &[u8]) -> bool {
     let start = usize::from(u16::from_be_bytes([header[6], header[7]]) & 0x1fff) * 8;
     start + payload.len() + header.len() <= usize::from(u16::MAX)
 }
 
-/// Writes the header of a fragment that is not the first: only options with the copied flag are
-/// copied (RFC 791 §3.1). Returns its length.
+/// Copies options with the copied flag only (RFC 791 §3.1). Returns the header's length.
 fn copy_header(header: &[u8], to: &mut [u8; IPV4_HEADER_LEN_MAX]) -> usize {
     to[..20].copy_from_slice(&header[..20]);
     let mut len = 20;

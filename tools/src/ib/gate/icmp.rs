@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use super::packet::{self, Datagram, ICMP, ICMPV6, IPV6_HEADER_LEN, TCP, UDP, is_host};
 
-/// Reason why a datagram is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     HopsExceeded,
     NoRoute,
     HostUnreachable,
-    /// The source address is valid on one link only (IPv6).
+    /// Valid on one link only (IPv6).
     BeyondScope,
     TooBig {
         mtu: usize,
@@ -51,7 +50,7 @@ impl Report {
     }
 }
 
-/// Builds the message about a datagram, from `own`; `None` if no message is allowed.
+/// Builds a message from `own`; `None` if no message is allowed.
 pub(super) fn report(own: IpAddr, report: Report, about: &Datagram<'_>) -> Option<Vec<u8>> {
     if !may_report(report, about) {
         return None;
@@ -90,8 +89,7 @@ fn may_report(report: Report, about: &Datagram<'_>) -> bool {
     }
 }
 
-/// Builds the answer to an echo request to `own` (RFC 1812 §4.3.3.6, RFC 4443 §4.2); `None` for
-/// other datagrams.
+/// Answers an echo request to `own` (RFC 1812 §4.3.3.6, RFC 4443 §4.2); `None` for other datagrams.
 pub(super) fn echo(own: IpAddr, request: &Datagram<'_>) -> Option<Vec<u8>> {
     let (protocol, asks, answers) = if own.is_ipv4() { (ICMP, 8, 0) } else { (ICMPV6, 128, 129) };
     let upper = request.upper().filter(|upper| upper.protocol == protocol)?;
@@ -108,7 +106,6 @@ pub(super) fn echo(own: IpAddr, request: &Datagram<'_>) -> Option<Vec<u8>> {
     emit(own, request.source, message)
 }
 
-/// Builds a datagram with a message, and writes the message's checksum.
 fn emit(source: IpAddr, to: IpAddr, mut message: Vec<u8>) -> Option<Vec<u8>> {
     let sum = match source {
         IpAddr::V4(_) => packet::checksum(&message),
@@ -118,7 +115,6 @@ fn emit(source: IpAddr, to: IpAddr, mut message: Vec<u8>) -> Option<Vec<u8>> {
     wrap(source, to, if source.is_ipv4() { ICMP } else { ICMPV6 }, &message)
 }
 
-/// Builds a datagram from `source` that carries `upper`.
 pub(super) fn wrap(source: IpAddr, to: IpAddr, protocol: u8, upper: &[u8]) -> Option<Vec<u8>> {
     match (source, to) {
         (IpAddr::V4(source), IpAddr::V4(to)) => {

@@ -9,23 +9,21 @@ use urnic_ipoib::wire::reports::{self, Change};
 use super::limits::KERNEL_GROUPS_MAX;
 use super::rule::stays_on_link;
 
-/// Groups that the kernel receives.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
     groups: BTreeSet<IpAddr>,
     /// Changes not yet reported to the link: at most those of one burst of reports.
     changes: VecDeque<Change>,
-    /// Groups that were refused because the table was full.
+    /// The table was full.
     pub(super) refused: u64,
 }
 
 impl Membership {
-    /// Returns true if a program of the kernel receives the group.
     pub(super) fn receives(&self, group: IpAddr) -> bool {
         self.groups.contains(&group)
     }
 
-    /// Handles a datagram of the kernel if it is a report. Groups in `fixed` are always received.
+    /// Handles a datagram that is a report. Groups in `fixed` are always received.
     pub(super) fn note(&mut self, datagram: &[u8], fixed: &BTreeSet<IpAddr>) {
         if !reports::may_be_report(datagram) {
             return;
@@ -53,7 +51,6 @@ impl Membership {
         });
     }
 
-    /// Returns the next change for the link.
     pub(super) fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }

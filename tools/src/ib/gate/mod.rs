@@ -29,7 +29,6 @@ pub(crate) use summary::GateSummary;
 use urnic_ipoib::wire::reports::Change;
 use urnic_netdev::{Device, Medium};
 
-/// A router between two devices of IP.
 #[derive(Debug)]
 pub(crate) struct Gate<L, T> {
     link: L,
@@ -38,7 +37,6 @@ pub(crate) struct Gate<L, T> {
 }
 
 impl<L: Device, T: Device> Gate<L, T> {
-    /// Creates a gate between a link and a TUN interface.
     pub(crate) fn new(link: L, tun: T, rules: Rules) -> Self {
         for medium in [link.capabilities().medium, tun.capabilities().medium] {
             assert_eq!(medium, Medium::Ip, "both devices carry IP");
@@ -46,43 +44,37 @@ impl<L: Device, T: Device> Gate<L, T> {
         Self { link, tun, router: Router::new(rules) }
     }
 
-    /// Device of the link.
     pub(crate) const fn link(&mut self) -> &mut L {
         &mut self.link
     }
 
-    /// The TUN interface.
     pub(crate) const fn tun(&mut self) -> &mut T {
         &mut self.tun
     }
 
-    /// Both devices.
     pub(crate) const fn devices(&self) -> (&L, &T) {
         (&self.link, &self.tun)
     }
 
-    /// Counters of both directions: from the kernel to the link, and from the link to the kernel.
+    /// Returns the counters from the kernel to the link, and back.
     pub(crate) const fn directions(&self) -> [Direction; 2] {
         [self.router.to_link, self.router.to_kernel]
     }
 
-    /// Counters of the gate's own messages.
     pub(crate) const fn icmp(&self) -> Icmp {
         self.router.icmp
     }
 
-    /// Number of datagrams for which the link has room: further datagrams wait in the kernel's
-    /// queue.
+    /// Datagrams for which the link has room: more wait in the kernel's queue.
     pub(crate) fn room(&self) -> usize {
         if self.link.link_up() { self.link.transmit_room() } else { usize::MAX }
     }
 
-    /// Counters of the relay agent.
     pub(crate) const fn dhcp(&self) -> Dhcp {
         self.router.dhcp
     }
 
-    /// Handles a burst of each side; returns the number of datagrams.
+    /// Returns the number of datagrams.
     pub(crate) fn turn(&mut self, now_ns: u64) -> usize {
         let burst = BURST.min(self.room());
         let Self { link, tun, router } = self;
@@ -100,18 +92,16 @@ impl<L: Device, T: Device> Gate<L, T> {
         from_kernel + from_link
     }
 
-    /// Returns a change of the groups that the kernel receives: the link must join or leave the
-    /// group.
+    /// The link must join or leave the group.
     pub(crate) fn poll_group_change(&mut self) -> Option<Change> {
         self.router.membership.poll_change()
     }
 
-    /// Groups of the kernel that were refused because the table was full.
+    /// The table was full.
     pub(crate) const fn groups_refused(&self) -> u64 {
         self.router.membership.refused
     }
 
-    /// Reports to the sender of a datagram that it was not delivered on the link.
     pub(crate) fn tell_undeliverable(&mut self, now_ns: u64, datagram: &[u8]) {
         self.router.undeliverable(now_ns, datagram);
         self.router.send_answers(now_ns, &mut self.tun);

@@ -11,17 +11,15 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const IPV6_HEADER_LEN: usize = 40;
-/// Length of the longest IPv4 header in bytes.
 pub(super) const IPV4_HEADER_LEN_MAX: usize = 60;
 
-/// A datagram with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'a> {
-    /// The bytes of the datagram, without any bytes after the length in its header.
+    /// Datagram without any bytes after the length in its header.
     pub(super) octets: &'a [u8],
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// Length of the IPv4 header, or of the fixed IPv6 header, in bytes.
+    /// Bytes of the IPv4 header, or of the fixed IPv6 header.
     pub(super) header_len: usize,
     pub(super) hop_limit: u8,
     /// IPv4 without "don't fragment".
@@ -29,7 +27,7 @@ pub(super) struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Parses a datagram; `None` if it is invalid (RFC 1812 §5.2.2, RFC 8200 §3).
+    /// `None` if it is invalid (RFC 1812 §5.2.2, RFC 8200 §3).
     pub(super) fn parse(octets: &'a [u8]) -> Option<Self> {
         match octets.first()? >> 4 {
             4 => Self::parse_ipv4(octets),
@@ -69,7 +67,7 @@ impl<'a> Datagram<'a> {
         })
     }
 
-    /// Returns the contents after the IP headers; `None` if the end of the headers is not found.
+    /// The contents after the IP headers; `None` if their end is not found.
     pub(super) fn upper(&self) -> Option<Upper<'a>> {
         if self.source.is_ipv4() {
             let is_first = u16::from_be_bytes([self.octets[6], self.octets[7]]) & 0x1fff == 0;
@@ -97,19 +95,18 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Payload of IP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upper<'a> {
     pub(super) protocol: u8,
-    /// Offset in the datagram of the field that names the protocol.
+    /// Offset in the datagram.
     pub(super) named_at: usize,
     /// Empty in a fragment that is not the first.
     pub(super) octets: &'a [u8],
-    /// Set if the payload begins here: in a whole datagram, or in its first fragment.
+    /// The payload begins here: in a whole datagram, or in its first fragment.
     pub(super) is_first: bool,
 }
 
-/// Decrements the hop limit in a header (RFC 1812 §5.3.1).
+/// RFC 1812 §5.3.1.
 pub(super) fn decrement(header: &mut [u8]) {
     match header.first().map_or(0, |octet| octet >> 4) {
         4 => {
@@ -120,25 +117,22 @@ pub(super) fn decrement(header: &mut [u8]) {
     }
 }
 
-/// Writes the checksum of an IPv4 header.
 pub(super) fn write_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = checksum(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Computes the Internet checksum (RFC 1071); 0 for data that contains a right checksum.
+/// Internet checksum (RFC 1071); 0 for data that contains a right checksum.
 pub(super) fn checksum(octets: &[u8]) -> u16 {
     !SharedSlice::from_bytes(octets).ones_complement_sum()
 }
 
-/// Returns true if the address can belong to one host.
 pub(super) fn is_host(address: IpAddr) -> bool {
     !address.is_multicast() && is_destination(address)
 }
 
-/// Returns true if the address is a valid destination (RFC 1812 §4.2.2.11 and §5.3.7): not this
-/// network, this host or the reserved class E.
+/// RFC 1812 §4.2.2.11 and §5.3.7: not this network, this host or the reserved class E.
 pub(super) fn is_destination(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 240..),

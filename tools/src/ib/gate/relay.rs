@@ -12,7 +12,7 @@ use super::packet::{Datagram, UDP};
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
-/// RFC 1542 §4.1.1: a request that passed so many relay agents is in a loop.
+/// RFC 1542 §4.1.1: a request that passed more relay agents is in a loop.
 const HOPS_MAX: u8 = 16;
 /// Bytes of a message before its options (RFC 2131 §2).
 const FIXED_LEN: usize = 236;
@@ -21,7 +21,6 @@ const FLAGS: usize = 10;
 const CLIENT_ADDRESS: usize = 12;
 const RELAY_ADDRESS: usize = 24;
 
-/// Result of the relay agent for a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Relayed {
     /// DHCP, forwarded as this datagram.
@@ -32,9 +31,7 @@ pub(super) enum Relayed {
     No,
 }
 
-/// Relays a request of the link to the server, from the relay agent `own`.
 pub(super) fn to_server(own: Ipv4Addr, server: Ipv4Addr, datagram: &Datagram<'_>) -> Relayed {
-    // A client that knows its server sends requests to it directly.
     if datagram.destination != Ipv4Addr::BROADCAST && datagram.destination != own {
         return Relayed::No;
     }
@@ -52,7 +49,6 @@ pub(super) fn to_server(own: Ipv4Addr, server: Ipv4Addr, datagram: &Datagram<'_>
     on((own, SERVER_PORT), (server, SERVER_PORT), &message)
 }
 
-/// Relays an answer of the server to a client of the link.
 pub(super) fn to_client(own: Ipv4Addr, datagram: &Datagram<'_>) -> Relayed {
     if datagram.destination != own {
         return Relayed::No;
@@ -68,7 +64,7 @@ pub(super) fn to_client(own: Ipv4Addr, datagram: &Datagram<'_>) -> Relayed {
     on((own, SERVER_PORT), (to, CLIENT_PORT), message)
 }
 
-/// Returns the port and the message of a whole UDP datagram over IPv4 that is long enough for DHCP.
+/// Parses a whole UDP datagram over IPv4 that is long enough for DHCP.
 fn message<'a>(datagram: &Datagram<'a>) -> Option<(u16, &'a [u8])> {
     let is_whole = datagram.source.is_ipv4() && datagram.octets[6] & 0x20 == 0;
     let upper = datagram.upper().filter(|upper| is_whole && upper.is_first)?;

@@ -13,7 +13,6 @@ use super::packet::{self, Datagram, IPV4_HEADER_LEN_MAX, UDP};
 use super::relay::{self, Relayed};
 use super::rule::{Rules, Side, Verdict};
 
-/// The rules in execution, with their counters.
 #[derive(Debug)]
 pub(crate) struct Router {
     pub(super) rules: Rules,
@@ -22,7 +21,7 @@ pub(crate) struct Router {
     pub(super) icmp: Icmp,
     pub(super) dhcp: Dhcp,
     pub(super) membership: Membership,
-    /// Messages to the side whose burst is being received.
+    /// Messages for the side whose burst is being received.
     answers: Vec<Vec<u8>>,
     allowance: Allowance,
 }
@@ -41,7 +40,6 @@ impl Router {
         }
     }
 
-    /// Counters of datagrams from `side` to the other side.
     const fn direction(&mut self, side: Side) -> &mut Direction {
         match side {
             Side::Kernel => &mut self.to_link,
@@ -49,7 +47,7 @@ impl Router {
         }
     }
 
-    /// Handles a datagram that came from `side`; `out` is the other side.
+    /// `out` is the other side.
     pub(super) fn pass(&mut self, now_ns: u64, side: Side, octets: &[u8], out: &mut dyn Device) {
         let counters = self.direction(side);
         counters.received += 1;
@@ -87,7 +85,6 @@ impl Router {
         self.refuse(now_ns, side, refused, &datagram);
     }
 
-    /// Counts a datagram that is not forwarded, and reports this to its sender.
     pub(super) fn refuse(&mut self, now_ns: u64, side: Side, why: Report, about: &Datagram<'_>) {
         let counters = self.direction(side);
         match why {
@@ -98,7 +95,7 @@ impl Router {
         self.report(now_ns, why, about);
     }
 
-    /// Handles messages for the relay agent; returns true if the datagram was one.
+    /// Returns true if the datagram was for the relay agent.
     fn relay(
         &mut self,
         now_ns: u64,
@@ -134,7 +131,6 @@ impl Router {
         }
     }
 
-    /// Answers a datagram for the gate itself.
     fn answer(&mut self, now_ns: u64, datagram: &Datagram<'_>) {
         if let Some(echo) = icmp::echo(datagram.destination, datagram) {
             self.icmp.echoes += u64::from(self.push(now_ns, echo));
@@ -152,7 +148,7 @@ impl Router {
         }
     }
 
-    /// Queues a message; returns true if there is room and the rate allows it.
+    /// Returns true if there is room and the rate allows it.
     fn push(&mut self, now_ns: u64, message: Vec<u8>) -> bool {
         if self.answers.len() >= ANSWERS_MAX || !self.allowance.take(now_ns) {
             self.icmp.rate_limited += 1;
@@ -162,7 +158,6 @@ impl Router {
         true
     }
 
-    /// Sends the queued messages to the side `to`.
     pub(super) fn send_answers(&mut self, now_ns: u64, to: &mut dyn Device) {
         for message in self.answers.drain(..) {
             // RFC 1122 §3.2.2: ICMP messages may be lost.
@@ -224,8 +219,8 @@ impl Router {
         }
     }
 
-    /// Reports a datagram that was sent to the link and not delivered there (RFC 1812 §5.2.7.1, RFC
-    /// 4861 §7.2.2). Datagrams of the gate itself are not reported.
+    /// The datagram was sent to the link and not delivered (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
+    /// Those of the gate itself are not reported.
     pub(super) fn undeliverable(&mut self, now_ns: u64, octets: &[u8]) {
         let Some(datagram) = Datagram::parse(octets) else { return };
         let own: Option<IpAddr> = self.rules.own(datagram.source);
@@ -240,7 +235,6 @@ const fn frame<'a>(head: &'a [u8], payload: &'a [SharedSlice<'a>]) -> TxFrame<'a
     TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 
-/// Rate limit of messages: [`ICMP_PER_SECOND`], and [`ICMP_BURST`] in a burst.
 #[derive(Debug)]
 struct Allowance {
     left: u64,

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::icmp::Report;
 use super::packet::{Datagram, is_destination, is_host};
 
-/// Origin of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The TUN interface.
@@ -15,35 +14,30 @@ pub(crate) enum Side {
     Link,
 }
 
-/// Decision about a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Forward,
     /// The datagram is for the gate itself.
     Own,
-    /// The datagram belongs to this link: dropped without a message.
+    /// Dropped without a message.
     StaysHere,
     /// Invalid address for such a datagram.
     Martian,
-    /// Dropped; the sender gets this message.
+    /// The datagram is dropped; the sender gets this message.
     Refuse(Report),
 }
 
-/// Addresses of the gate, and its settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// Its IPv4 address on the link.
     pub(crate) ipv4: Option<(Ipv4Addr, u8)>,
-    /// Its IPv6 address on the link.
     pub(crate) ipv6: Option<(Ipv6Addr, u8)>,
-    /// Groups whose datagrams go from the link to the kernel.
+    /// Their datagrams go from the link to the kernel.
     pub(crate) groups: BTreeSet<IpAddr>,
-    /// The DHCP server of the link's clients, behind the kernel.
+    /// Server behind the kernel.
     pub(crate) dhcp_server: Option<Ipv4Addr>,
 }
 
 impl Rules {
-    /// Returns the gate's address of the same family.
     pub(super) fn own(&self, like: IpAddr) -> Option<IpAddr> {
         match like {
             IpAddr::V4(_) => self.ipv4.map(|(own, _)| own.into()),
@@ -51,7 +45,7 @@ impl Rules {
         }
     }
 
-    /// Decides about a datagram; `is_received` returns true if the kernel receives a group.
+    /// `is_received` returns true if the kernel receives a group.
     pub(super) fn judge(
         &self,
         from: Side,
@@ -107,8 +101,7 @@ impl Rules {
         }
     }
 
-    /// RFC 2644: directed broadcasts are not forwarded. RFC 3021: a link with two addresses has
-    /// none.
+    /// RFC 2644: not forwarded. RFC 3021: a link with two addresses has no directed broadcast.
     fn is_directed_broadcast(&self, to: IpAddr) -> bool {
         let (IpAddr::V4(to), Some((own, len))) = (to, self.ipv4) else { return false };
         let hosts = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
@@ -116,7 +109,6 @@ impl Rules {
     }
 }
 
-/// Returns true if the address is valid on one link only.
 pub(crate) fn stays_on_link(to: IpAddr) -> bool {
     match to {
         // RFC 5771 §4; RFC 3927 §2.7.

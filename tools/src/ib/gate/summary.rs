@@ -5,7 +5,6 @@ use urnic_ipoib::counters::Counters;
 
 use super::{Dhcp, Direction, Icmp};
 
-/// Counts of the datagrams.
 #[derive(Debug, Serialize)]
 pub(crate) struct GateSummary {
     seconds: f64,
@@ -14,11 +13,9 @@ pub(crate) struct GateSummary {
     to_kernel: Direction,
     icmp: Icmp,
     dhcp: Dhcp,
-    /// Groups of the kernel that were refused.
     kernel_groups_refused: u64,
 }
 
-/// State of the link at the end.
 #[derive(Debug, Serialize)]
 struct Link {
     up: bool,
@@ -40,8 +37,6 @@ struct Link {
 }
 
 impl GateSummary {
-    /// Builds the report from the state, MTU and counters of the link, of the two directions and of
-    /// the gate's own messages.
     pub(crate) const fn of(
         seconds: f64,
         (up, mtu, counters): (bool, usize, &Counters),
@@ -69,7 +64,6 @@ impl GateSummary {
         Self { seconds, link, to_link, to_kernel, icmp, dhcp, kernel_groups_refused }
     }
 
-    /// Text for people.
     pub(crate) fn text(&self) -> String {
         let Self { seconds, link, to_link, to_kernel, icmp, dhcp, kernel_groups_refused } = self;
         let state = if link.up { "up" } else { "down" };

@@ -12,19 +12,17 @@ use crate::object::{CPtr, Object};
 use crate::turn;
 use crate::waited::WaitedAt;
 
-/// A channel of events of ids.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) events: EventQueue<Pending>,
 }
 
-/// The existing channels.
 pub(crate) static CHANNELS: WaitedAt<Channel> = WaitedAt::new();
 
 type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
-    /// Takes the oldest event, and waits for one unless the descriptor is non-blocking.
+    /// Waits for one unless the descriptor is non-blocking.
     pub(crate) fn take(&self) -> Result<Pending, Errno> {
         let event = self.events.take(|event| event.counted().unacknowledged.taken())?;
         if let Some(listener) = &event.listener {
@@ -35,13 +33,12 @@ impl Channel {
         Ok(event)
     }
 
-    /// Removes and returns the events of an id that is destroyed or migrated.
+    /// The id is destroyed or migrated.
     pub(crate) fn take_events_of(&self, id: &Arc<Id>) -> Vec<Pending> {
         self.events.remove(|event| Arc::ptr_eq(event.counted(), id))
     }
 }
 
-/// Makes a channel.
 fn create() -> Result<*mut rdma_event_channel, Errno> {
     let channel = Arc::new(Channel { events: EventQueue::new()? });
     let c = rdma_event_channel { fd: channel.events.fd() };
@@ -51,8 +48,6 @@ fn create() -> Result<*mut rdma_event_channel, Errno> {
     Ok(c)
 }
 
-/// Frees a channel.
-///
 /// # Safety
 /// `c` came from [`create`], and only threads that wait at it use it again.
 unsafe fn free(c: *mut rdma_event_channel) {
@@ -61,8 +56,6 @@ unsafe fn free(c: *mut rdma_event_channel) {
     drop(unsafe { ChannelObject::free(c) });
 }
 
-/// Returns the channel behind C's pointer.
-///
 /// # Safety
 /// `channel` came from [`rdma_create_event_channel`] and was not destroyed.
 pub(crate) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Channel> {
@@ -70,17 +63,16 @@ pub(crate) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Ch
     unsafe { ChannelObject::of(channel) }
 }
 
-/// The channel of an id.
 #[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) channel: Arc<Channel>,
     pub(crate) c: CPtr<rdma_event_channel>,
-    /// True if the channel was made for the id, whose calls then wait for their events themselves.
+    /// The calls of such an id wait for their events themselves.
     pub(crate) is_own: bool,
 }
 
 impl Attached {
-    /// Attaches the application's channel, or makes a channel for the id alone if `c` is NULL.
+    /// Makes a channel for the id alone if `c` is NULL.
     ///
     /// # Safety
     /// `c` is NULL or live.
@@ -101,7 +93,7 @@ impl Attached {
         Ok(Self { channel: Arc::clone(&self.channel), c: self.c, is_own: false })
     }
 
-    /// Detaches the id, and frees the channel if it is the id's own.
+    /// Frees the channel if it is the id's own.
     pub(crate) fn leave(self) {
         if self.is_own {
             // SAFETY: made for the id, and freed once: when the id is destroyed or gets another
@@ -111,13 +103,12 @@ impl Attached {
     }
 }
 
-/// `rdma_create_event_channel`: makes a channel without ids.
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     or_null(create())
 }
 
-/// `rdma_destroy_event_channel`. A thread that waits for an event of the channel continues to wait.
+/// A thread that waits for an event of the channel continues to wait.
 ///
 /// # Safety
 /// `channel` is live. Only threads that take events from it use it again, no id does.
